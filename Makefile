@@ -11,18 +11,24 @@ TORCH := tests/cost/test_counts.py tests/cost/test_flops.py tests/services/test_
 # Compiled modules are kept, whatever the environment says: a run of the tests starts hundreds of processes of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint types migrations docs docs-serve constraints clean
+# The order of sets, too, is the same in every run.
+test test-fast: export PYTHONHASHSEED := 0
+
+.PHONY: demo test test-fast fuzz lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
 
 test: $(VENV)/dev.installed
-	@$(BIN)/python scripts/find_browser.py
+	@$(BIN)/python scripts/get_test_tools.py
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-fast: $(VENV)/dev.installed
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -p no:schemathesis -k "not postgres" -m "not slow" \
 		$(FAST) $(TORCH:%=--ignore=%) $(ARGS)
+
+fuzz: $(VENV)/dev.installed
+	@$(BIN)/python scripts/fuzz.py $(MINUTES:%=--minutes %) $(SEED:%=--seed %) $(ARGS)
 
 lint: $(VENV)/dev.installed
 	@$(BIN)/ruff check .

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING
 
-from edgefront.agents.main import run
+from edgefront.core.processes.program import run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _load() -> Callable[[], int]:
+    from edgefront.agents.main import run
+
+    return run
+
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run_program(_load)

@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.busy_backoff import Patience
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
-from edgefront.agents.device.patience import Patience
 from edgefront.agents.device.probe import probe
 from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.failures import failure
@@ -57,7 +57,7 @@ class Agent:
         self.config = config
         self._facts = facts
         self.plan = CorePlan.of_device(config.cores)
-        self.conditions = Conditions(self.plan.count)
+        self.conditions = Conditions(self.plan)
         self.patience = Patience()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -67,8 +67,8 @@ class Agent:
     def run(self) -> None:
         """Measure until drained.
 
-        Raises permanent errors: `Unauthenticated`, `Forbidden`, `Gone` or `ProtocolMismatch` from the server, or
-        `InvalidInput`.
+        Raises permanent errors: `Unauthenticated`, `Forbidden`, `Gone`, `ProtocolMismatch` or `CopiedDataFolder` from
+        the server, or `InvalidInput`.
         """
         keep_to(self.plan.home())
         asyncio.run(self._run())
@@ -91,7 +91,8 @@ class Agent:
         buffer = LogBuffer()
         logging.getLogger(AGENTS).addHandler(buffer)
         try:
-            async with AgentClient(self.config.server, insecure=self.config.insecure) as client:
+            refused = credential.CredentialFile(self.config.data_dir).refused_instance()
+            async with AgentClient(self.config.server, insecure=self.config.insecure, instance=refused) as client:
                 facts = await self._until_drained(self._join(client))
                 if facts is not None:
                     logs = LogSender(client, buffer)
@@ -111,7 +112,11 @@ class Agent:
         facts = self._facts
         if facts is None:
             kept = RuntimesFile(self.config.data_dir, again=self.config.probe_again)
-            facts = await asyncio.to_thread(probe, self.plan, kept)
+            ending = threading.Event()
+            try:
+                facts = await asyncio.to_thread(probe, self.plan, kept, ending)
+            finally:
+                ending.set()  # the thread goes on if this agent is told to end meanwhile
         if not facts.runtimes:
             raise InvalidInput(
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "
@@ -120,10 +125,14 @@ class Agent:
         known = credential.CredentialFile(self.config.data_dir).read(client.server)
         if known is None:
             known = await credential.enrol(client, self.config, facts)
+        else:
+            known = await credential.on_this_machine(client, self.config, facts, known)
         client.use(known.credential, on_trial=known.former is not None)
         cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
         _log.info("%s at %s: %s, cores %s measure with %s", known.name, client.server, facts.cpu, cores, versions)
+        if self.plan.quota is not None and self.plan.quota.cores < len(self.plan.cores):
+            _log.warning("%s holds: launches have at most %d threads", self.plan.quota, self.plan.count)
         return facts
 
     async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
@@ -139,7 +148,7 @@ class Agent:
         spool = Spool(self.config.spool)
         if len(spool):
             _log.info("%d results of an earlier run are waiting to be sent", len(spool))
-        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin, renew)
+        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin, renew, self._spawn)
         sender = Sender(client, spool, leasing.holdings.settle)
         limit = self.config.memory_limit_bytes
         with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
@@ -151,7 +160,7 @@ class Agent:
             making = self._spawn(self._make_launches(leasing, sender, measurer))
             await self._draining.wait()
             asking.cancel()
-            parting = self._spawn(leasing.give_back(leasing.close()))
+            parting = self._spawn(leasing.release(leasing.close()))
             await asyncio.wait([making])
             if self._fatal is None:
                 await asyncio.wait([parting], timeout=_LAST_WORDS_S)
@@ -164,14 +173,14 @@ class Agent:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
             while (held := await self._next(leasing, sender)) is not None:
                 try:
-                    held, conditions = await self._when_fit(held, leasing)
-                    await self._make(held, conditions, leasing, sender, lambda item: _measure(measurer, item), thread)
+                    held = await self._when_fit(held, leasing)
+                    await self._make(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
-                    await leasing.give_back(leasing.unload(held))
+                    await leasing.release(leasing.unload(held))
                 except (Unavailable, OSError) as error:
                     # Nothing can be measured on this device now, independently of the model.
                     _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _STEP_BACK_S)
-                    await leasing.give_back(leasing.unload(held))
+                    await leasing.release(leasing.unload(held))
                     await self._pause(_STEP_BACK_S)
                 finally:
                     leasing.holdings.end()
@@ -186,7 +195,6 @@ class Agent:
     async def _make(
         self,
         held: HeldItem,
-        conditions: str,
         leasing: Leasing,
         sender: Sender,
         measure: Callable[[LeaseItem], LaunchResult],
@@ -201,32 +209,29 @@ class Agent:
         begun = time.monotonic()
         result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)
         leasing.took(time.monotonic() - begun)
-        if conditions:
-            result = result.model_copy(update={"environment": {**result.environment, "conditions": conditions}})
+        bad = await asyncio.to_thread(self.conditions.after, item.protocol.threads)
+        if bad:
+            said = "; ".join(str(text) for text in (*bad, result.environment.get("conditions")) if text)
+            result = result.model_copy(update={"environment": {**result.environment, "conditions": said}})
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
         _tell(item, result)
 
-    async def _when_fit(self, held: HeldItem, leasing: Leasing) -> tuple[HeldItem, str]:
-        """The launch to make now, and what is bad on this device, in words.
-
-        That is `held`, after a wait for better conditions where its protocol asks so and the device's patience lasts;
-        launches that need not wait are made meanwhile: then it is one of these, and `held` the next.
+    async def _when_fit(self, held: HeldItem, leasing: Leasing) -> HeldItem:
+        """The launch to make now: `held`, after a wait for better conditions where its protocol asks so and the
+        device's patience lasts. Launches that need not wait are made meanwhile: then it is one of these, and `held` the
+        next.
         """
         item, threads = held.item, held.item.protocol.threads
-        while True:
-            bad = await self._bad_conditions(threads)
+        while item.protocol.when_busy == "wait" and not self._draining.is_set():
+            bad = "; ".join(await asyncio.to_thread(self.conditions.before, threads))
             if not bad:
                 self.patience.good(threads)
-            may_wait = bad and item.protocol.when_busy == "wait" and not self._draining.is_set()
-            if not may_wait or not self.patience.lasts(item.launch_id, threads, bad):
-                return held, bad
-            if (other := leasing.holdings.instead()) is not None:
-                return other, await self._bad_conditions(other.item.protocol.threads)
+            if not bad or not self.patience.lasts(item.launch_id, threads, bad):
+                break
+            if (other := leasing.holdings.swap_current()) is not None:
+                return other
             await self._pause(_LOOK_AGAIN_S)
-
-    async def _bad_conditions(self, threads: int) -> str:
-        """In words; empty if there are none."""
-        return "; ".join(await asyncio.to_thread(self.conditions.bad, threads))
+        return held
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):

@@ -1,7 +1,8 @@
 """The agent as a program: `edgefront agent`, or `python -m edgefront.agents`.
 
 Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 it was revoked; 8
-the protocol versions of agent and server are incompatible; 9 another agent uses the data folder; 1 anything else.
+the protocol versions of agent and server are incompatible; 9 another agent uses the data folder, or it is a copy of
+another agent's; 1 anything else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from edgefront.agents.config import AgentConfig
 from edgefront.agents.datafolder import DataFolderBusy, own_folder
 from edgefront.agents.device.cores import parse_cores
 from edgefront.agents.loop import Agent
-from edgefront.agents.server.client import ProtocolMismatch, check_url
+from edgefront.agents.server.client import CopiedDataFolder, ProtocolMismatch, check_url
 from edgefront.core.errors import (
     EdgefrontError,
     Forbidden,
@@ -42,6 +43,7 @@ _CODES: tuple[tuple[type[EdgefrontError], int], ...] = (
     (Gone, REVOKED),
     (ProtocolMismatch, PROTOCOL),
     (DataFolderBusy, BUSY),
+    (CopiedDataFolder, BUSY),
 )
 _log = logging.getLogger("edgefront.agents")
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from edgefront.api.serve import serve
-from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.services.settings import Settings
+from edgefront.core.processes.program import run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def main() -> int:
-    try:
-        serve(Settings())
-    except (InvalidInput, Unavailable) as error:
-        sys.stderr.write(f"{error.detail}\n")
-        return 2
-    return 0
+def _load() -> Callable[[], int]:
+    from edgefront.api.serve import serve
+    from edgefront.core.errors import InvalidInput, Unavailable
+    from edgefront.core.services.settings import Settings
+
+    def main() -> int:
+        try:
+            serve(Settings())
+        except (InvalidInput, Unavailable) as error:
+            sys.stderr.write(f"{error.detail}\n")
+            return 2
+        return 0
+
+    return main
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(_load)

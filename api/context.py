@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import anyio
 
+from edgefront.api.http.concurrency import Shares, in_turn
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.http.slow import SlowWork
-from edgefront.api.http.turns import Shares, in_turn
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.live.feeds import Feeds
-from edgefront.api.live.waiting import WaitingRoom
+from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
@@ -61,9 +61,9 @@ class Context:
 
     def changed(self) -> None:
         """Notifies the pollers of this process of a commit. Thread-safe."""
-        self.room.ring()
-        self.feeds.ring()
-        self.training_feeds.ring()
+        self.room.notify()
+        self.feeds.notify()
+        self.training_feeds.notify()
 
     def call_device(self, device_id: str) -> None:
         """Wakes a device that waits for work, because its state has changed. Thread-safe."""

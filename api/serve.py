@@ -60,9 +60,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "port": http.port,
         "ssl_certfile": http.certificate,
         "ssl_keyfile": http.certificate_key,
-        # X-Forwarded headers are accepted only from the configured proxies.
-        "proxy_headers": bool(http.trusted_proxies),
-        "forwarded_allow_ips": http.trusted_proxies or None,
+        "proxy_headers": False,  # the application does that (`api.http.forwarded`)
         "timeout_graceful_shutdown": GRACE_S,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "server_header": False,
@@ -82,6 +80,8 @@ def serve(settings: Settings) -> None:
     check_store(settings.artifact_url)
     switch_often()
     finish_deletions(settings)
+    if settings.embedded:
+        _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")
     server = make_server(settings)
     if not settings.http.share_port:
         server.run()

@@ -64,8 +64,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m edgefront.api.setup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the admin key and the enrolment token are put")
     given = parser.parse_args()
-    settings = Settings()
-    database = Database(settings.database_url, pool_size=1)
+    try:
+        database = Database(Settings().database_url, pool_size=1)
+    except EdgefrontError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     try:
         set_up(database, given.folder)
     except (EdgefrontError, OSError) as error:

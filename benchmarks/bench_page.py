@@ -231,8 +231,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--filled", nargs="+")
     asked = parser.parse_args()
-    executable = runpy.run_path(str(ROOT / "scripts" / "find_browser.py"))["find_browser"]()
-    assert executable is not None, "no Chromium"
+    executable = runpy.run_path(str(ROOT / "tests" / "tools.py"))["CHROMIUM"].path()
     rows = []
     with sync_playwright() as playwright, ExitStack() as stack:
         browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))

@@ -49,7 +49,7 @@ SIZES = (10, 20, 50, 100)
 CHOICES = ("spread", "random")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "hwgpt"
 LOG = RESULTS / "predict_here.jsonl.gz"
-LEAST_UNSEEN = 5
+MIN_UNSEEN = 5
 SEED = 11
 Row = dict[str, float | int | None]
 
@@ -195,7 +195,7 @@ def judge(
     """
     rows: list[Row] = []
     for count in SIZES:
-        if len(shapes) < count + LEAST_UNSEEN:
+        if len(shapes) < count + MIN_UNSEEN:
             rows.append({"launches": count, "error": None, "held": None, "width": None})
             continue
         errors, held, widths = [], [], []
@@ -217,7 +217,7 @@ def judge_memory(shapes: Shapes, protocol: MeasurementProtocol, peak: NDArray[np
     rows: list[Row] = []
     for count in SIZES[:2]:
         errors, held = [], []
-        for split in range(splits if len(shapes) >= count + LEAST_UNSEEN else 0):
+        for split in range(splits if len(shapes) >= count + MIN_UNSEEN else 0):
             seen = spread(shapes, protocol, count, split)
             unseen = np.setdiff1d(np.arange(len(shapes)), seen)
             predictor = MemoryPredictor.fit(shapes.take(seen), protocol, peak[seen])
@@ -266,7 +266,7 @@ def judge_table(options: argparse.Namespace) -> None:
 def must_suffice(name: str, shapes: Shapes) -> None:
     """`InvalidInput` names the last row where too few architectures differ; rows count from the file's first line."""
     _, first = np.unique(features(shapes, PROTOCOL), axis=0, return_index=True)
-    least = SIZES[0] + LEAST_UNSEEN
+    least = SIZES[0] + MIN_UNSEEN
     if len(first) >= least:
         return
     repeated = np.setdiff1d(np.arange(len(shapes)), first)
@@ -316,7 +316,7 @@ def judge_here(options: argparse.Namespace) -> None:
     for one in wanted:
         rows = [row for row in log if row["space"] == one.space and row["protocol"] == one.protocol.digest]
         name = f"{one.runtime}, {one.mode}, {one.space} ({len(rows)})"
-        if len(rows) < SIZES[0] + LEAST_UNSEEN:
+        if len(rows) < SIZES[0] + MIN_UNSEEN:
             print(f"{name}: too few launches yet", file=sys.stderr)
             continue
         shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])

@@ -2,7 +2,7 @@
 
 Architectures sampled from `lts-gpt2`, narrowed so that a CPU can train them, are trained by one recipe on the built-in
 corpus (the source of Python's standard library, as bytes), three seeds each, and evaluated on its held-out files. The
-table has decoder parameters and perplexity, and Spearman's ρ between them with its bootstrap interval.
+table has decoder parameters and perplexity, and Spearman's ρ between them with its 95 % interval.
 
     python benchmarks/bench_proxy.py [--architectures 24] [--seeds 3] [--steps 600] [--folder FOLDER]
 

@@ -32,7 +32,7 @@ from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.models import named_model
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows

@@ -19,6 +19,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_own(host: str) -> bool:
+    """Whether the host of a URL is this machine: as `is_loopback`, or by any other address that this machine has."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return is_loopback(host)
+    with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
+
+
 def is_local(host: str) -> bool:
     """Whether only this machine can reach what listens on `host`; a name is looked up."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,3 +99,25 @@ def locked(path: Path) -> Iterator[None]:
 
     with FileLock(path, fallback_to_soft=False):
         yield
+
+
+def lock_shared(descriptor: int) -> bool:
+    """Locks an open file until it is closed; others may do so too. Whether that could be done at once."""
+    return _flock(descriptor, shared=True)
+
+
+def lock_exclusive(descriptor: int) -> bool:
+    """Locks an open file until it is closed, unless anybody holds a lock on it. Whether that could be done."""
+    return _flock(descriptor, shared=False)
+
+
+def _flock(descriptor: int, *, shared: bool) -> bool:
+    if sys.platform == "win32":
+        return True  # there an open file cannot be removed
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -6,6 +6,8 @@ model file and of a device's facts are `NumberFormat`s.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Final, Literal, get_args
 
 Quantisation = Literal["full", "int8", "int4", "q8_0", "q4_0"]
@@ -24,6 +26,18 @@ GGUF_QUANTISED = frozenset({"q8_0", "q4_0"})
 GGUF_BLOCK = 32
 """Weights that share a float16 scale there."""
 GGUF_BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
+
+KvCache = Literal["f32", "f16", "q8_0", "q4_0"]
+"""What llama.cpp's cache of keys and values holds, as it calls it."""
+KV_CACHE_DEFAULT: Final[KvCache] = "f16"
+"""llama.cpp's own, with flash attention wherever it has it (2026.10)."""
+KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
+    "f32": Fraction(4),
+    "f16": Fraction(2),
+    "q8_0": Fraction(GGUF_BLOCK_BYTES["q8_0"], GGUF_BLOCK),
+    "q4_0": Fraction(GGUF_BLOCK_BYTES["q4_0"], GGUF_BLOCK),
+}
+"""Of one number."""
 
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0"]
 """What a model computes in: a floating-point type, or float32 with quantised linear layers."""

@@ -8,7 +8,7 @@ from tenacity import RetryCallState, wait_random_exponential
 
 from edgefront.core.errors import EdgefrontError
 
-_MOST_S = 3600.0
+_MAX_S = 3600.0
 
 
 def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
@@ -31,6 +31,6 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     sends.
     """
     try:
-        return min(_MOST_S, max(0.0, float(headers["retry-after"])))
+        return min(_MAX_S, max(0.0, float(headers["retry-after"])))
     except (KeyError, ValueError):
         return None

@@ -1,4 +1,5 @@
-"""The states of jobs, targets, candidates, launches, trainings and devices, for tables, services, messages and pages.
+"""States, roles and purposes of jobs, targets, candidates, launches, trainings and devices: for tables, services,
+messages and pages.
 
 Rows hold the values; a member equals its value and prints as it.
 """
@@ -9,7 +10,7 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """A state whose value is what is stored and sent."""
+    """A state, or a role, whose value is what is stored and sent."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -50,6 +51,11 @@ class CandidateState(State):
     CANCELLED = "cancelled"
 
 
+class CandidateRole(State):
+    BASELINE = "baseline"
+    SEARCH = "search"
+
+
 class MeasurementState(State):
     WANTED = "wanted"
     UNCONFIRMED = "unconfirmed"
@@ -84,6 +90,16 @@ class LaunchState(State):
     """Its result cannot be true, and is kept aside."""
 
 
+class ScoreState(State):
+    """Of a proxy's score of an architecture."""
+
+    WANTED = "wanted"
+    CLAIMED = "claimed"
+    """A worker computes it, until its claim runs out."""
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+
+
 class TrainingState(State):
     QUEUED = "queued"
     STARTING = "starting"
@@ -95,6 +111,19 @@ class TrainingState(State):
     FAILED = "failed"
 
 
+class TrainingKind(State):
+    TRAINING = "training"
+    SUPERNET = "supernet"
+
+
+class TrainingCommand(State):
+    """What its owner wants of a training."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"
@@ -102,22 +131,36 @@ class DeviceState(State):
     REVOKED = "revoked"
 
 
-def _values(*states: State) -> tuple[str, ...]:
-    return tuple(state.value for state in states)
-
-
-ACTIVE_TARGETS = _values(TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
-LIVE_JOBS = _values(JobState.RUNNING, JobState.PAUSED)
-REFINABLE_TARGETS = _values(TargetState.SEARCHING, TargetState.REFINING)
+ACTIVE_TARGETS = (TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
+LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
+REFINABLE_TARGETS = (TargetState.SEARCHING, TargetState.REFINING)
 """They may have further launches of uncertain frontier points."""
-ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
-UNSETTLED_CANDIDATES = _values(CandidateState.WAITING, CandidateState.UNCONFIRMED)
+ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
+UNSETTLED_CANDIDATES = (CandidateState.WAITING, CandidateState.UNCONFIRMED)
 """They need a launch of their measurement."""
-OPEN_MEASUREMENTS = _values(MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
-MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
-LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
-SETTLED_SCORES = ("done", "infeasible")
+OPEN_MEASUREMENTS = (MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
+MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
+LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""
-FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
-LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
-ENDED_TRAININGS = _values(TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
+FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
+OPEN_SCORES = (ScoreState.WANTED, ScoreState.CLAIMED)
+SETTLED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
+LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
+ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
+
+
+class WorkKind(State):
+    """What workers do in the background."""
+
+    RESULTS = "results"
+    """Processes the reports of a target."""
+    ADVANCE = "advance"
+    """Takes the next steps of a target that need no computing."""
+    SEARCH = "search"
+    """Computes a target's next step, and stores it."""
+    SCORE = "score"
+    """Computes an owner's scores of proxies that need torch."""
+    REFIT = "refit"
+    """Fits quality laws to the trainings of one manner."""
+    MOVE_LAW = "move_law"
+    """Predicts a job's candidates by another quality law."""

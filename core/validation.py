@@ -60,23 +60,27 @@ def invalid_input(
     """
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
-    path = [part for part in without_members(first["loc"]) if part not in tags]
+    path = field_path(first, first["loc"], tags)
     known = _fields_at(model, path[:-1]) if model is not None and first["type"] == "extra_forbidden" else ()
     return fault(first, kind, path, known=known)
 
 
-def without_members(path: Sequence[Any]) -> list[Any]:
-    """The path of a pydantic error without what it adds for the members of a union."""
+def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
+    """The path of one of pydantic's errors without what it adds for the members of a union: names of types at its end,
+    and the `tags` of discriminated ones. A field that there is not ends the path, whatever it is called.
+    """
+    if item["type"] == "extra_forbidden":
+        return [*(part for part in path[:-1] if part not in tags), path[-1]]
     parts = list(path)
     while len(parts) > 1 and isinstance(parts[-1], str) and _UNION_MEMBER.match(parts[-1]):
         parts.pop()
-    return parts
+    return [part for part in parts if part not in tags]
 
 
-def checked(model: type[Model], value: Mapping[str, Any]) -> Model:
+def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
     """The value as this model; `InvalidInput` that names the field."""
     try:
-        return model.model_validate(dict(value))
+        return model.model_validate(dict(value) if isinstance(value, Mapping) else value)
     except ValidationError as error:
         raise invalid_input(error, InvalidInput, model=model) from None
 
@@ -119,6 +123,8 @@ def fault(
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_tag(kind, field, item["ctx"])
     name, value = ".".join(field) or whole, item.get("input")
+    if item["type"] == "json_invalid":
+        return kind(f"{name} is not JSON: {item['ctx']['error']}", field=field, allowed="JSON")
     if item["type"] == "missing":
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":

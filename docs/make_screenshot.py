@@ -32,7 +32,7 @@ def main() -> None:
     arguments.add_argument("--width", type=int, default=1280)
     arguments.add_argument("--height", type=int, default=1500)
     given = arguments.parse_args()
-    browser = runpy.run_path(str(ROOT / "scripts" / "find_browser.py"))["find_browser"]()
+    browser = runpy.run_path(str(ROOT / "tests" / "tools.py"))["CHROMIUM"].path()
     key = os.environ.get("EDGEFRONT_KEY") or read_key(default_home())
     kind = "training" if given.training else "job"
     output = given.output or PICTURES / f"{kind}-page.png"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -89,8 +91,16 @@ def _root(
     root_options.url, root_options.key, root_options.json, root_options.wide = url, key, json, wide
 
 
+@cache
+def command() -> Callable[..., Any]:
+    """All commands with their options: typer builds them anew for every `app()`."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
-    """Runs the command line and exits with one of the documented exit codes."""
+    """Runs the command line and exits with one of the documented exit codes; `edgefront.__main__` does so after
+    Ctrl-C.
+    """
     from edgefront import exits
     from edgefront.show.output import write_anywhere
 
@@ -98,9 +108,7 @@ def main() -> None:
     wants_json = "--json" in sys.argv[1:]
     try:
         # What typer itself prints of a wrong usage is for people.
-        code = app(standalone_mode=not wants_json) or exits.OK
-    except KeyboardInterrupt:
-        code = exits.INTERRUPTED
+        code = command()(standalone_mode=not wants_json) or exits.OK
     except typer.Abort:
         code = exits.ERROR
     except Exception as error:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlencode
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
@@ -115,8 +114,8 @@ class Client:
         """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their
         frontiers takes on each of them. Ratios are against the first.
         """
-        query = urlencode([*(("target", one) for one in targets), *(("job", one) for one in jobs)])
-        return ComparisonView.model_validate_json(self._transport.request("GET", f"/v1/comparison?{query}").content)
+        params = {"target": list(targets), "job": list(jobs)}
+        return self._transport.ask(ComparisonView, "GET", "/v1/comparison", params=params)
 
     def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
         """Exact costs of an architecture, from the server; the options are those of `catalogue.describe`."""
@@ -142,12 +141,12 @@ class Client:
 
         Raises `NotFound` where none has them, `InvalidInput` that lists them where several have.
         """
-        response = self._transport.request("GET", "/v1/identifiers", params={"kind": kind, "text": text})
-        return IdentifierView.model_validate_json(response.content).id
+        params = {"kind": kind, "text": text}
+        return self._transport.ask(IdentifierView, "GET", "/v1/identifiers", params=params).id
 
     def health(self) -> HealthView:
         """Health and version of the server. Needs no key."""
-        return HealthView.model_validate_json(self._transport.request("GET", "/v1/health").content)
+        return self._transport.ask(HealthView, "GET", "/v1/health")
 
 
 def _is_local(url: str, home: Path) -> bool:

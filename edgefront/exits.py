@@ -14,6 +14,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from edgefront.core.processes.program import INTERRUPTED
 
 OK = 0
 ERROR = 1
@@ -24,7 +25,6 @@ SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
 """7 to 9 are the agent's."""
-INTERRUPTED = 130
 
 TABLE = (
     (OK, "done"),

@@ -8,17 +8,17 @@ grow from 0.2 s with full jitter, honour Retry-After, and end after `patience_s`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, get_args
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from tenacity import Retrying, retry_if_exception, stop_before_delay
 
+from edgefront import __version__
 from edgefront.core import errors
-from edgefront.core.addresses import is_loopback
 from edgefront.core.errors import (
     EdgefrontError,
     InvalidInput,
@@ -27,9 +27,12 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from edgefront.core.http_client import route, server_url
 from edgefront.core.retry import pauses, retry_after_s
+from edgefront.core.validation import invalid_input
 
-Query = Mapping[str, str | int | float | bool | None]
+Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
+Answer = TypeVar("Answer")
 
 _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -38,27 +41,19 @@ class Transport:
     """Sends requests to one server with one key. Thread-safe."""
 
     def __init__(self, url: str, key: str | None, *, timeout_s: float, patience_s: float) -> None:
-        self.url = url.rstrip("/")
+        self.url = server_url(url)
         self.patience_s = patience_s
-        try:
-            parsed = httpx.URL(self.url)
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise _bad_url(url, str(error)) from None
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise _bad_url(url, "it does not start with http:// or https:// and a host")
-        from edgefront import __version__
-
+        self._route = route(self.url)
         headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
         if key:
             if not key.isascii() or not key.isprintable():
                 raise Unauthenticated("this is not an API key: keys are short ASCII text")
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
+            **self._route.options,
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
-            # Requests to this machine must not go through a configured proxy.
-            trust_env=not is_loopback(parsed.host),
         )
 
     def close(self) -> None:
@@ -67,24 +62,37 @@ class Transport:
     def __deepcopy__(self, _memo: object) -> Transport:
         return self  # copies of a job share its connections
 
+    def ask(self, kind: type[Answer], method: str, path: str, **sent: Any) -> Answer:
+        """The answer to a request (its arguments are those of `request`), as this model or list of models."""
+        content = self.request(method, path, **sent).content
+        with self.reading(_name(kind)):
+            return TypeAdapter(kind).validate_json(content)
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Where an answer is read: one that is not what this release expects becomes one error."""
+        try:
+            yield
+        except ValueError as error:
+            reason = invalid_input(error, InvalidInput).detail if isinstance(error, ValidationError) else str(error)
+            raise EdgefrontError(
+                f"{self.url} sent what edgefront {__version__} cannot read as {what} ({reason}): it is another release "
+                f"({self.url}/v1/health names it), or no edgefront server"
+            ) from None
+
     def request(
         self,
         method: str,
         path: str,
         *,
         params: Query | None = None,
-        body: BaseModel | None = None,
-        content: Mapping[str, Any] | None = None,
+        body: BaseModel | Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> httpx.Response:
         """The response if it is successful; otherwise raises the exception of its problem document."""
         sent = dict(headers or {})
-        payload: bytes | None = None
-        if body is not None:
-            payload = body.model_dump_json().encode()
-        elif content is not None:
-            payload = _json(content)
+        payload = None if body is None else _json(body)
         if payload is not None:
             sent["Content-Type"] = "application/json"
         again = method in ("GET", "DELETE") if repeatable is None else repeatable
@@ -97,7 +105,7 @@ class Transport:
                     content=payload,
                     headers=sent,
                 )
-                raise_for_problem(response)
+                self._raise_for_problem(response)
                 return response
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -118,8 +126,12 @@ class Transport:
         ):
             if response.is_error:
                 response.read()
-            raise_for_problem(response)
+            self._raise_for_problem(response)
             yield response
+
+    def _raise_for_problem(self, response: httpx.Response) -> None:
+        if not response.is_success:
+            raise problem_error(response, through=self._route.through)
 
     def _attempts(self, repeatable: bool) -> Retrying:
         def worth_another(error: BaseException) -> bool:
@@ -141,44 +153,50 @@ class Transport:
         except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
             raise InvalidInput(f"this cannot be sent in a header: {error}", allowed="printable ASCII text") from None
         except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
+            reason = self._route.failure(error)
             raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error
-        except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
-            raise _bad_url(self.url, str(error)) from None
+        except httpx.InvalidURL as error:  # a path that is too long
+            raise InvalidInput(f"this cannot be asked for: {error}", allowed="a shorter name") from None
         except RuntimeError:
             if self._http.is_closed:
                 raise EdgefrontError("this client is closed") from None
             raise
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
+def _json(body: BaseModel | Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(content, allow_nan=False).encode()
+        if isinstance(body, BaseModel):
+            return body.model_dump_json().encode()
+        return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"this cannot be sent as JSON: {error}", allowed="values that JSON supports, finite numbers"
         ) from None
 
 
+def _name(kind: Any) -> str:
+    """A model, or a list of models, as an error names it."""
+    items = get_args(kind)
+    return f"a list of {items[0].__name__}" if items else str(kind.__name__)
+
+
 def segment(name: str) -> str:
     """A name, percent-encoded as one path segment."""
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name!r} cannot be sent", value=name, allowed="UTF-8 text") from None
 
 
-def raise_for_problem(response: httpx.Response) -> None:
-    """Raises the exception of the server's problem document, unless the response is successful."""
-    if response.is_success:
-        return
-    raise problem_error(response)
-
-
-def problem_error(response: httpx.Response) -> EdgefrontError:
-    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one."""
+def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontError:
+    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one:
+    `through` then says that it may be a proxy's.
+    """
     document = _document(response)
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
     error_class = error_class or _BY_STATUS.get(response.status_code) or _by_range(response.status_code)
-    detail = document.get("detail") or _plain_detail(response)
+    detail = document.get("detail") or _plain_detail(response) + through
     known = {"type", "title", "status", "detail", "kind", "instance"}
     extra = {name: value for name, value in document.items() if name not in known}
     if issubclass(error_class, InvalidInput):
@@ -198,7 +216,7 @@ def problem_error(response: httpx.Response) -> EdgefrontError:
 def _document(response: httpx.Response) -> dict[str, Any]:
     try:
         value = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -229,20 +247,6 @@ def _by_range(status: int) -> type[EdgefrontError]:
     return Unavailable if status in (502, 504) else EdgefrontError
 
 
-def _present(params: Query | None) -> dict[str, str] | None:
-    if not params:
-        return None
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in params.items()
-        if value is not None
-    }
-
-
-def _bad_url(url: str, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"{url!r} is not the URL of a server: {reason}",
-        field="url",
-        value=url,
-        allowed="such as http://127.0.0.1:8090 or https://edgefront.example.org",
-    )
+def _present(params: Query | None) -> dict[str, Any] | None:
+    """Those that have a value, as httpx writes them: `true`, and a list as several of one name."""
+    return {name: value for name, value in params.items() if value is not None} if params else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import databases
 import pytest
 from databases import EmptyDatabase, PostgresServer
-from hypothesis import HealthCheck, settings
-from sqlalchemy import URL, make_url
+from hypothesis import HealthCheck, core, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.vendor import pretty
+from sqlalchemy import URL, Engine, create_engine, make_url
 
 import servers
 from edgefront.core.store.database import Database
@@ -24,17 +26,24 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # ONNX Runtime would report from a thread that it starts on import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-# One profile for everyone: no deadlines (shared machines are noisy), and failures that can be repeated.
-settings.register_profile(
-    "edgefront", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
-)
+# The same examples everywhere, so that no run fails by chance; `make fuzz` looks for others. No deadlines: shared
+# machines are noisy.
+settings.register_profile("edgefront", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", settings.get_profile("edgefront"), derandomize=False, database=None)
 settings.load_profile("edgefront")
+# Hypothesis would draw some examples from the constants of all modules imported so far, which depend on the files that
+# this process tested before. It has no public way to leave them out.
+providers._get_local_constants = providers.Constants  # type: ignore[attr-defined]
+# schemathesis keeps Hypothesis from printing the example on which a test fails.
+core.RepresentationPrinter = pretty.RepresentationPrinter  # type: ignore[attr-defined]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process a core that this one may use, but no more than four: each holds its own copy of torch."""
+    """One process a core that this one may use, and one more, for many tests wait for processes of their own; but no
+    more than four: each holds its own copy of torch.
+    """
     allowed = getattr(os, "sched_getaffinity", None)
-    return min(4, len(allowed(0)) if allowed else os.cpu_count() or 1)
+    return min(4, 1 + (len(allowed(0)) if allowed else os.cpu_count() or 1))
 
 
 ORDER = (
@@ -59,16 +68,8 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the slowest first, and gives every test an id of its own: pytest-xdist runs one test for each id, and the
-    operations of a schemathesis test have a name each, but one id.
-    """
+    """Puts the slowest first."""
     items.sort(key=_place)
-    seen = Counter(item.nodeid for item in items)
-    for item in items:
-        if seen[item.nodeid] > 1:
-            path = item.nodeid.partition("::")[0]
-            item._id = type(item.id).parse(f"{path}::{item.name}")  # pytest has no public way to set it
-    assert len({item.nodeid for item in items}) == len(items)
 
 
 TORCH = {"models", "proxies", "supernet", "training"}
@@ -157,6 +158,27 @@ def postgres_url(postgres_server: URL, _empty_postgres: EmptyDatabase) -> Iterat
 def database_url(request: pytest.FixtureRequest) -> str:
     """A migrated, empty database: each test that asks for it runs on SQLite and on Postgres."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_compiled_once() -> Iterator[None]:
+    """Databases of one kind share what SQLAlchemy compiles, as the requests to one service do: thousands of tests open
+    one each, and would compile every statement anew (an eighth of their time).
+    """
+    connected: dict[str, Engine] = {}
+
+    def create(url: URL, **options: Any) -> Engine:
+        engine = create_engine(url, query_cache_size=5000, **options)
+        known = connected.get(url.drivername)
+        if known is not None and known.dialect.server_version_info:  # what it learnt from its server holds for all
+            engine.dialect, engine._compiled_cache = known.dialect, known._compiled_cache
+        else:
+            connected[url.drivername] = engine
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgefront.core.store.connection.create_engine", create)
+        yield
 
 
 @pytest.fixture

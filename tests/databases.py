@@ -25,7 +25,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-"""Of a test of what is computed from rows that other tests read on both databases."""
+"""Of a test that sends Postgres no statement that others do not send there, and is not about locks."""
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 256 << 20

@@ -19,8 +19,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.store.bulk import insert_rows
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import insert_rows
 from edgefront.core.store.tables import Candidate, Job, Target, new_id
 from edgefront.core.store.tables.base import random_ids
 from edgefront.core.wire.jobs import JobRequest, Limits, TargetRequest

@@ -1,13 +1,12 @@
 """The real servers that the suite runs against: those named, those on this host, or throw-away ones.
 
 Order for each: the environment variable, the standard port on localhost, a server started from the binaries on this
-machine. If none can be had the suite fails and says what to install: nothing is skipped.
+machine. `make test` gets these, or says what to install: nothing is skipped.
 """
 
 from __future__ import annotations
 
 import getpass
-import glob
 import os
 import random
 import shutil
@@ -24,8 +23,9 @@ import psycopg
 import redis
 from sqlalchemy import make_url
 
+import tools
+
 _RANDOM = random.SystemRandom()
-DEBIAN = "On Debian: apt-get install postgresql redis-server chromium curl"
 
 
 def free_port() -> int:
@@ -40,18 +40,22 @@ def free_port() -> int:
 @contextmanager
 def postgres() -> Iterator[str]:
     """An SQLAlchemy URL of a Postgres server on which databases may be created."""
-    given = os.environ.get("EDGEFRONT_TEST_DATABASE_URL")
-    if given:
-        _check_postgres(given)
-        yield given
-        return
-    running = next(filter(_is_usable, _usual_places()), None)
+    running = running_postgres()
     if running is not None:
         yield running
         return
     with closing(OwnPostgres()) as server:
         server.start()
         yield server.url
+
+
+def running_postgres() -> str | None:
+    """The URL of the server that was named (which must be usable), else of one on this host."""
+    given = os.environ.get("EDGEFRONT_TEST_DATABASE_URL")
+    if given:
+        _check_postgres(given)
+        return given
+    return next(filter(_is_usable, _usual_places()), None)
 
 
 @contextmanager
@@ -89,12 +93,7 @@ class OwnRedis:
     """A Redis server of our own on a free port, with nothing on disk. It can be killed and started again."""
 
     def __init__(self, port: int | None = None) -> None:
-        self._binary = shutil.which("redis-server")
-        if self._binary is None:
-            raise RuntimeError(
-                "the tests need Redis: set EDGEFRONT_TEST_REDIS_URL, run one on localhost:6379, or install the "
-                f"redis-server binary. {DEBIAN}"
-            )
+        self._binary = tools.REDIS.path()
         self.port = port or free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = tempfile.TemporaryDirectory()
@@ -102,7 +101,7 @@ class OwnRedis:
 
     def start(self) -> None:
         """Returns when it answers."""
-        command = [str(self._binary), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command = [self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         self._process = subprocess.Popen([*command, "--dir", self._folder.name], stdout=subprocess.DEVNULL)
         client = redis.Redis(port=self.port)
         _wait(lambda: client.ping(), redis.RedisError)
@@ -131,13 +130,7 @@ class OwnPostgres:
     """A Postgres server of our own on a free port, with a new cluster. It can be killed and started again."""
 
     def __init__(self) -> None:
-        found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default=None)
-        if found is None:
-            raise RuntimeError(
-                "the tests need Postgres: set EDGEFRONT_TEST_DATABASE_URL, run one on localhost:5432 that lets you "
-                f"create databases, or install its server binaries. {DEBIAN}"
-            )
-        self._binaries = Path(found).parent
+        self._binaries = Path(tools.POSTGRES.path()).parent
         # Postgres refuses to run as root.
         self._user = "postgres" if os.geteuid() == 0 else None
         self._folder = tempfile.TemporaryDirectory()

@@ -23,7 +23,7 @@ from edgefront.core.measurement.record import GenerationSamples, LatencySamples,
 from edgefront.core.prediction.features import features
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import handover, leases, reports
+from edgefront.core.services.measuring import leases, release_leases, reports
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.store.database import Database
@@ -175,7 +175,7 @@ class SimulatedAgent:
             now = database.now(session)
             _, secret = devices.create_enrolment_token(session, admin, EnrolmentTokenRequest(), now)
             request = EnrolRequest(name=self.name, device_class=device_class, facts=device_facts or facts())
-            self.device_id = handover.enrol(session, secret, request, now).device_id
+            self.device_id = release_leases.enrol(session, secret, request, now).device_id
 
     def lease(self, max_items: int = 8) -> LeaseResponse:
         with self.database.write() as session:
@@ -205,16 +205,25 @@ class SimulatedAgent:
 class RemoteAgent:
     """The same over HTTP, by the real protocol: enrols a device with an admin's key, then measures when told to."""
 
-    def __init__(self, url: str, key: str, *, name: str, device_class: str = "bench-board") -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        name: str,
+        device_class: str = "bench-board",
+        device_facts: DeviceFacts | None = None,
+    ) -> None:
         self.name = name
-        with httpx.Client(base_url=url, timeout=60) as admin:
+        with httpx.Client(base_url=url, timeout=60, verify=False) as admin:
             answer = admin.post("/v1/enrolment-tokens", json={"name": name}, headers=_bearer(key))
             token = answer.raise_for_status().json()["token"]
-            request = EnrolRequest(name=name, device_class=device_class, facts=facts(numbers=("float32", "int8")))
+            known = device_facts or facts(numbers=("float32", "int8"))
+            request = EnrolRequest(name=name, device_class=device_class, facts=known)
             answer = admin.post("/v1/agents/enrol", json=request.model_dump(mode="json"), headers=_bearer(token))
             enrolled = EnrolResponse.model_validate_json(answer.raise_for_status().content)
         self.device_id = enrolled.device_id
-        self._http = httpx.Client(base_url=url, headers=_bearer(enrolled.credential), timeout=60)
+        self._http = httpx.Client(base_url=url, headers=_bearer(enrolled.credential), timeout=60, verify=False)
 
     def _result(self, item: LeaseItem) -> LaunchResult:
         measure = by_generation if item.protocol.mode == "generate" else by_parameters

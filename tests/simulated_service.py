@@ -9,12 +9,12 @@ import simulated_agent as simulated
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
+from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, SCORE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.workers.results import process_results
 from edgefront.workers.searching import advance_target
-from edgefront.workers.tasks import settle_target
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -42,8 +42,8 @@ class Inbox:
         database.send = self.send
 
     def send(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == SETTLE:
-            settle_target(self.database, arguments["target_id"])
+        if task == PROCESS_RESULTS:
+            process_results(self.database, arguments["target_id"])
         elif task == ADVANCE:
             self.targets.append(arguments["target_id"])
         else:

@@ -99,6 +99,35 @@ WRONG = (
     _wrong("a version in words", {"version": "9" * 9000}, "version", "reads versions 0 and 1, not '999", "0 or 1"),
     _wrong("no such field", {"depth": 12}, "depth", "there is no such field", "leave it out"),
     _wrong(
+        "no such field, called like a kind of block",
+        {"blocks": [S, {"kind": "srupp", "d_attn": 16, "attention": False}]},
+        "blocks.1.attention",
+        "there is no such field",
+        "leave it out",
+    ),
+    _wrong(
+        "no such field of a letter's block, called like its own kind",
+        {"blocks": {"pattern": "(sf)", "s": S, "f": {**F, "feed_forward": 1}}},
+        "blocks.f.feed_forward",
+        "there is no such field",
+        "leave it out",
+    ),
+    _wrong(
+        "no such field of the positions, called like positions",
+        {"positions": {"kind": "learned", "rotary": True}},
+        "positions.rotary",
+        "there is no such field",
+        "leave it out",
+    ),
+    _wrong(
+        "no such field, called like a type",
+        {"embedding": {"vocab_size": 100, "int": 1}},
+        "embedding.int",
+        "there is no such field",
+        "leave it out",
+    ),
+    _wrong("no such field of the model", {"sru": 1}, "sru", "there is no such field", "leave it out"),
+    _wrong(
         "blocks as text",
         {"blocks": "(sf)x2"},
         "blocks",
@@ -108,7 +137,15 @@ WRONG = (
     _wrong(
         "blocks as text in a source", {"source": {**SOURCE, "blocks": "(sf)"}}, "source.blocks", "a list, or", "{…}"
     ),
-    _wrong("an epsilon out of range", {"norm_eps": "1e-20"}, "norm_eps", "must be 1e-1 to 1e-12, as text", "1e-12"),
+    _wrong("an epsilon of nothing", {"norm_eps": "0"}, "norm_eps", "must be a positive number", "as text"),
+    _wrong("an epsilon in words", {"norm_eps": "small"}, "norm_eps", "must be a positive number", "as text"),
+    _wrong(
+        "a base of nothing",
+        {"positions": {"kind": "rotary", "theta": -1}},
+        "positions.theta",
+        "must be a positive number",
+        "a whole one",
+    ),
     _wrong("a part that is none", {"embedding": 3}, "embedding", "embedding: must be an object, not 3", "an object"),
     _wrong("no blocks", {"blocks": []}, "blocks", "must have at least 1 item, not 0", "at least 1 item"),
 )

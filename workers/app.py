@@ -1,41 +1,48 @@
 """The Celery application: `celery --app edgefront.workers.app worker`; `workers.embedded` runs it in-process.
 
-Tasks are short, idempotent and may run twice or never: the database rows are authoritative, and the sweep, which each
-worker requests when it starts and every few seconds, finds work that was not done. So Celery's late acknowledgement,
-retries, results and beat are not used.
+Tasks are idempotent and may run twice or never: the database rows are authoritative, and the sweep, which each worker
+requests when it starts and every few seconds, finds work that was not done. So Celery's late acknowledgement, retries,
+results and beat are not used.
 
-A worker that trains also names the queues of trainings that it serves, such as
-`--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
+A worker serves all queues of work unless `--queues` names others. One that trains also names the queues of trainings
+that it serves, such as `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
+from kombu import Exchange, Queue
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.threads import switch_often
-from edgefront.core.services.dispatch import queue_name, sender, transport_options
+from edgefront.core.services import work
+from edgefront.core.services.dispatch import queue_name, sender, transport_options, work_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.store.database import Database
 from edgefront.workers.sweeps import Sweeps
 from edgefront.workers.tasks import register
 from edgefront.workers.training.pickup import EndTrainings, Trainings
+from edgefront.workers.work import Worker
 
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:
     """A Celery application with its tasks; opens a database of its own unless one is given."""
     app = Celery("edgefront", broker=settings.broker.url, set_as_current=False)
+    database = database or open_database(settings)
+    worker = Worker(database, settings)
     app.conf.update(
         task_serializer="json",
         result_serializer="json",
         accept_content=["json"],
         task_ignore_result=True,
         task_default_queue=queue_name(settings),
+        task_queues=[_queue(work_queue(settings, queue.name)) for queue in work.QUEUES],
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
+        worker_disable_prefetch=not settings.embedded,  # what a busy worker has fetched waits for it
         worker_hijack_root_logger=False,
         worker_enable_remote_control=False,
         worker_send_task_events=False,
@@ -44,15 +51,34 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         broker_transport_options=transport_options(settings),
         edgefront_sweep_s=settings.leases.sweep_s,
         edgefront_settings=settings,
+        edgefront_worker=worker,
         timezone="UTC",
     )
     if settings.broker.url.startswith(("redis://", "rediss://")):
         app.conf.broker_transport = "edgefront.workers.reconnecting:Transport"
         app.conf.worker_consumer = "edgefront.workers.reconnecting:Consumer"
-    register(app, database or open_database(settings), settings)
+    register(app, worker, database, settings)
     app.steps["consumer"].update((Sweeps, Trainings))
-    app.steps["worker"].add(EndTrainings)
+    app.steps["worker"].update((Slots, EndTrainings))
     return app
+
+
+class Slots(bootsteps.Step):  # type: ignore[misc]
+    """Tells the application's `Worker` how many tasks Celery executes at once, and from which queues."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        conf = worker.app.conf
+        served = worker.app.amqp.queues.consume_from
+        conf.edgefront_worker.slots = worker.concurrency
+        conf.edgefront_worker.queues = tuple(
+            queue for queue in work.QUEUES if work_queue(conf.edgefront_settings, queue.name) in served
+        )
+
+
+def _queue(name: str) -> Queue:
+    """As Celery makes one for a message that names it."""
+    return Queue(name, Exchange(name), routing_key=name)
 
 
 def open_database(settings: Settings) -> Database:
@@ -64,8 +90,8 @@ def __getattr__(name: str) -> Any:
     # Created when Celery's command needs it, so that importing this module reads no settings.
     if name == "app":
         switch_often()
-        settings = Settings()
         try:
+            settings = Settings()
             check_store(settings.artifact_url)
         except EdgefrontError as error:
             raise SystemExit(error.detail) from None

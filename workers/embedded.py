@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from celery import Celery
+from celery.concurrency.thread import TaskPool
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 
-from edgefront.core.services.dispatch import queue_name, training_queue
+from edgefront.core.services import work
+from edgefront.core.services.dispatch import training_queue, work_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
@@ -19,11 +22,14 @@ from edgefront.workers.app import create_celery, open_database
 WAKE = "edgefront.wake"
 """A task that does nothing: it wakes the worker, so that it stops at once."""
 
+SLOTS = 4
+"""Tasks at once. They share one core, and one slot is left to what takes milliseconds."""
+
 _log = logging.getLogger(__name__)
 
 
 class EmbeddedWorker:
-    """A solo worker in a thread, on the memory transport of this process (or any other broker).
+    """A worker on threads, on the memory transport of this process (or any other broker).
 
     Like every worker it starts with a sweep: messages of the memory transport are lost with their process, and the
     sweep derives them from the rows. It serves the queues of trainings that this machine can run. Use as a context
@@ -43,12 +49,12 @@ class EmbeddedWorker:
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
             app=self._app,
-            pool_cls="solo",
-            concurrency=1,
+            pool_cls=_Threads,
+            concurrency=SLOTS,
             without_heartbeat=True,
             without_mingle=True,
             without_gossip=True,
-            queues=[queue_name(self._settings), *trains],
+            queues=[*(work_queue(self._settings, queue.name) for queue in work.QUEUES), *trains],
         )
         self._thread = threading.Thread(target=self._work, args=(self._worker,), name="edgefront-worker", daemon=True)
         self._thread.start()
@@ -61,17 +67,13 @@ class EmbeddedWorker:
         self._worker = self._thread = None
         if worker is None or thread is None:
             return
+        self._app.conf.edgefront_worker.stop()
         worker.end_soon()
         self._wake()
         thread.join(timeout_s)
         if thread.is_alive():
             _log.warning("the embedded worker is still busy after %g s and is abandoned", timeout_s)
         worker.timer.stop()
-        self._app.edgefront_advancing.stop()
-        self._app.edgefront_settling.stop()
-        self._app.edgefront_searching.stop()
-        self._app.edgefront_scoring.stop()
-        self._app.edgefront_learning.stop()
         if self._own is not None:
             self._own.dispose()
 
@@ -92,6 +94,14 @@ class EmbeddedWorker:
             self._app.send_task(WAKE, queue=self._app.conf.task_default_queue, retry=False)
         except Exception as error:  # the broker is unavailable: the worker stops when its wait times out
             _log.debug("the worker could not be woken: %s", error)
+
+
+class _Threads(TaskPool):  # type: ignore[misc]
+    """Celery's pool of threads, for one of several applications in a process: its threads look tasks up in theirs."""
+
+    def __init__(self, *args: Any, app: Celery, **options: Any) -> None:
+        super().__init__(*args, app=app, **options)
+        self.executor = ThreadPoolExecutor(self.limit, "edgefront-task", initializer=app.set_current)
 
 
 class _Controller(WorkController):  # type: ignore[misc]

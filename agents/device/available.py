@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import psutil
 
-_V2 = Path("/sys/fs/cgroup")
-_V1 = Path("/sys/fs/cgroup/memory")
+from edgefront.agents.device.cgroups import groups
+
 _UNLIMITED = 1 << 60  # cgroup v1 means "no limit" by a number near 2^63
 
 
@@ -27,25 +26,7 @@ def available_memory_bytes() -> int:
 
 def _groups() -> list[tuple[int, int]]:
     """(limit, used without reclaimable) of every control group of this process that has a limit."""
-    if not sys.platform.startswith("linux"):
-        return []
-    return [pair for folder in _folders() if (pair := _limit_and_use(folder)) is not None]
-
-
-def _folders() -> list[Path]:
-    found: list[Path] = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory") or "memory" in controllers.split(","):
-            root = _V2 if controllers == "" else _V1
-            # Inside a container the path may be the host's; then the root of the mount is the container's group.
-            inner = root / path.lstrip("/")
-            found += [folder for folder in (inner, *inner.parents) if folder == root or root in folder.parents]
-    return list(dict.fromkeys(found))
+    return [pair for folder in groups("memory") if (pair := _limit_and_use(folder)) is not None]
 
 
 def _limit_and_use(folder: Path) -> tuple[int, int] | None:

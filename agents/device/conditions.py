@@ -1,38 +1,52 @@
-"""Conditions on this device under which a measurement says less: battery, power saving, other load, throttling."""
+"""Conditions under which a measurement on this device says less: battery, power saving, quota, other load, throttling.
+
+Other load while the passes of a launch are timed is judged by the process that runs them (`measuring.disturbance`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from edgefront.agents.device.cores import CorePlan
+
 _SYSTEM = Path("/sys/devices/system/cpu")
 _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
-_SAMPLES, _APART_S = 3, 0.005
+_WINDOW_S = 0.2
+_LITTLE_LOAD = 0.25
+"""Cores' worth of other processes beside which a launch need not wait: what every system does now and then."""
 
 
 class Conditions:
-    """What is bad on this device now.
+    """What is bad on this device.
 
     Args:
-        cores: of the device that this process may use. system: the folder that describes its processors.
-        running: how many threads of the system run or wait to run; None where that is not known.
+        plan: the cores. system: the folder that describes the processors. others: `load_of_others`.
     """
 
-    def __init__(self, cores: int, system: Path = _SYSTEM, running: Callable[[], int | None] | None = None) -> None:
-        self._cores = cores
+    def __init__(
+        self, plan: CorePlan, system: Path = _SYSTEM, others: Callable[[tuple[int, ...]], float] | None = None
+    ) -> None:
+        self._plan = plan
         self._system = system
-        self._running = running or _running
+        self._others = others or load_of_others
         self._throttled = self._throttle_count()
 
-    def bad(self, threads: int) -> tuple[str, ...]:
-        """Each bad condition for a measurement with so many threads, in words; empty if there is none. Throttling is
-        of the time since it was last asked.
+    def before(self, threads: int) -> tuple[str, ...]:
+        """Each bad condition now, for a launch with so many threads, in words: `after`, and other load. Takes a moment
+        to look.
         """
-        found = (self._battery(), self._governor(), self._load(threads), self._throttling())
-        return tuple(text for text in found if text)
+        return (*self.after(threads), *filter(None, [self._load(threads)]))
+
+    def after(self, threads: int) -> tuple[str, ...]:
+        """Each condition that was bad for a launch with so many threads, besides what its own process saw. Throttling
+        is of the time since it was last asked.
+        """
+        return tuple(filter(None, [self._battery(), self._governor(), self._quota(threads), self._throttling()]))
 
     def _battery(self) -> str:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
@@ -50,17 +64,16 @@ class Conditions:
             return f"energy preference {preference}" if preference.endswith("power") else ""
         return "power-saving governor"
 
+    def _quota(self, threads: int) -> str:
+        quota = self._plan.quota
+        return str(quota) if quota is not None and quota.cores < threads else ""
+
     def _load(self, threads: int) -> str:
-        """Other threads that want more cores than the measurement leaves them."""
-        counts = []
-        for _ in range(_SAMPLES):
-            count = self._running()
-            if count is None:
-                return ""
-            counts.append(count - 1)  # this one
-            time.sleep(_APART_S)
-        others = sorted(counts)[_SAMPLES // 2]
-        return f"other load ({others} threads run)" if others > max(0, self._cores - threads) else ""
+        """Other processes that want more cores than the measurement leaves them."""
+        numbers = tuple(core.number for core in self._plan.cores)
+        others = self._others(numbers)
+        wanted = others > len(numbers) - threads + _LITTLE_LOAD
+        return f"other load ({others:.1f} of {len(numbers)} cores)" if wanted else ""
 
     def _throttling(self) -> str:
         before, self._throttled = self._throttled, self._throttle_count()
@@ -71,12 +84,35 @@ class Conditions:
         return sum(int(count) for count in counts if count.isdigit())
 
 
-def _running() -> int | None:
-    """Of Linux, of the whole system."""
-    for line in _text(Path("/proc/stat")).splitlines():
-        if line.startswith("procs_running "):
-            return int(line.split()[1])
-    return None
+def load_of_others(cores: tuple[int, ...]) -> float:
+    """How many of these cores other processes keep busy now. This process, those that it started and the one that
+    started it (the embedded service) are no others.
+    """
+    busy, own, began = _busy_s(cores), _own_s(), time.monotonic()
+    time.sleep(_WINDOW_S)
+    busy_s = _busy_s(cores) - busy
+    own_s = sum(seconds - own.get(process, seconds) for process, seconds in _own_s().items())
+    return max(0.0, busy_s - own_s) / (time.monotonic() - began)
+
+
+def _busy_s(cores: tuple[int, ...]) -> float:
+    times = psutil.cpu_times(percpu=True)
+    idle = ("idle", "iowait", "guest", "guest_nice")  # guests' time is part of the user's
+    return sum(
+        sum(times[number]) - sum(getattr(times[number], name, 0.0) for name in idle)
+        for number in cores
+        if number < len(times)
+    )
+
+
+def _own_s() -> dict[int, float]:
+    """Processor time of each process, by its id."""
+    this = psutil.Process()
+    found = {}
+    for process in filter(None, (this, this.parent(), *this.children(recursive=True))):
+        with suppress(psutil.Error):  # it has ended
+            found[process.pid] = sum(process.cpu_times()[:2])
+    return found
 
 
 def _text(path: Path) -> str:

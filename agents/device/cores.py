@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefront.agents.device.cgroups import Quota, cpu_quota
 from edgefront.core.errors import InvalidInput
 
 _SYSTEM = Path("/sys/devices/system/cpu")
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,19 @@ class CorePlan:
 
     order: tuple[int, ...]
     cores: tuple[Core, ...]
+    quota: Quota | None = None
+    """Of the process's control groups. It may allow less than one core: then launches are marked."""
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None) -> CorePlan:
-        """A plan for the cores `pool`, or for all that the affinity mask and the container's quota permit.
+        """A plan for the cores `pool`, or for all that the affinity mask permits, as far as the quota of the control
+        groups does.
 
         Raises `InvalidInput` for a core that this process may not use.
         """
-        own = available_cores()
+        own, quota = available_cores(), cpu_quota()
         if pool is None:
-            return cls(ranked(own)[: _within_quota(len(own))], own)
+            return cls(within(ranked(own), quota), own, quota)
         wanted, possible = set(pool), _possible()
         if not wanted or wanted - possible:
             allowed = ", ".join(str(number) for number in sorted(possible))
@@ -56,7 +59,8 @@ class CorePlan:
                 allowed=f"some of {allowed}",
             )
         named = tuple(_describe(number) for number in sorted(wanted))
-        return cls(ranked(named), tuple({core.number: core for core in (*own, *named)}.values()))
+        cores = tuple({core.number: core for core in (*own, *named)}.values())
+        return cls(within(ranked(named), quota), cores, quota)
 
     @property
     def count(self) -> int:
@@ -174,17 +178,6 @@ def _siblings(number: int) -> frozenset[int]:
     return frozenset(numbers(text)) | {number}
 
 
-def _within_quota(count: int) -> int:
-    quota = _quota()
-    return count if quota is None else max(1, min(count, math.floor(quota)))
-
-
-def _quota() -> float | None:
-    """CPU quota of the control group in cores (v2, then v1); None without a limit."""
-    try:
-        limit, period = (_CGROUPS / "cpu.max").read_text().split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    limit_us, period_us = _number(_CGROUPS / "cpu/cpu.cfs_quota_us"), _number(_CGROUPS / "cpu/cpu.cfs_period_us")
-    return limit_us / period_us if limit_us > 0 and period_us > 0 else None
+def within(order: tuple[int, ...], quota: Quota | None) -> tuple[int, ...]:
+    """The first of these cores that a quota lets work all the time: whole ones, and at least one."""
+    return order if quota is None else order[: max(1, math.floor(quota.cores))]

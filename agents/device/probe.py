@@ -12,6 +12,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, get_args
@@ -32,10 +34,13 @@ from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 120.0
+_LOOK_S = 0.25
 _GPU_FIELDS = ("name", "uuid", "memory.total", "driver_version", "compute_cap")
 
 
-def probe(plan: CorePlan | None = None, file: RuntimesFile | None = None) -> DeviceFacts:
+def probe(
+    plan: CorePlan | None = None, file: RuntimesFile | None = None, ending: threading.Event | None = None
+) -> DeviceFacts:
     """The facts of this device.
 
     Args:
@@ -54,7 +59,7 @@ def probe(plan: CorePlan | None = None, file: RuntimesFile | None = None) -> Dev
         cores=(plan or CorePlan.of_device()).count,
         memory_bytes=total_memory_bytes(),
         gpus=listed,
-        runtimes=runtimes(None if listed else file),
+        runtimes=runtimes(None if listed else file, ending),
         descriptions=FIELDS,
         modes=get_args(Mode),
         extra={
@@ -79,7 +84,7 @@ def as_name(text: str) -> str:
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 
-def runtimes(file: RuntimesFile | None = None) -> tuple[RuntimeFacts, ...]:
+def runtimes(file: RuntimesFile | None = None, ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
     """The runtimes that work on this device, each tested in a separate process, unless `file` has its facts; without
     those that are missing or broken.
     """
@@ -89,7 +94,7 @@ def runtimes(file: RuntimesFile | None = None) -> tuple[RuntimeFacts, ...]:
     names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
     untested = [name for name in names if name not in known]
     with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
-        tried = dict(zip(untested, threads.map(try_runtime, untested), strict=True))
+        tried = dict(zip(untested, threads.map(lambda name: try_runtime(name, ending), untested), strict=True))
     if file is not None and untested:
         complete = (one.facts for one in tried.values() if one.facts is not None and one.complete)
         file.write([*known.values(), *complete])
@@ -106,31 +111,38 @@ class Tried(NamedTuple):
     """Whether the test ran to its end and float32 worked: else another time more may work."""
 
 
-def try_runtime(runtime: Runtime) -> Tried:
-    """Tests this runtime, which is installed, in a separate process."""
+def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Tried:
+    """Tests this runtime, which is installed, in a separate process; once `ending` is set, not to its end."""
     module = "edgefront.agents.measuring.runtimes.describe"
     command: Sequence[str] = [sys.executable, "-m", module, runtime, str(os.getpid())]
-    complete = False
     try:
+        with (
+            work_folder() as temporary,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=child_environment(temporary)
+            ) as process,
+        ):
+            answer = _answer(process, ending or threading.Event())
         # If a test crashes the process or hangs, the last line contains the facts known before it.
-        with work_folder() as temporary:
-            ended = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                timeout=_TIMEOUT_S,
-                env=child_environment(temporary),
-            )
-        answer, complete = ended.stdout, ended.returncode == 0
-    except subprocess.TimeoutExpired as late:
-        answer = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-    except OSError:
+        facts = RuntimeFacts.model_validate(json.loads(answer.strip().split(b"\n")[-1]))
+    except (OSError, ValueError):
         return Tried(None)
+    return Tried(facts, complete=process.returncode == 0)
+
+
+def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
+    """What it writes until it ends, for at most `_TIMEOUT_S`, or until `ending` is set: then it is killed."""
+    end = time.monotonic() + _TIMEOUT_S
     try:
-        return Tried(RuntimeFacts.model_validate(json.loads(answer.strip().splitlines()[-1])), complete)
-    except (ValueError, IndexError):
-        return Tried(None)
+        while True:
+            try:
+                return process.communicate(timeout=_LOOK_S)[0]
+            except subprocess.TimeoutExpired as late:
+                if ending.is_set() or time.monotonic() > end:
+                    answer: bytes = late.stdout or b""
+                    return answer
+    finally:
+        process.kill()
 
 
 def gpus() -> tuple[dict[str, Fact], ...]:

@@ -15,11 +15,12 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from edgefront.agents.device.processor import processor
-from edgefront.agents.measuring.rulers import memory_methods
+from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.core.canonical import digest
 from edgefront.core.errors import Unavailable
 from edgefront.core.files import whole_file
-from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime
+from edgefront.core.measurement.provider import Provider
+from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.wire.agent import RuntimeFacts
 
 _ACCELERATORS = ("/dev/accel/*", "/dev/dri/*", "/dev/kfd", "/dev/nvidia*", "/etc/OpenCL/vendors/*")
@@ -63,7 +64,7 @@ class RuntimesFile:
         """Keeps the facts of runtimes that use the processor alone. What a GPU can do is tested at every start: that
         depends on its driver, and on the memory that others leave.
         """
-        runtimes = tuple(facts for facts in tested if ON_PROCESSOR.issuperset(facts.providers))
+        runtimes = tuple(facts for facts in tested if all(Provider(name).on_processor for name in facts.providers))
         try:
             with whole_file(self.path) as file:
                 file.write(_Kept(fingerprint=self.fingerprint, runtimes=runtimes).model_dump_json(indent=1).encode())

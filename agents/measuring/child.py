@@ -22,13 +22,15 @@ from typing import Any
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import runtimes
+from edgefront.agents.measuring.disturbance import Disturbance
 from edgefront.agents.measuring.energy import EnergyMeter
+from edgefront.agents.measuring.environment import gpu_surroundings, surroundings
 from edgefront.agents.measuring.failures import failure, message_of, reason_of
 from edgefront.agents.measuring.generations import Generations
 from edgefront.agents.measuring.inputs import external_files
+from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, ruler_for
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.rulers import Ruler, ruler_for
-from edgefront.agents.measuring.surroundings import Disturbance, gpu_surroundings, surroundings
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import FailureReason, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.processes.child import end_with_input, first_for_the_oom_killer
 
@@ -42,16 +44,16 @@ def launch(request: LaunchRequest) -> LaunchResult:
     started = time.perf_counter()
     stage: FailureReason = "build_error"
     try:
-        _take_place(request)
+        _apply_limits(request)
         strict = _ON_LINUX and linux.strict_malloc()
-        ruler = ruler_for(request.protocol, _weight_places(request))
+        meter = ruler_for(request.protocol, _weight_places(request))
         runtimes.wake_device(request)
-        ruler.start()
+        meter.start()
         model = _model(request)
-        ruler.built()
+        meter.built()
         build_s = time.perf_counter() - started
         stage = "run_error"
-        return _run(request, model, ruler, build_s, strict)
+        return _run(request, model, meter, build_s, strict)
     except Exception as error:
         environment = surroundings(request.cores) | {"exception": type(error).__name__}
         return failure(reason_of(error, stage), message_of(error), environment=environment)
@@ -64,7 +66,9 @@ def _model(request: LaunchRequest) -> runtimes.Model:
     return library.build(request)
 
 
-def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: float, strict: bool) -> LaunchResult:
+def _run(
+    request: LaunchRequest, model: runtimes.Model, meter: PeakMemoryMeter, build_s: float, strict: bool
+) -> LaunchResult:
     protocol = request.protocol
     environment = surroundings(request.cores)
     environment["allocator"] = "glibc" if strict else "of the system"
@@ -72,16 +76,18 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
     memory: PeakMemory | None = None
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
     if protocol.warmup >= _MEMORY_PASSES:
-        memory = ruler.read(model.starts)
-    _become_ordinary(strict)
-    disturbance = Disturbance()
-    meter = EnergyMeter(protocol.provider) if isinstance(model, Generations) else None
+        memory = meter.read(model.starts)
+    _restore_allocator(strict)
+    if isinstance(model, Generations):
+        model.begin(EnergyMeter(protocol.provider))
+    disturbance = Disturbance(protocol)
     samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
-    generation = model.samples(protocol.repeats, meter.read()) if isinstance(model, Generations) and meter else None
-    environment |= disturbance.facts() | gpu_surroundings(protocol.provider) | model.versions
+    environment |= disturbance.facts()
+    generation = model.samples() if isinstance(model, Generations) else None
+    environment |= gpu_surroundings(protocol.provider) | model.versions
     measuring_s = time.perf_counter() - measuring
     if memory is None:
-        memory = _memory_afterwards(model, ruler, strict)
+        memory = _memory_afterwards(model, meter, strict)
     if _ON_LINUX:
         environment["swapped_bytes"] = linux.resident().swapped
     fields: dict[str, Any] = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
@@ -97,7 +103,7 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
     )
 
 
-def _become_ordinary(strict: bool) -> None:
+def _restore_allocator(strict: bool) -> None:
     """Switches to the ordinary allocator, with a heap that already has the size that a pass needs."""
     if strict:
         now = linux.resident()
@@ -105,24 +111,25 @@ def _become_ordinary(strict: bool) -> None:
         linux.grow_heap(max(0, now.high_water - now.total))
 
 
-def _memory_afterwards(model: runtimes.Model, ruler: Ruler, strict: bool) -> PeakMemory:
+def _memory_afterwards(model: runtimes.Model, meter: PeakMemoryMeter, strict: bool) -> PeakMemory:
     if strict:
         linux.strict_malloc()
         model.let_go()
         linux.trim_heap()
         linux.fill_holes()
-    ruler.built()
+    meter.built()
     for _ in range(_MEMORY_PASSES):
         model.forward_ms()
-    return ruler.read(model.starts)
+    return meter.read(model.starts)
 
 
-def _take_place(request: LaunchRequest) -> None:
+def _apply_limits(request: LaunchRequest) -> None:
     """Pins this process to its cores and limits its memory."""
     keep_to(request.cores)
-    # A GPU driver reserves far more address space than a model needs; there only the measured peak is compared with the
-    # limit.
-    if _ON_LINUX and request.memory_limit_bytes is not None and request.protocol.provider not in runtimes.ON_NVIDIA:
+    # The driver of a GPU reserves far more address space than a model needs; there only the measured peak is compared
+    # with the limit.
+    on_processor = Provider(request.protocol.provider).on_processor
+    if _ON_LINUX and request.memory_limit_bytes is not None and on_processor:
         import resource
 
         bound = linux.private_data_bytes() + request.memory_limit_bytes

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgefront.agents.device.nvml import Gpu
-from edgefront.agents.measuring.runtimes import ON_NVIDIA
 from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.provider import Provider
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -24,23 +24,26 @@ class Energy(NamedTuple):
 
 
 class EnergyMeter:
-    """Counts from its creation to `read`."""
+    """Counts within its `with` blocks, all together."""
 
     def __init__(self, provider: str, powercap: Path = POWERCAP) -> None:
-        self._gpu = _gpu() if provider in ON_NVIDIA else None
-        self._on_nvidia = provider in ON_NVIDIA
+        self._on_nvidia = Provider(provider).on_nvidia
+        self._gpu = _gpu() if self._on_nvidia else None
         self._packages = [] if self._on_nvidia else _packages(powercap)
         self._readable = any(_number(package / "energy_uj") is not None for package in self._packages)
+        self._start: list[float | None] = []
+        self._used: list[float | None] = []
+
+    def __enter__(self) -> None:
         self._start = self._counters()
 
+    def __exit__(self, *_: object) -> None:
+        self._used += map(_used, self._start, self._counters(), self._most())
+
     def read(self) -> Energy:
-        """Never raises: what cannot be read is reported as absent."""
-        used = [
-            _used(before, after, most)
-            for before, after, most in zip(self._start, self._counters(), self._most(), strict=True)
-        ]
-        known = [one for one in used if one is not None]
-        if known and len(known) == len(used) and sum(known) > 0:
+        """What was used within the blocks. Never raises: what cannot be read is reported as absent."""
+        known = [joules for joules in self._used if joules is not None]
+        if known and len(known) == len(self._used) and sum(known) > 0:
             what = "the GPU, counted by NVML" if self._on_nvidia else "the processor's packages, counted by RAPL"
             return Energy(sum(known), f"energy of {what}")
         return Energy(None, self._why())

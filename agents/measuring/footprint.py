@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from edgefront.agents.measuring.inputs import state_sizes
+from edgefront.core.cost.state import kept, kept_bytes
 from edgefront.core.graph.formats import OF_DTYPE, bytes_of
 from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
@@ -35,5 +36,11 @@ def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -
     outputs = 0
     if architecture.output.kind in _VOCABULARY:
         outputs = {"all": rows, "last": protocol.batch, "none": 0}[protocol.logits] * architecture.embedding.vocab_size
-    state = sum(prod(size) for size in state_sizes(architecture, protocol).values())
-    return item * (state + hidden + max(inner, scores, outputs))
+    return _state(architecture, protocol, item) + item * (hidden + max(inner, scores, outputs))
+
+
+def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int) -> int:
+    if protocol.runtime == "llamacpp":  # it has its cache in every mode, with room for the new tokens
+        tokens = protocol.memory_length + protocol.sequence_length
+        return kept_bytes(kept(architecture, protocol.batch, tokens), item, protocol.kv_cache)
+    return item * sum(prod(size) for size in state_sizes(architecture, protocol).values())

@@ -31,8 +31,9 @@ from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
+from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.processes.folders import CHILD, work_folder
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
@@ -98,12 +99,15 @@ class Measurer:
         if isinstance(subject, Architecture):
             # Here rather than in the child: generating weights for the first time is not part of a launch.
             if protocol.runtime == "llamacpp":
-                cached_gguf(self._cache, subject, seed, protocol.gguf_format)
-            else:
-                for spec in parameters(subject):
-                    for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
-                        self._cache.file(part, seed, kind)
-        request = LaunchRequest(
+                with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
+                    return self._launch(self._request(subject, protocol, seed))
+            for spec in parameters(subject):
+                for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
+                    self._cache.file(part, seed, kind)
+        return self._launch(self._request(subject, protocol, seed))
+
+    def _request(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchRequest:
+        return LaunchRequest(
             architecture=subject.canonical if isinstance(subject, Architecture) else None,
             onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),
             protocol=protocol,
@@ -112,7 +116,6 @@ class Measurer:
             cores=self.plan.pinned(protocol.threads),
             memory_limit_bytes=self._limit,
         )
-        return self._launch(request)
 
     def abort(self) -> None:
         """Aborts the current launch at once, or the next one if there is none: `measure` raises `Aborted`. Thread-safe.
@@ -135,7 +138,7 @@ class Measurer:
         protocol = request.protocol
         result: LaunchResult | None = None
         try:
-            if sys.platform.startswith("linux") and protocol.provider in ON_PROCESSOR:
+            if sys.platform.startswith("linux") and Provider(protocol.provider).on_processor:
                 server = self._server(protocol.runtime)
                 self._kill = server.kill
                 if not self._aborted.is_set():
@@ -183,8 +186,10 @@ class Measurer:
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
         """Refusals that need no launch; None if there is none."""
         if protocol.threads > self.plan.count:
+            why = f", by {self.plan.quota}" if self.plan.quota else ""
             return failure(
-                "unsupported", f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available"
+                "unsupported",
+                f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available{why}",
             )
         missing = not_installed(protocol.runtime)
         if missing is not None:
@@ -200,7 +205,7 @@ class Measurer:
                 "unsupported",
                 f"{protocol.runtime} on {protocol.provider} does not support {protocol.number_format} on this device",
             )
-        if protocol.provider != "cpu":
+        if not Provider(protocol.provider).shares_host_memory:
             return None
         least, free = least_footprint_bytes(subject, protocol), available_memory_bytes()
         bound = free if self._limit is None else min(free, self._limit)

@@ -6,16 +6,16 @@ unreachable server, a proxy's error page and an unreadable response become `Unav
 
 from __future__ import annotations
 
-import ssl
+import secrets
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from edgefront.core.addresses import is_loopback
+from edgefront.core.addresses import is_own
 from edgefront.core.errors import (
     Conflict,
     EdgefrontError,
@@ -28,8 +28,10 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from edgefront.core.http_client import route, server_url
 from edgefront.core.retry import retry_after_s
 from edgefront.core.wire.agent import (
+    INSTANCE_HEADER,
     RENEW_HEADER,
     WITHHELD_HEADER,
     EnrolRequest,
@@ -57,6 +59,12 @@ class ProtocolMismatch(EdgefrontError):
     kind = "protocol-mismatch"
 
 
+class CopiedDataFolder(EdgefrontError):
+    """The data folder is a copy of another agent's, whose device this machine would pass for."""
+
+    kind = "copied-data-folder"
+
+
 _BY_STATUS: Mapping[int, type[EdgefrontError]] = {
     401: Unauthenticated,
     403: Forbidden,
@@ -75,14 +83,10 @@ def check_url(server: str, *, insecure: bool = False) -> str:
     Raises `InvalidInput` for an invalid URL, and for plain HTTP beyond this machine unless `insecure`: it would expose
     the credential and all results to the network.
     """
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    url = httpx.URL(server_url(server, field="server"))
+    if url.scheme == "http" and not insecure and not is_own(url.host):
         raise InvalidInput(
-            f"{server!r} is not the URL of a server", field="server", value=server, allowed="such as https://host:8090"
-        )
-    if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
-        raise InvalidInput(
-            f"plain HTTP to {parts.hostname} would expose this device's credential to the network",
+            f"plain HTTP to {url.host} would expose this device's credential to the network",
             field="server",
             value=server,
             allowed="an https:// URL, or --insecure in a network that you trust",
@@ -91,9 +95,13 @@ def check_url(server: str, *, insecure: bool = False) -> str:
 
 
 class AgentClient:
-    """One device's connection to the server. Use as an asynchronous context manager."""
+    """One device's connection to the server. Use as an asynchronous context manager.
 
-    def __init__(self, server: str, *, insecure: bool = False) -> None:
+    `instance` names this process (`core.wire.agent.INSTANCE_HEADER`); at random if absent.
+    """
+
+    def __init__(self, server: str, *, insecure: bool = False, instance: str | None = None) -> None:
+        self.instance = instance or secrets.token_urlsafe(24)
         self.server = check_url(server, insecure=insecure)
         self.renewal_asked = False
         """Whether the server has asked to replace the credential that is in use."""
@@ -101,12 +109,13 @@ class AgentClient:
         """Whether the credential in use has not been accepted yet, and the one before it is kept."""
         self.withheld: str | None = None
         """Why the device gets no launches, by the last answer to `lease`; None: nothing speaks against it."""
+        self._route = route(self.server)
         self._http = httpx.AsyncClient(
+            **self._route.options,
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
-            headers={"User-Agent": "edgefront-agent"},
-            verify=ssl.create_default_context() if self.server.startswith("https") else True,
+            headers={"User-Agent": "edgefront-agent", INSTANCE_HEADER: self.instance},
         )
 
     async def __aenter__(self) -> AgentClient:
@@ -182,7 +191,7 @@ class AgentClient:
         try:
             response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise Unavailable(f"{self.server} cannot be reached: {error or type(error).__name__}") from error
+            raise Unavailable(f"{self.server} cannot be reached: {self._route.failure(error)}") from error
         if response.is_success:
             self.renewal_asked = self.renewal_asked or RENEW_HEADER in response.headers
             return response
@@ -198,6 +207,8 @@ def error_of(response: httpx.Response) -> EdgefrontError:
     detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
     if status == 409 and "protocol_version" in problem:
         return ProtocolMismatch(detail)
+    if status == 409 and "second_agent" in problem:
+        return CopiedDataFolder(detail)
     extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
     if status in _BY_STATUS:
         return _BY_STATUS[status](detail, **extra)

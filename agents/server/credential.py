@@ -14,11 +14,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.machine import Machine, this_machine
 from edgefront.agents.device.probe import as_name, default_class
-from edgefront.agents.server.client import AgentClient
+from edgefront.agents.server.client import AgentClient, CopiedDataFolder
 from edgefront.agents.server.retry import FOREVER
 from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
-from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
+from edgefront.core.wire.agent import INSTANCE, DeviceFacts, EnrolRequest
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Credential(BaseModel):
     credential: str
     former: str | None = None
     """The one before, until the server has accepted this one."""
+    machine: Machine | None = None
+    """Where it was made; absent in those from before it was noted."""
 
 
 class CredentialFile:
@@ -45,6 +48,7 @@ class CredentialFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "credential.json"
         self._nonce = folder / "enrolment-nonce"
+        self._refused = folder / "refused-instance"
 
     def read(self, server: str) -> Credential | None:
         """The stored credential for this server; None if there is none or it is for another server."""
@@ -64,6 +68,22 @@ class CredentialFile:
         """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
         _write(self.path, json.dumps(credential.model_dump(exclude_none=True)))
         self._nonce.unlink(missing_ok=True)
+
+    def refused_instance(self) -> str | None:
+        """The name of the last agent with this folder, if the server refused it beside another: by the same name the
+        next one is refused too, as long as the other runs.
+        """
+        with suppress(OSError, UnicodeDecodeError):
+            kept = self._refused.read_text(encoding="ascii")
+            if INSTANCE.fullmatch(kept):
+                return kept
+        return None
+
+    def refused(self, instance: str) -> None:
+        _write(self._refused, instance)
+
+    def accepted(self) -> None:
+        self._refused.unlink(missing_ok=True)
 
     def nonce(self) -> str:
         """A random text for the enrolment, the same until a credential is stored: an agent that was killed before that
@@ -114,11 +134,38 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
         plain = request.model_copy(update={"nonce": None})  # the server is from before it
         answer = await FOREVER.run("enrolling", lambda: client.enrol(token, plain))
     credential = Credential(
-        server=client.server, device_id=answer.device_id, name=request.name, credential=answer.credential
+        server=client.server,
+        device_id=answer.device_id,
+        name=request.name,
+        credential=answer.credential,
+        machine=this_machine(),
     )
     file.write(credential)
     _log.info("enrolled as %s (class %s)", request.name, request.device_class)
     return credential
+
+
+async def on_this_machine(
+    client: AgentClient, config: AgentConfig, facts: DeviceFacts, known: Credential
+) -> Credential:
+    """The stored credential, where it was made on this machine; else another by the enrolment token. Raises
+    `CopiedDataFolder` if the server accepts none.
+    """
+    here = this_machine()
+    if known.machine is not None and not known.machine.is_same(here):
+        try:
+            return await enrol(client, config, facts)
+        except (Unauthenticated, Conflict, InvalidInput) as error:
+            raise CopiedDataFolder(
+                f"the data folder {config.data_dir} comes from another machine, and measurements of two machines must "
+                "not count as one device's. To enrol this one as a device of its own: an empty --data-dir, a --name of "
+                "its own and a --token-file with a token of `edgefront token create`. If it takes the other one's "
+                f"place: a token of `edgefront device reenrol {known.name}`, and --name {known.name}. ({error})"
+            ) from None
+    if known.machine != here:
+        known = known.model_copy(update={"machine": here})
+        CredentialFile(config.data_dir).write(known)
+    return known
 
 
 async def renew(client: AgentClient, config: AgentConfig) -> None:
@@ -189,7 +236,7 @@ def read_token(path: Path | None) -> str:
             allowed="a file with a token from `POST /v1/enrolment-tokens`",
         )
     try:
-        token = (sys.stdin.readline() if path == STANDARD_INPUT else path.read_text(encoding="utf-8")).strip()
+        token = (sys.stdin.readline() if path == STANDARD_INPUT else path.read_text(encoding="utf-8-sig")).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the token file {path} cannot be read: {error}", field="token_file") from None
     if not token or len(token) > 200 or not token.isascii() or any(character.isspace() for character in token):

@@ -54,7 +54,7 @@ class Holdings:
         self.current = self._queue.popleft() if self._queue else None
         return self.current
 
-    def instead(self) -> HeldItem | None:
+    def swap_current(self) -> HeldItem | None:
         """Starts the next launch that need not wait for better conditions (`when_busy`) instead of the current one,
         which becomes the next; None, without any change, if there is none.
         """
@@ -95,7 +95,7 @@ class Holdings:
         self.leases.pop(lease_id, None)
         return lost
 
-    def give_back(self) -> dict[str, tuple[str, ...]]:
+    def release(self) -> dict[str, tuple[str, ...]]:
         """Removes and returns all launches that have not started, by lease."""
         back: dict[str, tuple[str, ...]] = {}
         for held in self._queue:

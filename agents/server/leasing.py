@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.server.client import AgentClient
+from edgefront.agents.server.client import AgentClient, CopiedDataFolder
+from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import HeldItem, HeldLease, Holdings
 from edgefront.agents.server.retry import BRIEF, FOREVER
 from edgefront.agents.server.spool import Spool
@@ -35,7 +37,8 @@ class Leasing:
     Args:
         facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
         device or has revoked it; takes a former credential (False), enrols again (True) or raises. renew: called when
-        the server asks to replace the credential, and when it has accepted a new one.
+        the server asks to replace the credential, and when it has accepted a new one. spawn: runs a task in the
+        background; one that fails ends the agent.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Leasing:
         facts: DeviceFacts,
         rejoin: Callable[[EdgefrontError], Awaitable[bool]],
         renew: Callable[[], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self.holdings = Holdings()
         self._config = config
@@ -54,12 +58,13 @@ class Leasing:
         self._facts = facts
         self._rejoin = rejoin
         self._renew = renew
+        self._spawn = spawn
+        self._credential_file = CredentialFile(config.data_dir)
         self._rejoined = False
         self._work = asyncio.Event()
         self._hungry = asyncio.Event()
         self._closed = False
         self._mean_s: float | None = None
-        self._keepers: set[asyncio.Task[None]] = set()
         self._hungry.set()
 
     async def run(self) -> None:
@@ -112,20 +117,20 @@ class Leasing:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
     def close(self) -> Mapping[str, tuple[str, ...]]:
-        """Stops requesting work; returns launches that have not started, by lease, for `give_back`."""
+        """Stops requesting work; returns launches that have not started, by lease, for `release`."""
         self._closed = True
         self._work.set()
-        return self.holdings.give_back()
+        return self.holdings.release()
 
     def unload(self, held: HeldItem) -> Mapping[str, tuple[str, ...]]:
-        """Removes all launches that have not started and this one, by lease, for `give_back`; more may be requested
+        """Removes all launches that have not started and this one, by lease, for `release`; more may be requested
         later.
         """
-        back = self.holdings.give_back()
+        back = self.holdings.release()
         self.holdings.settle([held.item.launch_id])
         return {**back, held.lease_id: (held.item.launch_id, *back.get(held.lease_id, ()))}
 
-    async def give_back(self, back: Mapping[str, tuple[str, ...]]) -> None:
+    async def release(self, back: Mapping[str, tuple[str, ...]]) -> None:
         """Returns launches to the server. If that fails, the server takes them back when the lease expires."""
         for lease_id, launch_ids in back.items():
             try:
@@ -144,15 +149,17 @@ class Leasing:
                 raise
             self._rejoined = await self._rejoin(error)
             return None
+        except CopiedDataFolder:
+            self._credential_file.refused(self._client.instance)
+            raise
+        self._credential_file.accepted()
         self._rejoined = False
         return answer
 
     def _take(self, answer: LeaseResponse) -> int:
         lease = self.holdings.add(answer)
         if lease is not None:
-            keeper = asyncio.create_task(self._keep(lease), name=f"lease {lease.lease_id}")
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
+            self._spawn(self._keep(lease))
             self._hungry.clear()
             self._work.set()
         return len(answer.items)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import EnrolmentToken, Here
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.core.services.measuring import handover
+from edgefront.core.services.measuring import release_leases
 from edgefront.core.wire.agent import EnrolRequest, EnrolResponse
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
@@ -22,12 +22,12 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
     operation_id="enrol",
     summary="Exchange an enrolment token for a device's credential",
     responses={
-        **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown only once"),
+        **answer(example("enrol_response"), status=201, description="The credential; it is shown only once"),
         **errors(409),
     },
 )
 def enrol(
-    request: Annotated[EnrolRequest, Body(openapi_examples=sample(examples.ENROL_REQUEST))],
+    request: Annotated[EnrolRequest, Body(openapi_examples=sample(example("enrol_request")))],
     token: EnrolmentToken,
     here: Here,
 ) -> EnrolResponse:
@@ -35,6 +35,6 @@ def enrol(
     for (`reenrol_device`), whose old credential ends.
     """
     with here.database.write() as session:
-        answer_ = handover.enrol(session, token, request, here.database.now(session))
+        answer_ = release_leases.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()
     return answer_

@@ -13,20 +13,24 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Request, Response
 
 from edgefront.api.context import Context
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here, principal_of
+from edgefront.api.http.concurrency import in_turn
+from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
-from edgefront.api.http.sending import send_view
-from edgefront.api.http.turns import in_turn
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import leases
+from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import (
+    INSTANCE,
+    INSTANCE_HEADER,
     RENEW_HEADER,
     WITHHELD_HEADER,
+    DeviceFacts,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
@@ -37,7 +41,7 @@ from edgefront.core.wire.agent import (
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
-_LEASED = answer(examples.LEASE_RESPONSE)
+_LEASED = answer(example("lease_response"))
 _LEASED[200]["headers"] = {
     RENEW_HEADER: {
         "schema": {"type": "string", "enum": ["true"]},
@@ -48,7 +52,14 @@ _LEASED[200]["headers"] = {
         "description": "Why the device gets no launches, such as its quarantine, percent-encoded",
     },
 }
-MOST_REASON = 1000
+_INSTANCE_PARAMETER = {
+    "name": INSTANCE_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": f"^{INSTANCE.pattern}$"},
+    "description": "A random name of the agent's process: two that run with one credential get 409",
+}
+MAX_REASON = 1000
 """Characters of the reason why a device gets no launches that are sent."""
 DRAINING_WAIT_S = 5.0
 """Seconds that a draining device waits between requests, once it has been answered that it is draining."""
@@ -60,9 +71,10 @@ DRAINING_WAIT_S = 5.0
     summary="Lease launches, or wait until there are some",
     response_model=LeaseResponse,
     responses={**_LEASED, **errors(409)},
+    openapi_extra={"parameters": [_INSTANCE_PARAMETER]},
 )
 async def lease(
-    body: Annotated[LeaseRequest, Body(openapi_examples=sample(examples.LEASE_REQUEST))],
+    body: Annotated[LeaseRequest, Body(openapi_examples=sample(example("lease_request")))],
     device_id: DeviceId,
     request: Request,
     here: Here,
@@ -71,7 +83,9 @@ async def lease(
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     end = loop.time() + min(body.wait_s, here.settings.leases.max_wait_s)
-    claimed = await in_turn(_claim, here, device_id, body, True)
+    given = request.headers.get(INSTANCE_HEADER, "")
+    instance = given if INSTANCE.fullmatch(given) else None
+    claimed = await in_turn(_claim, here, device_id, body, instance, body.facts)
     headers = {}
     if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
         headers[RENEW_HEADER] = "true"
@@ -88,8 +102,8 @@ async def lease(
     else:
         here.metrics.lease_wait.observe(0.0)
     here.metrics.leased.inc(len(claimed.found.items))
-    if claimed.withheld is not None:
-        headers[WITHHELD_HEADER] = quote(claimed.withheld[:MOST_REASON])
+    if claimed.blocked_reason is not None:
+        headers[WITHHELD_HEADER] = quote(claimed.blocked_reason[:MAX_REASON])
     return send_view(claimed.found, headers)
 
 
@@ -103,7 +117,7 @@ async def _wait_for_work(
     gone: asyncio.Future[None],
 ) -> leases.Claimed:
     loop = asyncio.get_running_loop()
-    if claimed.found.state == "draining":
+    if claimed.found.state == DeviceState.DRAINING:
         end = min(end, loop.time() + DRAINING_WAIT_S)
     while not claimed.found.items and not gone.done() and not here.room.closed:
         left = end - loop.time()
@@ -115,7 +129,7 @@ async def _wait_for_work(
         before = claimed.found.state
         try:
             await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
-            claimed = await in_turn(_claim, here, device_id, body, False)
+            claimed = await in_turn(_claim, here, device_id, body)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
         if claimed.found.state != before:
@@ -127,12 +141,15 @@ async def _wait_for_work(
     return claimed
 
 
-def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> leases.Claimed:
+def _claim(
+    here: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
+) -> leases.Claimed:
+    """`instance` and `facts` with the request itself: what waits says nothing new, nor that its agent still runs."""
     with here.database.write() as session:
         now = here.database.now(session)
-        if first and body.facts is not None:
-            devices.update_facts(session, device_id, body.facts)
-        claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
+        if facts is not None:
+            devices.update_facts(session, device_id, facts)
+        claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s, instance)
     found = claimed.found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
     return claimed._replace(found=found)
 
@@ -148,7 +165,7 @@ async def _disconnected(request: Request) -> None:
     operation_id="heartbeat",
     summary="Extend a lease",
     response_model=HeartbeatResponse,
-    responses={**answer(examples.HEARTBEAT), **errors(404)},
+    responses={**answer(example("heartbeat")), **errors(404)},
 )
 def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     """Extends the lease, and returns which of its launches are no longer wanted."""
@@ -167,7 +184,7 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
 )
 def release(
     lease_id: LeaseId,
-    body: Annotated[ReleaseRequest, Body(openapi_examples=sample(examples.RELEASE_REQUEST))],
+    body: Annotated[ReleaseRequest, Body(openapi_examples=sample(example("release_request")))],
     device_id: DeviceId,
     here: Here,
 ) -> None:
@@ -190,7 +207,7 @@ def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str
 )
 def start_launch(
     launch_id: LaunchId,
-    body: Annotated[StartRequest, Body(openapi_examples=sample(examples.START_REQUEST))],
+    body: Annotated[StartRequest, Body(openapi_examples=sample(example("start_request")))],
     device_id: DeviceId,
     here: Here,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Request, Response
 
 from edgefront.api.context import Context
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import sample
 from edgefront.api.http.auth import DeviceId, Here, device_of
 from edgefront.api.http.json_body import JsonRoute
@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=_LogRoute)
     responses={204: {"description": "Stored"}},
 )
 def add_log_lines(
-    body: Annotated[LogRequest, Body(openapi_examples=sample(examples.LOG_REQUEST))], device_id: DeviceId, here: Here
+    body: Annotated[LogRequest, Body(openapi_examples=sample(example("log_request")))], device_id: DeviceId, here: Here
 ) -> None:
     """Agents send new lines at most every 15 s; 429 for a device that sends more than one request in 5 s for long. The
     last 500 lines of each device are kept.

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.hot_route import HotRoute
-from edgefront.api.http.sending import send_view
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import reports
 from edgefront.core.wire.agent import ReportRequest, ReportResponse
@@ -23,10 +23,10 @@ router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
     operation_id="report",
     summary="Report finished launches",
     response_model=ReportResponse,
-    responses={**answer(examples.REPORT_RESPONSE), **errors(409)},
+    responses={**answer(example("report_response")), **errors(409)},
 )
 def report(
-    body: Annotated[ReportRequest, Body(openapi_examples=sample(examples.REPORT_REQUEST))],
+    body: Annotated[ReportRequest, Body(openapi_examples=sample(example("report_request")))],
     device_id: DeviceId,
     here: Here,
 ) -> Response:

@@ -14,9 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from edgefront.api.candidates import tables
 from edgefront.api.context import Context
-from edgefront.api.docs import candidate_examples, examples, prediction_examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, kept
 from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.concurrency import FairRoute, in_turn
+from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
     CandidateId,
     Cursor,
@@ -25,13 +27,11 @@ from edgefront.api.http.parameters import (
     MemoryBound,
     TargetName,
 )
-from edgefront.api.http.sending import send_view
-from edgefront.api.http.turns import FairRoute, in_turn
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, details, frontier, genes, points
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter
 from edgefront.core.services.prediction.parts import candidate_parts
-from edgefront.core.states import CandidateState
+from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.wire import points as points_wire
 from edgefront.core.wire.candidates import CandidateDetails, CandidateParts
 from edgefront.core.wire.genes import GenesView
@@ -55,7 +55,7 @@ _BINARY = {"type": "string", "format": "binary"}
 async def _filter(
     target: TargetName = None,
     state: CandidateState | None = None,
-    role: Literal["baseline", "search"] | None = None,
+    role: Literal[CandidateRole.BASELINE, CandidateRole.SEARCH] | None = None,
     on_frontier: Annotated[bool | None, Query(description="Only members of the frontier, or only the others")] = None,
     generation: Annotated[int | None, Query(ge=-1, le=1 << 30, description="-1: baselines")] = None,
     max_latency_ms: LatencyBound = None,
@@ -115,7 +115,7 @@ Sort = Annotated[
         200: {
             "description": "A page, or with format=csv or parquet all of them as a file",
             "content": {
-                "application/json": {"example": kept(examples.CANDIDATE_PAGE)},
+                "application/json": {"example": kept(example("candidate_page"))},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,number,state\r\ncnd_01,17,measured\r\n"},
                 tables.PARQUET: {"schema": _BINARY, "example": "PAR1..."},
             },
@@ -202,7 +202,9 @@ def get_points(
     here: Here,
     target: TargetName = None,
     axis: Annotated[points_wire.Axis, Query(description="What stands for quality: the proxy or predicted")] = "proxy",
-    most: Annotated[int, Query(ge=1, le=points.MOST, description="Points beside those that are always kept")] = 1000,
+    most: Annotated[
+        int, Query(ge=1, le=points.MAX_POINTS, description="Points beside those that are always kept")
+    ] = 1000,
     min_latency_ms: Figure = None,
     max_latency_ms: Figure = None,
     min_quality: Figure = None,
@@ -230,7 +232,7 @@ def get_points(
         200: {
             "description": "The frontier with its baseline, by rising decoder parameters",
             "content": {
-                "application/json": {"example": kept(examples.FRONTIER)},
+                "application/json": {"example": kept(example("frontier"))},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,role,latency_ms\r\ncnd_01,search,12.4\r\n"},
             },
         },
@@ -285,7 +287,7 @@ def get_frontier(
     operation_id="get_genes",
     summary="Genes and objectives of a target's candidates as columns, and the importance of each gene",
     response_model=GenesView,
-    responses={**answer(prediction_examples.GENES), **errors(404)},
+    responses={**answer(example("genes")), **errors(404)},
 )
 async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> Response:
     """Measured candidates, without baselines; of more than 1000 an even spread and the whole frontier. Importance is
@@ -304,7 +306,7 @@ def _genes(here: Context, person: Principal, job_id: str, target: str | None) ->
     "/candidates/{candidate_id}",
     operation_id="get_candidate",
     summary="One candidate",
-    responses={**answer(examples.CANDIDATE), **errors(404)},
+    responses={**answer(example("candidate")), **errors(404)},
 )
 def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateView:
     with here.database.read() as session:
@@ -315,7 +317,7 @@ def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> Cand
     "/candidates/{candidate_id}/details",
     operation_id="get_candidate_details",
     summary="One candidate with its blocks, its ancestors and the formats of its model",
-    responses={**answer(candidate_examples.CANDIDATE_DETAILS), **errors(404)},
+    responses={**answer(example("candidate_details")), **errors(404)},
 )
 def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateDetails:
     with here.database.read() as session:
@@ -327,7 +329,7 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
     operation_id="get_candidate_parts",
     summary="Where a candidate's milliseconds and bytes go",
     response_model=CandidateParts,
-    responses={**answer(candidate_examples.CANDIDATE_PARTS), **errors(404)},
+    responses={**answer(example("candidate_parts")), **errors(404)},
 )
 async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> Response:
     """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
@@ -339,7 +341,7 @@ async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: H
     "/candidates/{candidate_id}/launches",
     operation_id="list_launches",
     summary="The raw launches behind a candidate's numbers",
-    responses={**answer(examples.LAUNCHES), **errors(404)},
+    responses={**answer(example("launches")), **errors(404)},
 )
 def list_launches(candidate_id: CandidateId, person: Reader, here: Here) -> list[LaunchView]:
     """Samples in the order they were taken, memory by parts, and the environment of each launch."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
@@ -50,14 +50,14 @@ class PassOptions(BaseModel):
 
 
 _DESCRIPTIONS: dict[str, Any] = {
-    **sample(examples.ARCHITECTURE),
-    "pattern": {"summary": "PAR Transformer Base, its blocks as a pattern", "value": examples.PATTERN},
+    **sample(example("architecture")),
+    "pattern": {"summary": "PAR Transformer Base, its blocks as a pattern", "value": example("pattern")},
 }
 
 router = APIRouter(prefix="/v1/catalogue", tags=["catalogue"], route_class=JsonRoute)
 
 
-@router.get("/spaces", operation_id="list_spaces", summary="List search spaces", responses=answer([examples.SPACE]))
+@router.get("/spaces", operation_id="list_spaces", summary="List search spaces", responses=answer([example("space")]))
 def list_spaces(_asker: Anyone) -> list[SpaceView]:
     return [_space(name) for name in catalogue.spaces()]
 
@@ -66,7 +66,7 @@ def list_spaces(_asker: Anyone) -> list[SpaceView]:
     "/spaces/{name}",
     operation_id="get_space",
     summary="One search space with its genes",
-    responses={**answer(examples.SPACE), **errors(404)},
+    responses={**answer(example("space")), **errors(404)},
 )
 def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     known = catalogue.spaces()
@@ -75,7 +75,7 @@ def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     return _space(name)
 
 
-@router.get("/models", operation_id="list_models", summary="List named models", responses=answer([examples.MODEL]))
+@router.get("/models", operation_id="list_models", summary="List named models", responses=answer([example("model")]))
 def list_models(_asker: Anyone) -> list[NamedModelView]:
     return [_model(name) for name in named_models()]
 
@@ -84,7 +84,7 @@ def list_models(_asker: Anyone) -> list[NamedModelView]:
     "/models/{name}",
     operation_id="get_model",
     summary="One named model",
-    responses={**answer(examples.MODEL), **errors(404)},
+    responses={**answer(example("model")), **errors(404)},
 )
 def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
     return _model(named_model(name).name)
@@ -94,7 +94,7 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
     "/algorithms",
     operation_id="list_algorithms",
     summary="List search algorithms with the schema of their settings",
-    responses=answer([examples.ALGORITHM]),
+    responses=answer([example("algorithm")]),
 )
 def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
     return [
@@ -107,7 +107,7 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
     "/describe",
     operation_id="describe",
     summary="The exact cost of an architecture, without running it",
-    responses=answer(examples.COSTS),
+    responses=answer(example("costs")),
 )
 def describe(
     architecture: Annotated[dict[str, Any], Body(openapi_examples=_DESCRIPTIONS)],

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from edgefront.api.docs import comparison_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.comparisons import MOST_TARGETS, ComparisonView
+from edgefront.core.wire.comparisons import MAX_TARGETS, ComparisonView
 
 router = APIRouter(prefix="/v1", tags=["candidates"])
 
@@ -22,16 +22,16 @@ router = APIRouter(prefix="/v1", tags=["candidates"])
     operation_id="compare_targets",
     summary="Several targets beside each other, of one job or of several",
     response_model=ComparisonView,
-    responses={**answer(examples.COMPARISON), **errors(404)},
+    responses={**answer(example("comparison")), **errors(404)},
 )
 async def compare_targets(
     person: Reader,
     here: Here,
     target: Annotated[
-        list[Identifier], Query(max_length=MOST_TARGETS, description="Ids of targets, in the order of the comparison")
+        list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of targets, in the order of the comparison")
     ] = [],  # noqa: B006
     job: Annotated[
-        list[Identifier], Query(max_length=MOST_TARGETS, description="Ids of jobs: all of their targets")
+        list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of jobs: all of their targets")
     ] = [],  # noqa: B006
 ) -> Response:
     """Each architecture on one of their frontiers, and their baselines, with what it takes on each target: measured

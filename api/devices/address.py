@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
 from edgefront.core.addresses import is_local, is_loopback
@@ -28,11 +29,11 @@ BY_ITSELF = "Found by itself. If devices reach the service at another address, c
     "/address",
     operation_id="get_address",
     summary="The address at which devices reach this service",
-    responses=answer(examples.ADDRESS),
+    responses=answer(example("address")),
 )
 def get_address(_person: Reader, request: Request, here: Here) -> AddressView:
-    """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, unless that is a loopback; else
-    this machine's address in its network.
+    """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, with the path below which a proxy
+    serves the service, unless that is a loopback; else this machine's address in its network.
     """
     return reachable(here.settings.http, str(request.base_url).rstrip("/"))
 
@@ -41,8 +42,8 @@ def reachable(http: HttpSettings, asked: str) -> AddressView:
     """Where devices reach the service, which was asked at the address `asked`."""
     if http.url is not None:
         return AddressView(url=http.url.rstrip("/"), local_only=False)
-    scheme, _, place = asked.partition("://")
-    host, port = _split(place)
+    parts = urlsplit(asked)
+    host = parts.hostname or ""
     if not is_loopback(host):
         return AddressView(url=asked, local_only=False)
     if is_local(http.host):
@@ -51,15 +52,8 @@ def reachable(http: HttpSettings, asked: str) -> AddressView:
     if own is None or is_loopback(own):
         return AddressView(url=asked, local_only=True, note=BY_ITSELF)
     shown = f"[{own}]" if ":" in own else own
-    return AddressView(url=f"{scheme}://{shown}{port}", local_only=False, note=BY_ITSELF)
-
-
-def _split(place: str) -> tuple[str, str]:
-    """Host and `:port` of `host:port`; the port may be missing."""
-    host, separator, port = place.rpartition(":")
-    if not separator or port.endswith("]"):
-        host, port = place, ""
-    return host.strip("[]"), f":{port}" if port else ""
+    port = "" if parts.port is None else f":{parts.port}"
+    return AddressView(url=f"{parts.scheme}://{shown}{port}{parts.path}", local_only=False, note=BY_ITSELF)
 
 
 def _is_any(host: str) -> bool:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query
 from sqlalchemy.orm import Session
 
 from edgefront.api.context import Context
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone, Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
@@ -18,7 +18,7 @@ from edgefront.api.http.parameters import Cursor, DeviceName
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import credentials, devices, logs
-from edgefront.core.services.measuring import anchors, handover, work
+from edgefront.core.services.measuring import anchors, device_queue, release_leases
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import EnrolResponse
 from edgefront.core.wire.service import (
@@ -34,7 +34,7 @@ from edgefront.core.wire.service import (
 router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=JsonRoute)
 
 
-@router.get("", operation_id="list_devices", summary="List devices", responses=answer(examples.DEVICE_PAGE))
+@router.get("", operation_id="list_devices", summary="List devices", responses=answer(example("device_page")))
 def list_devices(
     person: Reader, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
@@ -47,7 +47,7 @@ def list_devices(
     "/{device_id}",
     operation_id="get_device",
     summary="One device",
-    responses={**answer(examples.DEVICE), **errors(404)},
+    responses={**answer(example("device")), **errors(404)},
 )
 def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     """An agent can access only its own device."""
@@ -60,7 +60,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     "/{device_id}/drain",
     operation_id="drain_device",
     summary="Drain a device: no further work",
-    responses={**answer(examples.DEVICE), **errors(404, 409)},
+    responses={**answer(example("device")), **errors(404, 409)},
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """It finishes its current launch. For its owner or an admin."""
@@ -71,7 +71,7 @@ def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     "/{device_id}/activate",
     operation_id="activate_device",
     summary="End a drain",
-    responses={**answer(examples.DEVICE), **errors(404, 409)},
+    responses={**answer(example("device")), **errors(404, 409)},
 )
 def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     return _steer(here, devices.activate_device, person, device)
@@ -81,7 +81,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
     "/{device_id}/trust",
     operation_id="trust_device",
     summary="End a device's quarantine",
-    responses={**answer(examples.DEVICE), **errors(404, 409)},
+    responses={**answer(example("device")), **errors(404, 409)},
 )
 def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """It gets launches again, and its results no longer carry the mark of an anchor that has moved. For its owner or an
@@ -94,7 +94,7 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     "/{device_id}/anchor",
     operation_id="get_device_anchor",
     summary="The history of a device's anchor",
-    responses={**answer(examples.ANCHOR), **errors(404)},
+    responses={**answer(example("anchor")), **errors(404)},
 )
 def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorView:
     """A small fixed model that every device measures regularly: its latency, and the conditions it was measured in."""
@@ -106,19 +106,19 @@ def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorVi
     "/{device_id}/work",
     operation_id="get_device_work",
     summary="What a device does now, and what waits for it",
-    responses={**answer(examples.DEVICE_WORK), **errors(404)},
+    responses={**answer(example("device_work")), **errors(404)},
 )
 def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWork:
     """Jobs of other owners are counted, not named."""
     with here.database.read() as session:
-        return work.device_work(session, person, device)
+        return device_queue.device_work(session, person, device)
 
 
 @router.get(
     "/{device_id}/log",
     operation_id="read_device_log",
     summary="The last lines that a device's agent has logged",
-    responses={**answer(examples.DEVICE_LOG), **errors(404)},
+    responses={**answer(example("device_log")), **errors(404)},
 )
 def read_device_log(
     device: DeviceName,
@@ -136,11 +136,11 @@ def read_device_log(
     "/{device_id}/revoke",
     operation_id="revoke_device",
     summary="Revoke a device's credential",
-    responses={**answer(examples.DEVICE), **errors(404, 409)},
+    responses={**answer(example("device")), **errors(404, 409)},
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
-    view = _steer(here, handover.revoke_device, person, device)
+    view = _steer(here, release_leases.revoke_device, person, device)
     here.credentials.forget()
     return view
 
@@ -149,7 +149,7 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     "/{device_id}/rotate",
     operation_id="rotate_credential",
     summary="Replace a device's credential",
-    responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
+    responses={**answer(example("enrol_response")), **errors(404, 409)},
 )
 def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
     """For its owner or an admin the old one ends within a second. A device that replaces its own (an answer to a lease
@@ -167,7 +167,7 @@ def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolRes
     operation_id="reenrol_device",
     summary="Create a token that enrols this device again",
     responses={
-        **answer(examples.REENROL_MADE, status=201, description="The token; its secret is shown only once"),
+        **answer(example("reenrol_made"), status=201, description="The token; its secret is shown only once"),
         **errors(404),
     },
 )
@@ -175,7 +175,7 @@ def reenrol_device(
     device: DeviceName,
     person: Person,
     here: Here,
-    body: Annotated[ReenrolRequest, Body(openapi_examples=sample(examples.REENROL_REQUEST))],
+    body: Annotated[ReenrolRequest, Body(openapi_examples=sample(example("reenrol_request")))],
 ) -> EnrolmentTokenView:
     """For a device that was revoked or has lost its credential: it keeps its id and its measurements. No other token
     takes over a device. The token is for one use; it is made by the device's owner or an admin.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Admin, Here, Person
 from edgefront.api.http.json_body import JsonRoute
@@ -23,10 +23,10 @@ router = APIRouter(prefix="/v1/enrolment-tokens", tags=["devices"], route_class=
     status_code=201,
     operation_id="create_enrolment_token",
     summary="Create an enrolment token",
-    responses=answer(examples.TOKEN_MADE, status=201, description="The token; its secret is shown only once"),
+    responses=answer(example("token_made"), status=201, description="The token; its secret is shown only once"),
 )
 def create_token(
-    request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(examples.TOKEN_REQUEST))],
+    request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(example("token_request")))],
     admin: Admin,
     here: Here,
 ) -> EnrolmentTokenView:
@@ -41,7 +41,7 @@ def create_token(
     "",
     operation_id="list_enrolment_tokens",
     summary="List enrolment tokens",
-    responses=answer([examples.TOKEN]),
+    responses=answer([example("token")]),
 )
 def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     with here.database.read() as session:
@@ -52,7 +52,7 @@ def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     "/{token_id}",
     operation_id="get_enrolment_token",
     summary="One enrolment token, and the devices that enrolled with it",
-    responses={**answer(examples.TOKEN_USED), **errors(404)},
+    responses={**answer(example("token_used")), **errors(404)},
 )
 def get_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
     with here.database.read() as session:

@@ -140,11 +140,6 @@ def sample(value: Any, summary: str = "An example") -> dict[str, Any]:
     return {"example": {"summary": summary, "value": value}}
 
 
-def samples(**examples: tuple[str, Any]) -> dict[str, Any]:
-    """The same of several: name → what it is an example of, and the value."""
-    return {name: {"summary": summary, "value": value} for name, (summary, value) in examples.items()}
-
-
 def build(app: FastAPI) -> dict[str, Any]:
     """The document, built once."""
     if app.openapi_schema is None:

@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.health import checks
 from edgefront.api.http.auth import Here, Reader
@@ -24,7 +24,7 @@ router = APIRouter(tags=["service"])
 CHECK_TIMEOUT_S = 5.0
 
 
-@router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(examples.HEALTH))
+@router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(example("health")))
 async def get_health() -> HealthView:
     """200 as long as the process runs; does not check the database or the broker."""
     return HealthView(status="ok", version=VERSION)
@@ -35,7 +35,7 @@ async def get_health() -> HealthView:
     operation_id="get_ready",
     summary="Readiness",
     responses={
-        **answer(examples.READY),
+        **answer(example("ready")),
         503: {
             "description": "Something that it needs is unavailable; `checks` says what",
             "model": HealthView,
@@ -79,7 +79,7 @@ async def get_ready(here: Here, response: Response) -> HealthView:
     operation_id="get_metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
-    responses=answer(examples.METRICS, media="text/plain", schema={"type": "string"}),
+    responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),
 )
 async def get_metrics(_person: Reader, here: Here) -> Response:
     """Needs a key of a person, a viewer too: in Prometheus, `authorization: {credentials: efk_…}`."""

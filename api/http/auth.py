@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http.browsers import wants_missing_page
+from edgefront.api.http.concurrency import asked_by
 from edgefront.api.http.credentials import CHECKED_S, Credential
-from edgefront.api.http.turns import asked_by
+from edgefront.api.http.forwarded import own_path
 from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.services.access.keys import Principal
 
@@ -51,7 +51,7 @@ class Authenticate:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or is_public(scope["method"], scope["path"]) or wants_missing_page(scope):
+        if scope["type"] != "http" or is_public(scope["method"], own_path(scope)) or wants_missing_page(scope):
             await self.app(scope, receive, send)
             return
         await self._admit(scope)
@@ -88,12 +88,13 @@ class Authenticate:
 
     async def _admit(self, scope: Scope) -> None:
         context: Context = scope["app"].state.context
+        path = own_path(scope)
         headers = Headers(scope=scope)
         credential = credential_of(headers)
         state = scope.setdefault("state", {})
         state["credential"] = credential
         if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
-            if scope["path"] != ENROL_PATH:
+            if path != ENROL_PATH:
                 raise Unauthenticated(
                     "an enrolment token can only enrol a device; use the credential that it was exchanged for"
                 )
@@ -106,13 +107,13 @@ class Authenticate:
                 principal = await context.wrong_keys.look_up(address_of(scope), credential.secret, find)
             except Unavailable:
                 # The metrics report that the database is unavailable: whoever could read them a moment ago still may.
-                principal = context.credentials.last_known(credential) if scope["path"] == METRICS_PATH else None
+                principal = context.credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
         context.rates.take(principal.key_id)
         if credential.cookie and scope["method"] not in _SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
-        if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and scope["path"] not in _FOR_VIEWERS:
+        if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
         asked_by(context.shares, owner=principal.owner, device_id=principal.device_id)
@@ -132,10 +133,21 @@ def credential_of(headers: Headers) -> Credential:
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("the Authorization header must be: Bearer <key>")
         return Credential(_checked(secret))
-    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    cookie = _session_cookie(headers)
     if cookie:
         return Credential(_checked(cookie), cookie=True)
     raise Unauthenticated("no API key: send the header Authorization: Bearer <key>, or log in at /login")
+
+
+def _session_cookie(headers: Headers) -> str | None:
+    """The first of its name, as browsers send that of the longest path first: of two services on one host, each below a
+    path of its own or one below the other, it is this one's.
+    """
+    for pair in headers.get("cookie", "").split(";"):
+        name, _, value = pair.partition("=")
+        if name.strip() == COOKIE:
+            return value.strip()
+    return None
 
 
 def require_same_origin(headers: Headers, scheme: str) -> None:

@@ -6,12 +6,14 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
 
+from edgefront.api.http.forwarded import own_path
+
 _NO_PAGES = ("/v1", "/static", "/metrics")
 
 
 def wants_page(scope: Scope) -> bool:
     """Whether a browser navigates here: a GET that accepts HTML, outside of the API and the static files."""
-    path = scope["path"]
+    path = own_path(scope)
     if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
         return False
     accepted = Headers(scope=scope).get("accept", "").lower()

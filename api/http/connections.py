@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgefront.api.http import problems
-from edgefront.api.http.turns import client_gone
+from edgefront.api.http.concurrency import client_gone
 
 RECEIVED_PER_S = 16 << 10
 """Bytes. A request that arrives more slowly than this, after its `receive_s`, is ended."""
@@ -31,7 +31,7 @@ SPARE = 32
 """Connections beyond the bound: for those whose requests are still to come, and for the health check."""
 GRACE_S = 0.1
 """Seconds that a new connection has at least to send its request."""
-HEALTH = frozenset({"/v1/health"})
+HEALTH = "/v1/health"
 
 _TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -162,7 +162,7 @@ class BoundedProtocol(H11Protocol):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application's answer, in parts. 503 to all but the health check while too many are being answered."""
-        if len(self.connections) - len(self.waiting) > self.most and scope["path"] not in HEALTH:
+        if len(self.connections) - len(self.waiting) > self.most and not scope["path"].endswith(HEALTH):
             await _busy(scope, receive, send)
             return
 

@@ -15,8 +15,8 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 
 from edgefront.api.http.auth import device_of
+from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.json_body import JsonRoute, read_json
-from edgefront.api.http.turns import in_turn
 
 
 class HotRoute(JsonRoute):

@@ -16,7 +16,7 @@ from fastapi import Request, Response
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from edgefront.api.http.turns import FairRoute, parsed
+from edgefront.api.http.concurrency import FairRoute, parsed
 from edgefront.core.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.validation import fault, without_members
+from edgefront.core.validation import fault, field_path
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
@@ -121,7 +121,7 @@ def of_validation(error: RequestValidationError) -> Response:
 
 def _place(item: Mapping[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    found = fault(item, InvalidInput, without_members(path), "the body" if where == "body" else f"the {where}")
+    found = fault(item, InvalidInput, field_path(item, path), "the body" if where == "body" else f"the {where}")
     place = {"in": where, "detail": found.detail, **found.extra}
     if item["type"] == "missing":
         del place["value"]
@@ -137,7 +137,7 @@ def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
     seen: set[tuple[Any, ...]] = set()
     kept = []
     for item in items:
-        place = (item["loc"][0], *without_members(item["loc"][1:]))
+        place = (item["loc"][0], *field_path(item, item["loc"][1:]))
         if place not in seen:
             seen.add(place)
             kept.append(item)

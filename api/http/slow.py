@@ -17,8 +17,8 @@ import anyio.to_thread
 from fastapi import Response
 from pydantic import BaseModel
 
-from edgefront.api.http.sending import send_view
-from edgefront.api.http.turns import Queues
+from edgefront.api.http.concurrency import Queues
+from edgefront.api.http.file_responses import send_view
 from edgefront.core.errors import TooManyRequests
 
 RETRY_AFTER_S = 2.0

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from edgefront.api.http.concurrency import Queues
 from edgefront.api.http.rates import RateBound
-from edgefront.api.http.turns import Queues
 from edgefront.core.errors import TooManyRequests, Unauthenticated
 from edgefront.core.services.access.keys import hash_secret
 from edgefront.core.services.access.queries import valid_hashes

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/identifiers", tags=["identifiers"], route_class=J
     "",
     operation_id="find_identifier",
     summary="The identifier that a part of it stands for",
-    responses={**answer(examples.IDENTIFIER), **errors(404)},
+    responses={**answer(example("identifier")), **errors(404)},
 )
 def find_identifier(
     kind: Annotated[IdentifiedKind, Query(description="What it identifies")],

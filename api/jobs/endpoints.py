@@ -10,15 +10,15 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Query, Response
 from sqlalchemy.orm import Session
 
-from edgefront.api.docs import examples, prediction_examples
-from edgefront.api.docs.openapi import answer, errors, sample, samples
+from edgefront.api.docs.examples import example
+from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import agreement, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs.extending import extend_job as extend
+from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
@@ -44,10 +44,10 @@ _STEERED = (Depends(_steered),)
     status_code=201,
     operation_id="create_job",
     summary="Submit a search job",
-    responses={**answer(examples.JOB, status=201, description="The job; Location is its URL"), **errors(404, 409)},
+    responses={**answer(example("job"), status=201, description="The job; Location is its URL"), **errors(404, 409)},
 )
 async def create_job(
-    request: Annotated[JobRequest, Body(openapi_examples=samples(**examples.JOB_REQUESTS))],
+    request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))],
     person: Person,
     here: Here,
     response: Response,
@@ -67,17 +67,17 @@ async def create_job(
     operation_id="estimate_job",
     summary="What a job would take, without submitting it",
     response_model=JobEstimate,
-    responses=answer(prediction_examples.ESTIMATE),
+    responses=answer(example("estimate")),
 )
 async def estimate_job(
-    request: Annotated[JobRequest, Body(openapi_examples=samples(**examples.JOB_REQUESTS))], person: Person, here: Here
+    request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))], person: Person, here: Here
 ) -> Response:
     """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
     work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
     return await here.slow.answer(person.owner, work)
 
 
-@router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))
+@router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(example("job_page")))
 def list_jobs(
     person: Reader,
     here: Here,
@@ -95,7 +95,7 @@ def list_jobs(
     "/{job_id}",
     operation_id="get_job",
     summary="One job with its targets' progress",
-    responses={**answer(examples.JOB), **errors(404)},
+    responses={**answer(example("job")), **errors(404)},
 )
 def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     with here.database.read() as session:
@@ -106,7 +106,7 @@ def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     "/{job_id}/recommendation",
     operation_id="get_recommendation",
     summary="The best measured model within limits",
-    responses={**answer(examples.RECOMMENDATION), **errors(404)},
+    responses={**answer(example("recommendation")), **errors(404)},
 )
 def get_recommendation(
     job_id: JobId,
@@ -141,7 +141,7 @@ def get_recommendation(
     "/{job_id}/agreement",
     operation_id="get_agreement",
     summary="Predicted against measured",
-    responses={**answer(prediction_examples.AGREEMENT), **errors(404)},
+    responses={**answer(example("agreement")), **errors(404)},
 )
 def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> JobAgreementView:
     """Of the candidates that were predicted before they were measured: how many lie in their 95 % interval, where they
@@ -158,7 +158,7 @@ def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName 
     "/{job_id}/law",
     operation_id="get_job_law",
     summary="The job's quality law, and how far it agrees with trainings",
-    responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
+    responses={**answer(example("job_law")), **errors(404)},
 )
 async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
     """A job keeps the law that it began with; `newer` lists those that it can be moved to."""
@@ -169,11 +169,11 @@ async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
     "/{job_id}/law",
     operation_id="move_job_law",
     summary="Move a job to another quality law",
-    responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
+    responses={**answer(example("job_law")), **errors(404)},
 )
 async def move_job_law(
     job_id: JobId,
-    request: Annotated[LawRequest, Body(openapi_examples=sample(prediction_examples.LAW_REQUEST))],
+    request: Annotated[LawRequest, Body(openapi_examples=sample(example("law_request")))],
     person: Person,
     here: Here,
 ) -> JobLawView:
@@ -189,7 +189,7 @@ async def move_job_law(
     operation_id="pause_job",
     dependencies=_STEERED,
     summary="Pause a job",
-    responses={**answer(examples.JOB), **errors(404, 409)},
+    responses={**answer(example("job")), **errors(404, 409)},
 )
 def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """No further launches; running measurements are still accepted."""
@@ -201,7 +201,7 @@ def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
     operation_id="resume_job",
     dependencies=_STEERED,
     summary="Resume a paused job",
-    responses={**answer(examples.JOB), **errors(404, 409)},
+    responses={**answer(example("job")), **errors(404, 409)},
 )
 def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Resumes where it was paused."""
@@ -212,7 +212,7 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
     "/{job_id}/cancel",
     operation_id="cancel_job",
     summary="Cancel a job",
-    responses={**answer(examples.JOB), **errors(404, 409)},
+    responses={**answer(example("job")), **errors(404, 409)},
 )
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Ends the job permanently and keeps its results."""
@@ -224,11 +224,11 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     status_code=201,
     operation_id="extend_job",
     summary="Add a device to a job",
-    responses={**answer(examples.JOB, status=201, description="The job with the target"), **errors(404, 409)},
+    responses={**answer(example("job"), status=201, description="The job with the target"), **errors(404, 409)},
 )
 async def extend_job(
     job_id: JobId,
-    request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(prediction_examples.ADDED_TARGET))],
+    request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(example("added_target")))],
     person: Person,
     here: Here,
 ) -> JobView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from sse_starlette import EventSourceResponse
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import JobId
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
     response_class=EventSourceResponse,
     responses={
         **answer(
-            examples.EVENT_STREAM,
+            example("job_event_stream"),
             media="text/event-stream",
             description="An endless stream of events",
             schema={"type": "string"},

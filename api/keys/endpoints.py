@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Admin, Anyone, Here, Person
 from edgefront.api.http.json_body import JsonRoute
@@ -23,10 +23,10 @@ router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
     status_code=201,
     operation_id="create_key",
     summary="Create an API key",
-    responses=answer(examples.KEY_MADE, status=201, description="The key; its secret is shown only once"),
+    responses=answer(example("key_made"), status=201, description="The key; its secret is shown only once"),
 )
 def create_key(
-    request: Annotated[KeyRequest, Body(openapi_examples=sample(examples.KEY_REQUEST))], admin: Admin, here: Here
+    request: Annotated[KeyRequest, Body(openapi_examples=sample(example("key_request")))], admin: Admin, here: Here
 ) -> KeyView:
     with here.database.write() as session:
         now = here.database.now(session)
@@ -42,7 +42,7 @@ def create_key(
         return keys.key_view(key, secret)
 
 
-@router.get("/keys", operation_id="list_keys", summary="List API keys", responses=answer([examples.KEY]))
+@router.get("/keys", operation_id="list_keys", summary="List API keys", responses=answer([example("key")]))
 def list_keys(person: Person, here: Here) -> list[KeyView]:
     """The caller's own keys, without their secrets; an admin sees all."""
     with here.database.read() as session:
@@ -68,6 +68,8 @@ def revoke_key(
     here.credentials.forget()
 
 
-@router.get("/me", operation_id="get_me", summary="The name, owner and role of this key", responses=answer(examples.ME))
+@router.get(
+    "/me", operation_id="get_me", summary="The name, owner and role of this key", responses=answer(example("me"))
+)
 async def get_me(asker: Anyone) -> MeView:
     return MeView(key_id=asker.key_id, name=asker.name, owner=asker.owner, role=asker.role, device_id=asker.device_id)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import COOKIE, Anyone, Here, address_of
 from edgefront.api.http.credentials import Credential
@@ -28,12 +28,12 @@ router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
     operation_id="open_session",
     summary="Exchange a key for a session cookie",
     responses={
-        **answer(examples.ME, status=201, description="Set-Cookie holds the session; no script can read it"),
+        **answer(example("me"), status=201, description="Set-Cookie holds the session; no script can read it"),
         **errors(401, 403, 429),
     },
 )
 async def open_session(
-    body: Annotated[SessionRequest, Body(openapi_examples=sample(examples.SESSION_REQUEST))],
+    body: Annotated[SessionRequest, Body(openapi_examples=sample(example("session_request")))],
     request: Request,
     response: Response,
     here: Here,
@@ -49,7 +49,7 @@ async def open_session(
         COOKIE,
         secret,
         max_age=int(keys.WEB_SESSION.total_seconds()),
-        path="/",
+        path=request.scope["root_path"] or "/",
         secure=request.url.scheme == "https",
         httponly=True,
         samesite="strict",
@@ -87,7 +87,13 @@ async def close_session(_asker: Anyone, request: Request, here: Here) -> Respons
         await run_in_threadpool(_close, here, credential.secret)
         here.credentials.forget()
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
+    response.delete_cookie(
+        COOKIE,
+        path=request.scope["root_path"] or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
     return response
 
 

@@ -75,7 +75,7 @@ class _Feed:
 
 
 class Feeds:
-    """All feeds of one kind of log in this process. It belongs to one event loop; `ring` is thread-safe.
+    """All feeds of one kind of log in this process. It belongs to one event loop; `notify` is thread-safe.
 
     Args:
         read: (id, after, limit) → the events; runs in a thread.
@@ -92,10 +92,10 @@ class Feeds:
     def readers(self) -> int:
         return sum(self._readers.values())
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Notifies the feeds that a commit may have added events."""
         for feed in list(self._feeds.values()):
-            feed.pulse.ring()
+            feed.pulse.notify()
 
     def recheck(self) -> None:
         """Makes every reader prove its access again, at once. From the event loop only."""

@@ -7,19 +7,19 @@ from contextlib import suppress
 
 
 class Pulse:
-    """Belongs to one event loop; `ring` is thread-safe."""
+    """Belongs to one event loop; `notify` is thread-safe."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._rung = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wakes the poller."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._rung.set)
 
     async def wait(self, longest_s: float, shortest_s: float = 0.05) -> None:
-        """Returns after `ring` or `longest_s`, but never before `shortest_s`, because a busy process calls `ring`
+        """Returns after `notify` or `longest_s`, but never before `shortest_s`, because a busy process calls `notify`
         constantly.
         """
         await asyncio.sleep(shortest_s)

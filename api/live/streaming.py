@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from edgefront.api.context import Context
+from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.credentials import Credential
-from edgefront.api.http.turns import in_turn
 from edgefront.api.live.feeds import Event, Feeds
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
@@ -21,9 +21,9 @@ from edgefront.core.services.access.keys import Principal, authenticate, authent
 HEARTBEAT_S = 15
 RETRY_MS = 2000
 SEND_TIMEOUT_S = 60
-_MOST = 1 << 53
+_MAX_EVENT = 1 << 53
 
-After = Annotated[int, Query(ge=0, le=_MOST, description="Number of the last event that you have received")]
+After = Annotated[int, Query(ge=0, le=_MAX_EVENT, description="Number of the last event that you have received")]
 LastEventId = Annotated[
     str | None,
     Header(

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 from starlette.responses import FileResponse
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone, Here, Reader
+from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
-from edgefront.api.http.sending import IfNoneMatch, send_file
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.jobs.model_files import artifact_for
@@ -44,7 +44,7 @@ _BINARY = {"type": "string", "format": "binary"}
                 "application/x-tar": {"schema": _BINARY, "example": "(a tar archive)"},
                 "application/json": {
                     "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
-                    "example": examples.ARCHITECTURE,
+                    "example": example("architecture"),
                 },
             },
         },
@@ -107,10 +107,10 @@ async def download_model(
     "/models/import",
     operation_id="import_model",
     summary="A Hugging Face config.json as an architecture description",
-    responses=answer(examples.IMPORTED),
+    responses=answer(example("imported_model")),
 )
 def import_model(
-    config: Annotated[dict[str, Any], Body(openapi_examples=sample(examples.CONFIG))], _asker: Anyone
+    config: Annotated[dict[str, Any], Body(openapi_examples=sample(example("huggingface_config")))], _asker: Anyone
 ) -> ImportedModel:
     """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed,
     `errors` of the problem document lists each with field, value, allowed and detail.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 
-from edgefront.api.docs import owner_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Admin, Here, Person
 from edgefront.api.http.json_body import JsonRoute
@@ -19,7 +19,7 @@ from edgefront.core.wire.owners import OwnerRequest, OwnerView
 router = APIRouter(prefix="/v1/owners", tags=["access"], route_class=JsonRoute)
 
 
-@router.get("", operation_id="list_owners", summary="List owners", responses=answer([examples.OWNER_LISTED]))
+@router.get("", operation_id="list_owners", summary="List owners", responses=answer([example("owner_listed")]))
 def list_owners(
     admin: Admin,
     here: Here,
@@ -35,7 +35,7 @@ def list_owners(
     "/{owner}",
     operation_id="get_owner",
     summary="Get an owner's bounds",
-    responses={**answer(examples.OWNER), **errors(404)},
+    responses={**answer(example("owner")), **errors(404)},
 )
 async def get_owner(owner: OwnerName, person: Person, here: Here) -> OwnerView:
     """What the owner may have at once, what it has, and what admins have changed. For the owner and for admins."""
@@ -46,11 +46,11 @@ async def get_owner(owner: OwnerName, person: Person, here: Here) -> OwnerView:
     "/{owner}",
     operation_id="set_owner_bounds",
     summary="Set an owner's bounds",
-    responses=answer(examples.OWNER),
+    responses=answer(example("owner")),
 )
 async def set_bounds(
     owner: OwnerName,
-    request: Annotated[OwnerRequest, Body(openapi_examples=sample(examples.OWNER_REQUEST))],
+    request: Annotated[OwnerRequest, Body(openapi_examples=sample(example("owner_request")))],
     admin: Admin,
     here: Here,
 ) -> OwnerView:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from edgefront.api.docs import prediction_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
@@ -22,10 +22,10 @@ router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=J
     operation_id="predict",
     summary="Predict latency, memory and quality of architectures on a device",
     response_model=PredictionsView,
-    responses={**answer(examples.PREDICTIONS), **errors(404, 409)},
+    responses={**answer(example("predictions")), **errors(404, 409)},
 )
 async def predict(
-    request: Annotated[PredictionRequest, Body(openapi_examples=sample(examples.PREDICTION_REQUEST))],
+    request: Annotated[PredictionRequest, Body(openapi_examples=sample(example("prediction_request")))],
     person: Reader,
     here: Here,
 ) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Anyone, Here
 from edgefront.api.http.json_body import JsonRoute
@@ -15,7 +15,9 @@ from edgefront.core.wire.service import QualityLawView
 router = APIRouter(prefix="/v1/quality/laws", tags=["catalogue"], route_class=JsonRoute)
 
 
-@router.get("", operation_id="list_quality_laws", summary="List quality laws", responses=answer([examples.QUALITY_LAW]))
+@router.get(
+    "", operation_id="list_quality_laws", summary="List quality laws", responses=answer([example("quality_law")])
+)
 def list_laws(_asker: Anyone, here: Here) -> list[QualityLawView]:
     """Those that come along, and the newest version of each that trainings of this service have refined."""
     return laws.views(here.database)
@@ -25,7 +27,7 @@ def list_laws(_asker: Anyone, here: Here) -> list[QualityLawView]:
     "/{name}",
     operation_id="get_quality_law",
     summary="What a quality law predicts, and where it holds",
-    responses={**answer(examples.QUALITY_LAW), **errors(404)},
+    responses={**answer(example("quality_law")), **errors(404)},
 )
 def get_law(name: LawName, _asker: Anyone, here: Here) -> QualityLawView:
     return laws.law_view(here.database, name)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Anyone, Here, Reader
-from edgefront.api.http.turns import in_turn
+from edgefront.api.http.concurrency import in_turn
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
 from edgefront.core.wire.training_choices import DatasetView, RecipeView
 
@@ -19,7 +19,7 @@ router = APIRouter()
     tags=["catalogue"],
     operation_id="list_recipes",
     summary="List training recipes",
-    responses=answer(examples.RECIPES),
+    responses=answer(example("recipes")),
 )
 def recipes(_asker: Anyone) -> list[RecipeView]:
     return list_recipes()
@@ -30,7 +30,7 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
     tags=["trainings"],
     operation_id="list_datasets",
     summary="List the data sets that trainings may use",
-    responses=answer(examples.DATASETS),
+    responses=answer(example("datasets")),
 )
 async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
 
-from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
@@ -40,12 +40,12 @@ _ID = r"^[A-Za-z0-9_\-]+$"
     operation_id="create_trainings",
     summary="Train an architecture, a candidate, or points of a frontier",
     responses={
-        **answer(examples.TRAINING_PAGE, status=201, description="The trainings; Location is the URL of the first"),
+        **answer(example("training_page"), status=201, description="The trainings; Location is the URL of the first"),
         **errors(404, 409),
     },
 )
 async def create_trainings(
-    request: Annotated[TrainingRequest, Body(openapi_examples=examples.REQUESTS)],
+    request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
     person: Person,
     here: Here,
     response: Response,
@@ -62,7 +62,10 @@ async def create_trainings(
 
 
 @router.get(
-    "", operation_id="list_trainings", summary="List trainings, newest first", responses=answer(examples.TRAINING_PAGE)
+    "",
+    operation_id="list_trainings",
+    summary="List trainings, newest first",
+    responses=answer(example("training_page")),
 )
 def list_trainings(
     person: Reader,
@@ -90,7 +93,7 @@ def list_trainings(
     "/{training_id}",
     operation_id="get_training",
     summary="One training",
-    responses={**answer(examples.TRAINING), **errors(404)},
+    responses={**answer(example("training")), **errors(404)},
 )
 def get_training(training_id: TrainingId, person: Reader, here: Here) -> TrainingView:
     """Its progress, its scores, and the measurements of its candidate."""
@@ -102,7 +105,7 @@ def get_training(training_id: TrainingId, person: Reader, here: Here) -> Trainin
     "/{training_id}/metrics",
     operation_id="list_training_metrics",
     summary="A training's curves",
-    responses={**answer(examples.METRIC_PAGE), **errors(404)},
+    responses={**answer(example("training_metric_page")), **errors(404)},
 )
 def list_training_metrics(
     training_id: TrainingId,
@@ -123,7 +126,7 @@ def list_training_metrics(
     response_class=PlainTextResponse,
     responses={
         **answer(
-            examples.LOG,
+            example("training_log"),
             media="text/plain",
             description="The last lines",
             schema={"type": "string"},
@@ -151,7 +154,7 @@ async def read_training_log(
     "/{training_id}/pause",
     operation_id="pause_training",
     summary="Pause a training",
-    responses={**answer(examples.TRAINING), **errors(404, 409)},
+    responses={**answer(example("training")), **errors(404, 409)},
 )
 def pause_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Stops after the current step with a checkpoint, and frees its slot for others."""
@@ -162,7 +165,7 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
     "/{training_id}/resume",
     operation_id="resume_training",
     summary="Resume a paused or failed training",
-    responses={**answer(examples.TRAINING), **errors(404, 409)},
+    responses={**answer(example("training")), **errors(404, 409)},
 )
 def resume_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
@@ -173,7 +176,7 @@ def resume_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     "/{training_id}/cancel",
     operation_id="cancel_training",
     summary="Cancel a training",
-    responses={**answer(examples.TRAINING), **errors(404, 409)},
+    responses={**answer(example("training")), **errors(404, 409)},
 )
 def cancel_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Ends it permanently and keeps its checkpoints."""

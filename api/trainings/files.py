@@ -14,11 +14,11 @@ from fastapi import Path as PathParameter
 from starlette.responses import FileResponse, StreamingResponse
 
 from edgefront.api.context import Context
-from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.file_responses import IfNoneMatch, send_chunks, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
-from edgefront.api.http.sending import IfNoneMatch, send_chunks, send_file, streamed
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.trainings.files.downloads import Download, files_of
@@ -64,7 +64,7 @@ FilePath = Annotated[
     "/{training_id}/files",
     operation_id="list_training_files",
     summary="A training's files",
-    responses={**answer(examples.FILES), **errors(404)},
+    responses={**answer(example("training_files")), **errors(404)},
 )
 async def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
     """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""

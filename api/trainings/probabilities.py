@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.concurrency import FairRoute
 from edgefront.api.http.parameters import TrainingId
-from edgefront.api.http.turns import FairRoute
 from edgefront.core.services.trainings.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 

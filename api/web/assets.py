@@ -98,15 +98,15 @@ def imported(path: str) -> tuple[str, ...]:
 
 
 def own_address(path: str) -> str:
+    """As of all addresses here, below the path below which a proxy serves the service."""
     return f"/static/own/{own_version()}/{path}"
 
 
-@cache
-def module_tags(path: str) -> Markup:
-    """The elements that load an own script, and ask for all that it imports at once."""
+def module_tags(root: str, path: str) -> Markup:
+    """The elements that load an own script, and ask for all that it imports at once; `root`: ASGI's `root_path`."""
     preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
-    preloads = Markup("").join(preload.format(own_address(name)) for name in imported(path))
-    return preloads + run.format(own_address(path))
+    preloads = Markup("").join(preload.format(root + own_address(name)) for name in imported(path))
+    return preloads + run.format(root + own_address(path))
 
 
 def packaged_address(name: str) -> str:

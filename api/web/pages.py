@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from edgefront.api.http.auth import COOKIE
 from edgefront.api.http.browsers import wants_page
+from edgefront.api.http.forwarded import own_path
 from edgefront.api.web.assets import (
     PACKAGED,
     Asset,
@@ -113,8 +114,8 @@ def docs_page(request: Request) -> Response:
 
 
 @router.get("/login")
-def login_page() -> Response:
-    return _render("login.html", STRICT_POLICY)
+def login_page(request: Request) -> Response:
+    return _render(request, "login.html", STRICT_POLICY)
 
 
 @router.api_route("/static/own/{version}/{path:path}", methods=["GET", "HEAD"])
@@ -149,7 +150,7 @@ def missing_page(request: Request) -> Response | None:
     """What a browser gets at an address where there is nothing; None for any other client."""
     if not wants_page(request.scope):
         return None
-    return _render("missing.html", STRICT_POLICY, 404, here="", path=request.url.path[:MAX_SHOWN_PATH])
+    return _render(request, "missing.html", STRICT_POLICY, 404, path=request.url.path[:MAX_SHOWN_PATH])
 
 
 def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
@@ -158,10 +159,11 @@ def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **val
     if COOKIE not in request.cookies and not elsewhere:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
-    return _render(template, policy, here=request.url.path, **values)
+    return _render(request, template, policy, **values)
 
 
-def _render(template: str, policy: str, status: int = 200, /, **values: str) -> Response:
+def _render(request: Request, template: str, policy: str, status: int = 200, /, **values: str) -> Response:
+    values |= {"root": request.scope["root_path"], "here": own_path(request.scope)}
     body = _templates.get_template(template).render(**values)
     return Response(body, status, {**PAGE_HEADERS, "Content-Security-Policy": policy}, media_type="text/html")
 

@@ -5,7 +5,7 @@ matrix products that are counted. FLOPs are two for each multiply-accumulate. We
 in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
 byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
 float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses. State
-bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype`.
+bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says else.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from typing import Any, Literal, get_args
 
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
 from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
-from edgefront.core.cost.state import kept_numbers
+from edgefront.core.cost.state import kept, kept_bytes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.number_formats import BLOCK_SIZE, GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
+from edgefront.core.number_formats import (
+    BLOCK_SIZE,
+    GGUF_BLOCK,
+    GGUF_BLOCK_BYTES,
+    GGUF_QUANTISED,
+    KvCache,
+    Quantisation,
+)
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH
 from edgefront.core.spaces.gguf import check_gguf
@@ -69,12 +76,14 @@ def costs(
     memory_length: int | None = None,
     weights: str = "full",
     block_size: int = BLOCK_SIZE,
+    kv_cache: KvCache | None = None,
 ) -> Costs:
     """The costs of one pass over `batch` sequences of `sequence_length` tokens (192; 1 in decode).
 
     forward: all at once, after `memory_length` others (0) as a segment memory, which is projected again. prefill: all
     at once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are given. The
-    source of a translation model is as long as the sequence, in decode as the memory. `block_size` is of weights int4.
+    source of a translation model is as long as the sequence, in decode as the memory. `block_size` is of weights int4,
+    `kv_cache` of llama.cpp, whose keys and values have a format of their own.
 
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
     that the architecture does not have.
@@ -89,7 +98,9 @@ def costs(
         total_parameters=found.total,
         flops=2 * products(architecture, run),
         weight_bytes=_weight_bytes(architecture, found.total, dtype, weights, block_size),
-        state_bytes=kept_numbers(architecture, batch, run.memory + run.tokens, run.source) * BYTES[_dtype(dtype)],
+        state_bytes=kept_bytes(
+            kept(architecture, batch, run.memory + run.tokens, run.source), BYTES[_dtype(dtype)], kv_cache
+        ),
         sequence_length=run.tokens,
         batch=batch,
         dtype=dtype,

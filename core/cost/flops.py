@@ -29,7 +29,7 @@ from typing import Literal
 from edgefront.core.cost.parameters import attention_width, clusters, kv_width, projected, scores_tokens, tables
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 Mode = Literal["forward", "prefill", "decode"]
 Logits = Literal["all", "last", "none"]

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
 
 
 class Parameters(NamedTuple):

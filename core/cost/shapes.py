@@ -17,7 +17,7 @@ from edgefront.core.cost.flops import output_weights
 from edgefront.core.cost.parameters import attention_width, block_parameters, count, kv_width
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
 
 Integers = NDArray[np.int64]
 

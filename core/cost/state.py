@@ -11,30 +11,54 @@ The number of tokens seen, which some positions need, is one number for all and 
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 from edgefront.core.cost.parameters import kv_width
+from edgefront.core.number_formats import KV_CACHE_BYTES, KvCache
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, ShortConv, Sru, Srupp
 
 
-def kept_numbers(architecture: Architecture, batch: int, tokens: int, source: int = 0) -> int:
+class Kept(NamedTuple):
+    """Numbers in a cache."""
+
+    keys_and_values: int
+    cells: int
+    """Of recurrences and convolutions."""
+
+
+def kept(architecture: Architecture, batch: int, tokens: int, source: int = 0) -> Kept:
     """Of all blocks, after so many tokens; 0 for a model that sees all tokens at once."""
-    if not architecture.causal:
-        return 0
-    return batch * sum(_of_block(block, architecture, tokens, source) for block in architecture.blocks)
+    blocks = architecture.blocks if architecture.causal else ()
+    return Kept(
+        batch * sum(_keys_and_values(block, architecture, tokens, source) for block in blocks),
+        batch * sum(_cell(block, architecture.d_model) for block in blocks),
+    )
 
 
-def _of_block(block: Block, architecture: Architecture, tokens: int, source: int) -> int:
-    d = architecture.d_model
+def kept_bytes(kept: Kept, width: int, kv_cache: KvCache | None) -> int:
+    """Bytes of a cache whose numbers have `width` bytes each; of llama.cpp's with keys and values in the format
+    `kv_cache`, cells are float32.
+    """
+    if kv_cache is None:
+        return width * sum(kept)
+    return math.ceil(kept.keys_and_values * KV_CACHE_BYTES[kv_cache]) + 4 * kept.cells
+
+
+def _keys_and_values(block: Block, architecture: Architecture, tokens: int, source: int) -> int:
     if isinstance(block, Attention):
         own = tokens if block.window is None else min(tokens, block.window - 1)
         return 2 * _keys(block.attends, own, source) * kv_width(block, architecture)
-    if isinstance(block, Srupp):
-        return d + (0 if block.attends == "none" else 2 * _keys(block.attends, tokens, source) * block.d_attn)
-    if isinstance(block, Sru):
-        return d
-    if isinstance(block, ShortConv):
-        return (block.kernel - 1) * d
+    if isinstance(block, Srupp) and block.attends != "none":
+        return 2 * _keys(block.attends, tokens, source) * block.d_attn
     return 0
+
+
+def _cell(block: Block, d: int) -> int:
+    if isinstance(block, Sru | Srupp):
+        return d
+    return (block.kernel - 1) * d if isinstance(block, ShortConv) else 0
 
 
 def _keys(attends: str, own: int, source: int) -> int:

@@ -206,6 +206,8 @@ def generate_text(
     device: torch.device | str = "cpu",
     memory: int | None = None,
     stop_at_end: bool = True,
+    chat: bool = False,
+    special: bool = False,
     on_text: Callable[[str], None] | None = None,
 ) -> Generated:
     """Text that a trained model writes after the prompt; of a translation model the prompt's translation.
@@ -214,6 +216,8 @@ def generate_text(
         memory: tokens of the past that are attended to. None: as many as its evaluation gave it, with the distances
             clamped as there; all of them for models with a bounded number of positions.
         stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
+        chat: the prompt is what a user says, put into the chat template of the model, and the text is the answer.
+        special: the names of special tokens in the prompt mean these tokens, and not their characters.
         on_text: called with each piece of text as it comes.
 
     An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
@@ -223,7 +227,10 @@ def generate_text(
     if package.architecture.source is not None:
         return _translated(package, model, prompt, tokens, on_text)
     tokenizer, recipe = package.tokenizer, package.recipe
-    ids = tokenizer.prompt(prompt)
+    if chat:
+        ids = tokenizer.chat(prompt)
+    else:
+        ids = tokenizer.prompt_with_special(prompt) if special else tokenizer.prompt(prompt)
     if tokenizer.eos is not None and (not ids or (recipe is not None and recipe.task == "sentences")):
         ids = [tokenizer.eos, *ids]
     if recipe is not None and package.architecture.max_length is None:

@@ -66,7 +66,8 @@ def model_card(
         front_matter(architecture, facts, str(facts.get("name") or architecture.digest[:12]), library),
         f"# {name}\n",
         f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
-        f"all, over {architecture.embedding.vocab_size:,} tokens. Architecture `{architecture.digest}`.\n",
+        f"all, over {architecture.embedding.vocab_size:,} tokens{_context(architecture)}. "
+        f"Architecture `{architecture.digest}`.\n",
         "## Training\n",
         _table(("", ""), _training(facts)),
         "## Evaluation\n",
@@ -92,6 +93,12 @@ def _blocks(architecture: Architecture) -> str:
         " that translates" if architecture.source else "" if architecture.causal else " with bidirectional attention"
     )
     return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
+
+
+def _context(architecture: Architecture) -> str:
+    """Nothing where none is stated: positions without an end."""
+    length = architecture.max_length or architecture.context_length
+    return f", for up to {length:,} of them at once" if length else ""
 
 
 def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

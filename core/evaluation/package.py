@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,21 +26,15 @@ from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues
-from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER
+from edgefront.core.hugging_face import ARCHITECTURE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.huggingface import read_config
 
 if TYPE_CHECKING:
+    from edgefront.core.data.tokenizers.bpe import Pieces
     from edgefront.core.nn.model import LanguageModel
 
-WEIGHTS, ARCHITECTURE, RESULT, CARD, SOURCE = (
-    "model.safetensors",
-    "architecture.json",
-    "result.json",
-    "README.md",
-    "source",
-)
+WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 _RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
 """Facts that are also in the metadata of the weights file."""
 
@@ -73,24 +68,50 @@ def write_package(
     _write(folder, model.architecture, _Arrays(dict(model.named_parameters())), data.tokenizer(), source, facts)
 
 
-def import_transformers(folder: Path, output: Path) -> bool:
+def import_transformers(folder: Path, output: Path) -> Pieces | None:
     """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one.
 
-    Returns whether there was a tokenizer. `output` must not exist, or be an empty folder; it is in place only when
+    Returns the tokenizer if there was one. `output` must not exist, or be an empty folder; it is in place only when
     whole. Raises `InvalidInput` for what the description cannot express, weights that do not fit, a tokenizer of more
     tokens than the model; `NotFound` where the folder has no config.json or no safetensors files; `Conflict` for an
     output that exists.
     """
     from edgefront.core.data.tokenizers.bpe import Pieces
-    from edgefront.core.graph.huggingface import TransformersWeights
+    from edgefront.core.graph.huggingface import TransformersWeights, read_architecture
 
-    output, architecture = output.resolve(), read_config(folder)
+    architecture = read_architecture(folder)
     weights = TransformersWeights(folder, architecture)
     tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-    vocabulary = architecture.embedding.vocab_size
+    _import(folder, architecture, weights, tokenizer, output)
+    return tokenizer
+
+
+def import_gguf(path: Path, output: Path) -> Pieces | None:
+    """Writes the model of a GGUF file as a package: its weights as float32, its tokenizer unless the file has none.
+
+    Returns the tokenizer if there was one. Errors as those of `import_transformers`, and `InvalidInput` for tensors and
+    tokenizers that are not known.
+    """
+    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.graph.gguf_reading import GgufFile
+
+    file = GgufFile(path)
+    with tempfile.TemporaryDirectory() as folder:
+        files = file.tokenizer()
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        tokenizer = Pieces.given(Path(folder) / TOKENIZER) if files else None
+    _import(path, file.architecture, file.weights(), tokenizer, output)
+    return tokenizer
+
+
+def _import(
+    source: Path, architecture: Architecture, weights: Mapping[str, Any], tokenizer: Pieces | None, output: Path
+) -> None:
+    output, vocabulary = output.resolve(), architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"{folder / TOKENIZER} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
+            f"the tokenizer of {source} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
             field="vocab_size",
             value=tokenizer.vocab_size,
             allowed=f"at most {vocabulary}",
@@ -99,11 +120,10 @@ def import_transformers(folder: Path, output: Path) -> bool:
         raise Conflict(f"{output} exists: name a folder that does not")
     draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
     try:
-        _write(draft, architecture, weights, tokenizer, None, {"name": folder.resolve().name})
+        _write(draft, architecture, weights, tokenizer, None, {"name": source.resolve().stem})
         draft.replace(output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return tokenizer is not None
 
 
 def _write(
@@ -216,6 +236,8 @@ class Package:
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:
             files |= tokenizer.hugging_face()
+            config = json.loads(files[TOKENIZER_CONFIG]) | {"model_max_length": self.architecture.stated_length}
+            files[TOKENIZER_CONFIG] = json.dumps(config, ensure_ascii=False, indent=2).encode()
             generation: dict[str, Any] = {"_from_model_config": False}
             if tokenizer.eos is not None:
                 generation["eos_token_id"] = tokenizer.eos

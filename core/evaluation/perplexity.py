@@ -21,7 +21,7 @@ from torch import Tensor
 
 from edgefront.core.data.tokenizers.tokenizers import BOS, Tokenizer
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.passages import Passage, batched, documents, streams, windows
+from edgefront.core.evaluation.windows import Passage, batched, documents, streams, windows
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.positions import RelativePositions
 from edgefront.core.recipes.precision import autocast

@@ -57,7 +57,7 @@ class Answered:
 def read_questions(path: Path) -> list[Question]:
     """A file of SQuAD 1.1 or 2.0. Raises `InvalidInput` that says where it is not in that format."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))["data"]
+        data = json.loads(path.read_bytes())["data"]
         found = [
             Question(
                 str(one["id"]),

@@ -71,7 +71,7 @@ def read_table(path: Path, *, text: str | None = None, pair: str | None = None, 
     Raises `InvalidInput` for a file without such columns, and names the line that has fewer fields or no label.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().decode().split("\n")
     except UnicodeDecodeError as error:
         raise _wrong(path, f"is not UTF-8 at byte {error.start}") from None
     head = lines[0].removeprefix("\ufeff").rstrip("\r").split("\t")

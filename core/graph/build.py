@@ -236,14 +236,14 @@ def _graph(
     hidden = _write_blocks(context, segments)
     output, name, shape = write_end(graph, architecture, hidden, logits)
     graph.output(output, name, shape)
-    context.leave()
+    context.emit_state()
     return graph.graph()
 
 
 def _write_source(graph: GraphWriter, source: Architecture, mask: str | None) -> str:
     """The encoder's states after its final norm, [batch·source, d_model]."""
     tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
-    encoder = graph.beside(tokens, float(source.norm_eps), source.norm_kind)
+    encoder = graph.child(tokens, float(source.norm_eps), source.norm_kind)
     hidden = _write_blocks(GraphContext(encoder, source, mask=mask, prefix="source."), None)
     return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 

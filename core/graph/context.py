@@ -21,7 +21,7 @@ from edgefront.core.graph.state import (
 )
 from edgefront.core.graph.writer import GraphWriter
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
 
 Project = Callable[[str], tuple[str, str]]
 """Raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
@@ -140,7 +140,7 @@ class GraphContext:
             places = graph.op("Unsqueeze", self.place(), graph.integers(0, 1, 3))
             return graph.op("Expand", places, graph.op("Shape", value))
 
-        places = graph.once(f"written {axes[1]} {axes[3]}", make)
+        places = graph.memoized(f"written {axes[1]} {axes[3]}", make)
         return graph.op("ScatterElements", entry, places, value, axis=2)
 
     def _seen_later(self, value: str, window: int | None, axis: int) -> str:
@@ -159,7 +159,7 @@ class GraphContext:
         parts = [part for part in (self._causal_mask(attends, window), self._padding_mask(attends)) if part is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
-        return self.graph.once(f"mask {attends} {window}", lambda: self.graph.op("Add", *parts))
+        return self.graph.memoized(f"mask {attends} {window}", lambda: self.graph.op("Add", *parts))
 
     def keys(self, attends: Attends, window: int | None = None) -> str:
         """Number of keys of a block with this window, a vector of one."""
@@ -168,21 +168,21 @@ class GraphContext:
             return self._earlier(attends) or graph.integers(0)
         room = self._room(attends, window)
         if room is not None:
-            return graph.once("room", lambda: graph.op("Shape", room, start=2, end=3))
+            return graph.memoized("room", lambda: graph.op("Shape", room, start=2, end=3))
         earlier = self._earlier(attends, window)
         if earlier is None:
             return graph.sequence()
-        return graph.once(f"keys {attends} {window}", lambda: graph.op("Add", earlier, graph.sequence()))
+        return graph.memoized(f"keys {attends} {window}", lambda: graph.op("Add", earlier, graph.sequence()))
 
     def place(self) -> str:
         """Place of each of the segment's tokens in the whole sequence: int64 [sequence]."""
         graph = self.graph
         if "position" not in self._incoming:
             return graph.steps()
-        return graph.once("place", lambda: graph.op("Add", graph.steps(), "position"))
+        return graph.memoized("place", lambda: graph.op("Add", graph.steps(), "position"))
 
     def rotations(self, d_head: int, window: int | None = None) -> tuple[tuple[str, str], tuple[str, str]]:
-        """What `write_turned` needs for the queries of heads of this width, and for the keys that this pass projects:
+        """What `write_rotary` needs for the queries of heads of this width, and for the keys that this pass projects:
         [n, 1, turned features] twice.
         """
         graph, positions = self.graph, self.architecture.positions
@@ -200,12 +200,14 @@ class GraphContext:
                     made.extend(write_rotations(graph, per_place, places))
                 return made[index]
 
-            whole = graph.once(f"{key} {index}", make)
+            whole = graph.memoized(f"{key} {index}", make)
             earlier = self._earlier("self", window) if in_memory and last else None
             if earlier is None:
                 return whole
             end = graph.integers(2**63 - 1)
-            return graph.once(f"{key} {index} last", lambda: graph.op("Slice", whole, earlier, end, graph.integers(0)))
+            return graph.memoized(
+                f"{key} {index} last", lambda: graph.op("Slice", whole, earlier, end, graph.integers(0))
+            )
 
         return (part(0, True), part(1, True)), (part(0, False), part(1, False))
 
@@ -220,7 +222,7 @@ class GraphContext:
             keys = graph.op("Squeeze", self.keys("self", window))
             return graph.op("Range", keys, graph.integer(-1), graph.integer(-1))
 
-        return graph.once(f"distances {window}", make)
+        return graph.memoized(f"distances {window}", make)
 
     def sinusoids(self, window: int | None = None) -> str:
         """Of each distance that differs: [rows, d_model].
@@ -236,7 +238,7 @@ class GraphContext:
             count = graph.op("Min", self.keys("self", window), graph.integers(positions.clamp))
             return write_sinusoids(graph, self.architecture, graph.range(graph.op("Add", count, graph.integers(1))))
 
-        return graph.once(f"sinusoids {window}", make)
+        return graph.memoized(f"sinusoids {window}", make)
 
     def clamped(self, rows: str, axis: int, window: int | None = None) -> str:
         """Rows of `sinusoids`, or what was made of them along `axis`, in the order of `distances`."""
@@ -245,7 +247,9 @@ class GraphContext:
         clamp = positions.clamp
         if clamp is None:
             return rows
-        index = graph.once(f"clamped {window}", lambda: graph.op("Min", self.distances(window), graph.integer(clamp)))
+        index = graph.memoized(
+            f"clamped {window}", lambda: graph.op("Min", self.distances(window), graph.integer(clamp))
+        )
         return graph.op("Gather", rows, index, axis=axis)
 
     def cell(self, name: str) -> str:
@@ -260,7 +264,7 @@ class GraphContext:
         """Leave what this entry of the state is to be to the next pass."""
         self._left[entry] = value
 
-    def leave(self) -> None:
+    def emit_state(self) -> None:
         """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
         graph = self.graph
         for name, spec in self._outgoing.items():
@@ -289,7 +293,7 @@ class GraphContext:
             sizes = graph.op("Concat", graph.batch(), graph.integers(*shape), axis=0)
             return graph.op("Expand", graph.number(0.0), sizes)
 
-        return graph.once(f"zeros {shape}", make)
+        return graph.memoized(f"zeros {shape}", make)
 
     def _specs(self, form: Form | None) -> dict[str, StateSpec]:
         return {} if form is None else {spec.name: spec for spec in state_specs(self.architecture, form)}
@@ -298,16 +302,18 @@ class GraphContext:
         """Number of keys before the segment's own, a vector of one; None where there are none."""
         graph = self.graph
         if self._room(attends, window) is not None:
-            return graph.once("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
+            return graph.memoized("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
         for spec in self._incoming.values():
             axis, name = spec.growing, spec.name
             if axis is not None and spec.axes[axis] == axis_of(attends, window):
                 key = f"earlier {attends} {window}"
-                return graph.once(key, partial(graph.op, "Shape", name, start=axis, end=axis + 1))
+                return graph.memoized(key, partial(graph.op, "Shape", name, start=axis, end=axis + 1))
         if attends == "self" or self.source is None:
             return None
         source, d_model = self.source, self.architecture.d_model
-        return graph.once("source length", lambda: graph.op("Shape", graph.unflatten(source, d_model), start=1, end=2))
+        return graph.memoized(
+            "source length", lambda: graph.op("Shape", graph.unflatten(source, d_model), start=1, end=2)
+        )
 
     def _room(self, attends: Attends, window: int | None) -> str | None:
         """An entry with the buffer's length, if blocks that attend so write in place."""
@@ -331,7 +337,7 @@ class GraphContext:
                 visible = graph.op("And", visible, near)
             return graph.op("Where", visible, graph.number(0.0), graph.number(-math.inf))
 
-        return graph.once(f"causal mask {attends} {window}", make)
+        return graph.memoized(f"causal mask {attends} {window}", make)
 
     def _padding_mask(self, attends: Attends) -> str | None:
         """[batch, 1, 1, keys]: 0 where the key is a token, a number far below any score where it is padding.
@@ -354,7 +360,7 @@ class GraphContext:
             added = graph.op("Where", real, graph.number(0.0), padded)
             return graph.op("Unsqueeze", added, graph.integers(1, 2))
 
-        return graph.once(f"padding mask {attends}", make)
+        return graph.memoized(f"padding mask {attends}", make)
 
     def _all_real(self, attends: Attends, source: str | None) -> str:
         graph = self.graph

@@ -35,7 +35,7 @@ from edgefront.core.graph.writer import Dtype
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH
-from edgefront.core.spaces.ends import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
 """Protobuf reads no larger message."""
@@ -132,9 +132,8 @@ def write_onnx(
 
 def longest_generated(architecture: Architecture) -> int:
     """Tokens that a graph written in place can see: rotary tables are in the file, learned positions end."""
-    positions = architecture.positions
-    if isinstance(positions, RotaryPositions):
-        return min(positions.stated_length, LONGEST)
+    if isinstance(architecture.positions, RotaryPositions):
+        return min(architecture.stated_length, LONGEST)
     return architecture.max_length or MAX_LENGTH
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.files import locked, refusing_full_disk, whole_file
+from edgefront.core.files import lock_exclusive, lock_shared, locked, refusing_full_disk, whole_file
 from edgefront.core.graph.export import metadata
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
@@ -28,7 +28,7 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GGUF_QUANTISED, GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH, Attention, FeedForward, ShortConv
-from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 from edgefront.core.spaces.gguf import GgufForm, gguf_form
 
 if TYPE_CHECKING:
@@ -116,8 +116,10 @@ def write_gguf(
         _write(architecture, form, data, file.name, numbers, metadata(architecture, values), vocabulary)
 
 
-def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Path:
-    """The GGUF file of these untrained weights in the cache's folder; written if it is not there.
+@contextmanager
+def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
+    """The GGUF file of these untrained weights in the cache's folder; written if it is not there. Within the block no
+    process removes it.
 
     Its matrices are copies of the cache's files, which serve every architecture. It has one learned position more than
     the model: llama.cpp wants room for a next token after a prompt. Of the files that were used before, the latest stay
@@ -127,14 +129,27 @@ def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbe
     folder = cache.folder / FOLDER
     path = folder / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
     cache.touch(seed)
-    with suppress(FileNotFoundError):
+    while (held := _held(path)) is None:
+        folder.mkdir(exist_ok=True)
+        with locked(folder / ".lock"):
+            if not path.exists():
+                _write_cached(cache, architecture, form, seed, numbers, path)
+    with held:
         os.utime(path)
-        return path
-    folder.mkdir(exist_ok=True)
-    with locked(folder / ".lock"):
-        if not path.exists():
-            _write_cached(cache, architecture, form, seed, numbers, path)
-    return path
+        yield path
+
+
+def _held(path: Path) -> BinaryIO | None:
+    """This file, open and with a shared lock on it; None where there is none, or no longer."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with suppress(FileNotFoundError):  # removed since it was opened
+        if lock_shared(file.fileno()) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    file.close()
+    return None
 
 
 def _write_cached(
@@ -165,14 +180,19 @@ def _write_cached(
 
 
 def _drop_earlier(path: Path, down_to: int) -> None:
-    """Removes the files beside `path`, the least recently used first, until all have `down_to` bytes at most."""
+    """Removes the files beside `path` that nobody holds, the least recently used first, until all have `down_to` bytes
+    at most.
+    """
     others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
     total = sum(_bytes(one) for one in (path, *others))
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
         if total <= down_to and other.suffix == ".gguf":
             continue
-        total -= _bytes(other)
-        other.unlink()
+        with other.open("rb") as file:
+            if not lock_exclusive(file.fileno()):
+                continue
+            total -= _bytes(other)
+            other.unlink()
 
 
 def _bytes(path: Path) -> int:
@@ -234,11 +254,9 @@ def _is_repacked(tensor: GgufTensor, numbers: GgufFormat) -> bool:
 
 def _length(architecture: Architecture, measured: bool) -> int:
     """The context that the file states."""
-    positions = architecture.positions
-    if isinstance(positions, LearnedPositions):
-        return positions.length + int(measured)
-    assert isinstance(positions, RotaryPositions)
-    return MAX_LENGTH if measured else positions.stated_length
+    if architecture.max_length is not None:
+        return architecture.max_length + int(measured)
+    return MAX_LENGTH if measured else architecture.stated_length
 
 
 def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:

@@ -18,7 +18,7 @@ from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.number_formats import GGUF_BLOCK
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RotaryPositions
 from edgefront.core.spaces.gguf import GgufForm
 
 PADDED_INNER = GGUF_BLOCK

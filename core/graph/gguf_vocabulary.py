@@ -16,8 +16,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf_sentencepiece import BYTES, is_sentencepiece, puts_space_before, scores_of
 from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-_NO_MERGES = ("€ €",)
+NORMAL, _UNKNOWN, CONTROL, USER_DEFINED, UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+NO_MERGES = ("€ €",)
 """A list must not be empty; no byte is called so."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
@@ -41,7 +41,7 @@ class GgufVocabulary:
 
     tokens: tuple[str, ...]
     types: tuple[int, ...] = ()
-    merges: tuple[str, ...] = _NO_MERGES
+    merges: tuple[str, ...] = NO_MERGES
     pre: str = "gpt-2"
     scores: tuple[float, ...] = ()
     """Of SentencePiece's, which has no merges and is not split (`pre` and `merges` mean nothing then)."""
@@ -54,7 +54,7 @@ class GgufVocabulary:
     @property
     def unused(self) -> tuple[int, ...]:
         """Rows of the embedding that are no token: none is to be drawn."""
-        return tuple(number for number, kind in enumerate(self.types) if kind == _UNUSED)
+        return tuple(number for number, kind in enumerate(self.types) if kind == UNUSED)
 
 
 def numbered(size: int) -> GgufVocabulary:
@@ -86,15 +86,15 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
     _check_added(added, described, is_pieces)
     config = json.loads(files.get(TOKENIZER_CONFIG, b"{}"))
     special = _special(files, config, numbers)
-    types = [_UNUSED] * size
+    types = [UNUSED] * size
     for number in numbers.values():
-        types[number] = _NORMAL
+        types[number] = NORMAL
     for token in added:
-        types[token["id"]] = _CONTROL if token.get("special") else _USER_DEFINED
+        types[token["id"]] = CONTROL if token.get("special") else USER_DEFINED
     of_added = {token["id"] for token in added}
     for role, number in special.items():
         if role == "eos" or number in of_added:  # an ordinary piece may pad, as "!"
-            types[number] = _CONTROL
+            types[number] = CONTROL
     if is_pieces and "unk" in special:
         types[special["unk"]] = _UNKNOWN
     tokens = [""] * size
@@ -124,7 +124,7 @@ def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int])
         for token, number in model["vocab"].items():
             tokens[number] = _spelt(token)
         merges = list(dict.fromkeys(_joined([tokens[number] for number in model["vocab"].values()])))
-    return GgufVocabulary(tuple(tokens), tuple(types), tuple(merges) or _NO_MERGES, pre)
+    return GgufVocabulary(tuple(tokens), tuple(types), tuple(merges) or NO_MERGES, pre)
 
 
 def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]) -> GgufVocabulary:
@@ -139,7 +139,7 @@ def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]
         raise _fault(f"byte fallback without a token {missing}", missing)
     for byte in BYTES:
         types[model["vocab"][byte]] = _BYTE
-    own = frozenset(token for token, number in model["vocab"].items() if types[number] == _NORMAL)
+    own = frozenset(token for token, number in model["vocab"].items() if types[number] == NORMAL)
     scores = scores_of(tokens, _merges(model), own)
     if isinstance(scores, str):
         raise _fault(
@@ -226,6 +226,24 @@ def _split_as(described: Mapping[str, Any], merged: bool) -> str:
     if normalizer is not None and not (name == "qwen2" and normalizer.get("type") == "NFC"):
         raise _fault(f"normalizer {normalizer.get('type')}", normalizer.get("type"))
     return name
+
+
+def splitting(pre: str) -> dict[str, Any] | None:
+    """`pre_tokenizer` and `model` of a `tokenizer.json`, without its vocabulary, that splits text as this name of
+    llama.cpp's says; None for a name that is not known here.
+    """
+    regex = {name: pattern for pattern, name in _BY_REGEX.items()}
+    first: list[dict[str, Any]] = []
+    if pre == "smollm":
+        first = [{"type": "Digits", "individual_digits": True}]
+    elif pre in regex and pre != "gpt-2":
+        first = [{"type": "Split", "pattern": {"Regex": regex[pre]}, "behavior": "Isolated", "invert": False}]
+    elif pre != "gpt-2":
+        return None
+    by_regex = not first or pre == "smollm"
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": by_regex}
+    model = {"type": "BPE", "fuse_unk": False, "byte_fallback": False, "ignore_merges": pre in _IGNORES_MERGES}
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*first, level]}, "model": model}
 
 
 def _name_of(before: Sequence[Mapping[str, Any]], by_regex: bool) -> str | None:

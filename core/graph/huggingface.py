@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,16 +21,16 @@ from numpy.typing import NDArray
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.files import whole_file
 from edgefront.core.graph.export import metadata, safetensors_head
+from edgefront.core.graph.folder_tensors import WEIGHTS, FolderTensors, unfit
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameter_values import ParameterValues, SeededValues, safetensors_header
+from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.hugging_face import GENERATION_CONFIG
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.huggingface import CONFIG, parse_config, to_config
+from edgefront.core.spaces.huggingface import CONFIG, parse_config, read_config, to_config
 
-CARD, WEIGHTS = "README.md", "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+CARD = "README.md"
 
 _LLAMA = {
     "attention.norm": ("input_layernorm",),
@@ -88,10 +89,13 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
 _LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers"}
-_OUTPUT = "output.tables.0"
-_LEFT_OUT = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
-"""Endings of what older versions stored besides parameters."""
-_ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer."}
+"""What the names of all but the output begin with."""
+_OUTPUT, _HEAD = "output.tables.0", "lm_head.weight"
+_EMBEDDING = "embedding.tables.0"
+_OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+_BUFFERS = {"gpt2": r"h\.\d+\.attn\.(masked_)?bias", "opt": r"(?!)"}
+"""What older versions stored besides parameters, after the prefix: masks, frequencies."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,24 @@ def write_transformers(
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
+def read_architecture(path: Path) -> Architecture:
+    """The description of a Hugging Face folder, or of its config.json. Where the folder stores an output that is not
+    the embedding, the model is untied, whatever config.json says.
+
+    Errors as in `read_config`; weights that cannot be read decide nothing.
+    """
+    architecture = read_config(path)
+    if architecture.output.tied:
+        folder = path if path.is_dir() else path.parent
+        try:
+            untied = _has_own_output(_Named(folder, architecture))
+        except (NotFound, InvalidInput):
+            untied = False
+        if untied:
+            return Architecture.parse({**architecture.canonical, "output": {"kind": "tokens", "tied": False}})
+    return architecture
+
+
 class TransformersWeights(Mapping[str, NDArray[np.float32]]):
     """The parameters of a Hugging Face folder under our names, as float32; read when they are asked for.
 
@@ -165,22 +187,21 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
     """
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
-        self._folder = folder
-        model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
-        twins = list(_twins(architecture, model_type))
-        self._tensors = _Tensors(folder)
-        # Files of GPT-2 without an output layer lack the prefix.
-        bare = model_type == "gpt2" and "wte.weight" in self._tensors
+        named = _Named(folder, architecture)
+        self._tensors = named.tensors
         self._theirs: dict[str, list[tuple[str, _Twin]]] = {}
-        for twin in twins:
-            name = twin.name.removeprefix("transformer.") if bare else twin.name
+        for name, twin in named.twins:
             self._tensors.check(name, twin.shape)
             self._theirs.setdefault(twin.ours, []).append((name, twin))
-        known = {name for parts in self._theirs.values() for name, _ in parts}
+        known = {name for name, _ in named.twins}
+        if architecture.output.tied and _HEAD in self._tensors:
+            if _has_own_output(named):
+                path = self._tensors.file_of(_HEAD)
+                raise unfit(path, f"has {_HEAD}, which is not the embedding: the model is not tied")
+            known.add(_HEAD)
         for name in self._tensors:
-            tied = name == "lm_head.weight" and architecture.output.tied
-            if name not in known and not tied and not name.endswith(_LEFT_OUT):
-                raise _unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
+            if name not in known and not named.buffers.fullmatch(name):
+                raise unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         return np.concatenate([twin.back(self._tensors[theirs]) for theirs, twin in self._theirs[name]])
@@ -192,80 +213,35 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
         return len(self._theirs)
 
 
-class _Tensors(Mapping[str, NDArray[np.float32]]):
-    """The tensors of a folder's safetensors files, one or as many as its index names."""
+class _Named:
+    """A folder's tensors, and the name in it of each tensor that the model has."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._places: dict[str, tuple[Path, Any, int]] = {}
-        files = self._files()
-        self._all = files[0] if len(files) == 1 else folder
-        """What lacks a tensor that is nowhere."""
-        for path in files:
-            entries, start = safetensors_header(path)
-            for name, entry in entries.items():
-                if name != "__metadata__":
-                    self._places[name] = path, entry, start
-
-    def _files(self) -> list[Path]:
-        if (self._folder / WEIGHTS).is_file():
-            return [self._folder / WEIGHTS]
-        try:
-            index = json.loads((self._folder / _INDEX).read_bytes())
-            names = sorted({str(name) for name in index["weight_map"].values()})
-        except FileNotFoundError:
-            raise NotFound(f"{self._folder} has no {WEIGHTS}: only safetensors files are read") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise _unfit(self._folder, f"has an {_INDEX} without a weight_map") from None
-        for name in names:
-            if Path(name).name != name or not (self._folder / name).is_file():
-                raise _unfit(self._folder, f"lacks {name}, which its {_INDEX} names")
-        return [self._folder / name for name in names]
-
-    def file_of(self, name: str) -> Path:
-        return self._places[name][0]
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raises `InvalidInput` where there is no such tensor, of this shape and whole."""
-        if name not in self._places:
-            raise _unfit(self._all, f"lacks {name}")
-        path, entry, start = self._places[name]
-        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        kind, found, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-        if not isinstance(kind, str) or kind not in _ELEMENTS:
-            raise _unfit(path, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
-        if found != list(shape):
-            raise _unfit(path, f"has {name} of shape {found}, not {list(shape)}")
-        is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
-        low, high = offsets if is_place and offsets else (0, -1)
-        if not 0 <= low <= high:
-            raise _unfit(path, f"has {name} at {offsets}, which is no place in it")
-        size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
-        if high > path.stat().st_size - start:
-            raise _unfit(path, f"was cut short: {name} is not whole, it would end at byte {start + high}")
-        if high - low != size:
-            raise _unfit(path, f"has {name} in {high - low} bytes, not {size}")
-
-    def __getitem__(self, name: str) -> NDArray[np.float32]:
-        path, entry, start = self._places[name]
-        data = np.memmap(path, np.uint8, "r", offset=start)
-        low, high = entry["data_offsets"]
-        values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
-        if entry["dtype"] == "BF16":
-            return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
-        return np.asarray(values.astype("<f4", copy=False))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+    def __init__(self, folder: Path, architecture: Architecture) -> None:
+        model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
+        prefix = _PREFIXES.get(model_type, _PREFIX)
+        self.tensors = FolderTensors(folder)
+        # Files of the model without its output lack the prefix.
+        bare = not any(name.startswith(prefix) for name in self.tensors)
+        self.twins = [
+            (twin.name.removeprefix(prefix) if bare else twin.name, twin) for twin in _twins(architecture, model_type)
+        ]
+        if architecture.output.tied and _HEAD in self.tensors:
+            # Of tensors that are one, safetensors stores the first name.
+            self.twins = [
+                (name if twin.ours != _EMBEDDING or name in self.tensors else _HEAD, twin) for name, twin in self.twins
+            ]
+        self.buffers = re.compile(("" if bare else re.escape(prefix)) + _BUFFERS.get(model_type, _OF_ROTARY_POSITIONS))
 
 
-def _unfit(path: Path, what: str) -> InvalidInput:
-    return InvalidInput(
-        f"{path} {what}", field="weights", value=str(path), allowed=f"exactly the tensors of its {CONFIG}"
-    )
+def _has_own_output(named: _Named) -> bool:
+    """Whether an output is stored that is not the embedding."""
+    tensors = named.tensors
+    if _HEAD not in tensors:
+        return False
+    embedding, twin = next(pair for pair in named.twins if pair[1].ours == _EMBEDDING)
+    for name in (_HEAD, embedding):
+        tensors.check(name, twin.shape)
+    return not np.array_equal(tensors[_HEAD], tensors[embedding])
 
 
 def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
@@ -273,7 +249,7 @@ def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
     names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
     for spec in parameters(architecture):
         if spec.name == _OUTPUT:
-            theirs: tuple[str, ...] = ("lm_head.weight",)
+            theirs: tuple[str, ...] = (_HEAD,)
         elif spec.name in names:
             theirs = names[spec.name]
         else:

@@ -6,17 +6,20 @@ Heavy libraries are loaded only when one is written.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.graph.state import Logits, Mode, check_in_place, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import check_gguf
-from edgefront.core.spaces.huggingface import to_config
+from edgefront.core.spaces.huggingface import CONFIG, to_config
 from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
@@ -150,6 +153,39 @@ def write_model(
         else:
             dtype = cast("Dtype", number_format)
             write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=dtype, in_place=in_place)
+
+
+@contextmanager
+def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path]:
+    """Where to write the one file of a model that is to be at `path`. One of transformers comes as an archive, which
+    then becomes the folder `path`, unless that ends in `.tar` or is a folder of other things, which gets the archive.
+
+    Raises `Conflict` where a model's folder or a file is at `path` already; with `force` its files are replaced.
+    """
+    holds_others = path.is_dir() and not (path / CONFIG).exists()
+    if format_ != "transformers" or path.suffix == ".tar" or holds_others:
+        yield path
+        return
+    if path.exists() and not force:
+        raise Conflict(f"{path} exists: replace it with --force, or name another folder")
+    archive, draft = (path.with_name(f".{path.name}.{ending}") for ending in ("tar", "part"))
+    try:
+        yield archive
+        with tarfile.open(archive) as packed:
+            packed.extractall(draft, filter="data")
+        if path.is_file():
+            path.unlink()
+        path.mkdir(exist_ok=True)
+        for file in sorted(draft.glob("*/*")):
+            file.replace(path / file.name)
+    finally:
+        archive.unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def bytes_at(path: Path) -> int:
+    """Of a file, or of the files of a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
 
 
 def _fault(

@@ -15,6 +15,7 @@ from edgefront.core.graph.formats import LARGEST, RANDOM_SCALE
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK, INT4_SCALE, chunks
+from edgefront.core.hugging_face import refuse_pointer
 from edgefront.core.spaces.architecture import Architecture
 
 FORMAT = "edgefront"
@@ -49,11 +50,14 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     `InvalidInput` where it is no such file; FileNotFoundError where there is none.
     """
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
+        start = file.read(64)
+        refuse_pointer(start, path)
+        file.seek(8)
+        length = int.from_bytes(start[:8], "little")
         text = file.read(length) if length <= _LARGEST_HEADER else b""
     try:
         entries = json.loads(text) if len(text) == length else None
-    except ValueError:
+    except (ValueError, RecursionError):
         entries = None
     if not isinstance(entries, dict):
         raise InvalidInput(

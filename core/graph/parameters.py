@@ -14,7 +14,7 @@ from edgefront.core.graph.blocks import block_graph
 from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
 
 __all__ = [
     "Cluster",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions, SinusoidalPositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RotaryPositions, SinusoidalPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.writer import GraphWriter
@@ -35,9 +35,10 @@ def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
     if scaling is None:
         return plain
     # How much of a frequency stays: all of those that turn `high` times over the length, nothing of those below `low`.
+    low, high = float(scaling.low), float(scaling.high)
     turns = scaling.length * plain / (2 * math.pi)
-    stays = ((turns - scaling.low) / (scaling.high - scaling.low)).clip(0, 1)
-    return plain * (stays + (1 - stays) / scaling.factor)
+    stays = ((turns - low) / (high - low)).clip(0, 1)
+    return plain * (stays + (1 - stays) / float(scaling.factor))
 
 
 def write_positions(
@@ -91,7 +92,7 @@ def write_sines(graph: GraphWriter, per_place: Frequencies, places: str) -> tupl
     return graph.op("Sin", angles), graph.op("Cos", angles)
 
 
-def write_turned(graph: GraphWriter, x: str, rotation: tuple[str, str], width: int, d_head: int) -> str:
+def write_rotary(graph: GraphWriter, x: str, rotation: tuple[str, str], width: int, d_head: int) -> str:
     """Queries or keys [batch, n, head, d_head] turned by the `write_rotations` of their n places.
 
     Of the first `width` features the first half are pairs with the second half (x₁, x₂), and become

@@ -72,7 +72,7 @@ def _time_first_padding(graph: GraphWriter, padding: str) -> str:
     def make() -> str:
         return graph.op("Unsqueeze", graph.op("Transpose", padding, perm=[1, 0]), graph.integers(2))
 
-    return graph.once("time-first padding", make)
+    return graph.memoized("time-first padding", make)
 
 
 def _step(prefix: str, v_forget: str, element: int) -> GraphProto:

@@ -19,7 +19,12 @@ from typing import Literal, get_args
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
-from edgefront.core.spaces.ends import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
+from edgefront.core.spaces.embeddings_and_head import (
+    LearnedPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 from edgefront.core.validation import one_of
 
 Form = Literal["memory", "cache"]

@@ -63,7 +63,7 @@ class GraphWriter:
         self._made: set[str] = set()
         self._root = self._scope = ""
 
-    def beside(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
+    def child(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
         """A writer into the same graph for another sequence (a source): it shares no value that hangs on the tokens."""
         other = GraphWriter(
             self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes, norm_kind=norm_kind
@@ -94,7 +94,7 @@ class GraphWriter:
         yield
         self._scope = outer
 
-    def once(self, key: str, make: Callable[[], str]) -> str:
+    def memoized(self, key: str, make: Callable[[], str]) -> str:
         """The value that `make` writes, written at the first call with this key and shared by later ones."""
         if key not in self._shared:
             scope, self._scope = self._scope, f"{self._root}shared/"
@@ -141,7 +141,7 @@ class GraphWriter:
             return parameter
         start, stop = rows
         ends = (self.integers(start), self.integers(stop), self.integers(0))
-        return self.once(f"{parameter} {start}:{stop}", lambda: self.op("Slice", parameter, *ends))
+        return self.memoized(f"{parameter} {start}:{stop}", lambda: self.op("Slice", parameter, *ends))
 
     def _int8_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
         """`linear` as `core.graph.formats` defines it, with the scale `{name}.weight.scale` beside the weight.
@@ -152,7 +152,7 @@ class GraphWriter:
             self._quantised[x] = self.ops("DynamicQuantizeLinear", x, outputs=3)
         quantised, scale, zero = self._quantised[x]
         weight = self._rows(f"{name}.weight", rows)
-        weight = self.once(f"{weight} transposed", lambda: self.op("Transpose", weight, perm=[1, 0]))
+        weight = self.memoized(f"{weight} transposed", lambda: self.op("Transpose", weight, perm=[1, 0]))
         total = self.op("Cast", self.op("MatMulInteger", quantised, weight, zero), to=TensorProto.FLOAT)
         scaled = self.op("Mul", total, self.op("Mul", scale, f"{name}.weight.scale"))
         return self.op("Add", scaled, self._rows(f"{name}.bias", rows)) if bias else scaled
@@ -212,15 +212,15 @@ class GraphWriter:
 
     def batch(self) -> str:
         """Batch size, a vector of one."""
-        return self.once("batch", lambda: self.op("Shape", self.tokens, start=0, end=1))
+        return self.memoized("batch", lambda: self.op("Shape", self.tokens, start=0, end=1))
 
     def sequence(self) -> str:
         """Sequence length, a vector of one."""
-        return self.once("sequence", lambda: self.op("Shape", self.tokens, start=1, end=2))
+        return self.memoized("sequence", lambda: self.op("Shape", self.tokens, start=1, end=2))
 
     def steps(self) -> str:
         """0, 1, …, sequence - 1."""
-        return self.once("steps", lambda: self.range(self.sequence()))
+        return self.memoized("steps", lambda: self.range(self.sequence()))
 
     def range(self, count: str) -> str:
         """0, 1, …, count - 1 for a vector of one."""
@@ -232,7 +232,7 @@ class GraphWriter:
         def make() -> str:
             return self.op("Concat", self.batch(), self.integers(-1, *tail), axis=0)
 
-        return self.op("Reshape", x, self.once(f"shape {tail}", make))
+        return self.op("Reshape", x, self.memoized(f"shape {tail}", make))
 
     def flatten(self, x: str, width: int) -> str:
         """[batch, n, …] → [batch·n, width]."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.runtimes import ON_PROCESSOR
+from edgefront.core.measurement.provider import Provider
 
 CLOCK_HZ = 6e9
 """Of a processor that does not report its highest clock; no reported one counts as higher."""
@@ -70,7 +70,7 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
 
     `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
     """
-    if protocol.provider not in ON_PROCESSOR:
+    if not Provider(protocol.provider).on_processor:
         flops = ACCELERATOR_FLOPS_FLOAT32 if protocol.number_format == "float32" else ACCELERATOR_FLOPS
         return Ceiling(flops, ACCELERATOR_BYTES, "any accelerator of today", "any accelerator of today")
     features = facts.get("cpu_features", ())

@@ -7,19 +7,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from edgefront.core.measurement.runtimes import PROCESSOR
+from edgefront.core.measurement.provider import PROCESSOR
+from edgefront.core.statistics import robust_std
 
 REFERENCE = 10
 """The first so many latencies say what is usual, so that a slow drift is not followed: their noise is that of all of
 them, their middle that of the first half, so that a move among them is seen too. Where they scatter too much, the
 latest so many say it.
 """
-LEAST_REFERENCE = 3
-LEAST_MOVE = math.log(1.15)
+MIN_REFERENCE = 3
+MIN_MOVE = math.log(1.15)
 SPREADS = 4.0
-MOST_NOISE = 0.25
+MAX_NOISE = 0.25
 """Relative noise beyond which an anchor says nothing: it would have to move by a factor of 2.7 to be seen."""
-_TO_DEVIATION = 1.4826
 
 
 def drift(history_ms: Sequence[float]) -> str | None:
@@ -29,16 +29,16 @@ def drift(history_ms: Sequence[float]) -> str | None:
     """
     logs = [math.log(value) for value in history_ms]
     usual = logs[:-1][:REFERENCE]
-    if len(usual) < LEAST_REFERENCE:
+    if len(usual) < MIN_REFERENCE:
         return None
     noise = _noise(logs[: REFERENCE + 1])
-    if noise > MOST_NOISE:
+    if noise > MAX_NOISE:
         usual, noise = logs[:-1][-REFERENCE:], _noise(logs[-REFERENCE - 1 :])
-    if noise > MOST_NOISE:
+    if noise > MAX_NOISE:
         low, high = (math.exp(bound) for bound in (min(usual), max(usual)))
         return f"the device's anchor varies too much: from {low:.4g} to {high:.4g} ms"
-    latest, middle = logs[-1], statistics.median(usual[: max(LEAST_REFERENCE, len(usual) // 2)])
-    if abs(latest - middle) <= max(LEAST_MOVE, SPREADS * _noise(usual)):
+    latest, middle = logs[-1], statistics.median(usual[: max(MIN_REFERENCE, len(usual) // 2)])
+    if abs(latest - middle) <= max(MIN_MOVE, SPREADS * _noise(usual)):
         return None
     return (
         f"the device's anchor takes {math.exp(latest - middle):.2f} times as long as it did: "
@@ -49,7 +49,7 @@ def drift(history_ms: Sequence[float]) -> str | None:
 def in_words(drifts: Mapping[str, str] | None) -> str | None:
     """How a device's anchor has moved on its processor and its accelerators, as a sentence; None if it has not.
 
-    `drifts`: what `drift` said, by `runtimes.hardware_of`.
+    `drifts`: what `drift` said, by `Provider.hardware`.
     """
     texts = [
         text if hardware == PROCESSOR else f"on {hardware} {text}" for hardware, text in sorted((drifts or {}).items())
@@ -62,6 +62,6 @@ def _noise(logs: Sequence[float]) -> float:
     their distances from the middle and that of the steps from each to the next.
     """
     middle = statistics.median(logs)
-    around = statistics.median(abs(value - middle) for value in logs)
-    steps = statistics.median(abs(after - before) for before, after in pairwise(logs))
-    return _TO_DEVIATION * min(around, steps / math.sqrt(2))
+    around = robust_std([value - middle for value in logs])
+    steps = robust_std([after - before for before, after in pairwise(logs)])
+    return min(around, steps / math.sqrt(2))

@@ -8,11 +8,13 @@ from edgefront.core.cost.costs import Costs, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.generation import last_length, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Sru, Srupp
-from edgefront.core.spaces.gguf import expressible, gguf_fault
+from edgefront.core.spaces.block import Attention, Sru, Srupp
+from edgefront.core.spaces.catalogue import expressible
+from edgefront.core.spaces.gguf import gguf_fault
 
-MOST = (1 << 63) - 1
+MAX_INT = (1 << 63) - 1
 """FLOPs or bytes of a pass: what databases count."""
 
 
@@ -31,7 +33,7 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
         _generation_costs(architecture, protocol) if generates else _pass_costs(architecture, protocol, protocol.mode)
     )
     most = max(found.flops, found.weight_bytes, found.state_bytes)
-    if most > MOST:
+    if most > MAX_INT:
         raise InvalidInput(
             f"batch: {protocol.batch} sequences of {protocol.sequence_length} tokens take {most:.1e} FLOPs or bytes by "
             "this model, more than can be counted",
@@ -53,6 +55,7 @@ def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode:
         memory_length=protocol.memory_length,
         weights=protocol.quantisation,
         block_size=protocol.block_size,
+        kv_cache=protocol.kv_cache,
     )
 
 
@@ -114,6 +117,24 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
                 field="runtime",
                 value="llamacpp",
                 allowed=f"another runtime, or {expressible()}",
+            )
+        return _kv_cache_fault(architecture, protocol)
+    return None
+
+
+def _kv_cache_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
+    """llama.cpp quantises keys and values in blocks of a head's numbers, and refuses heads that blocks do not fill."""
+    if protocol.kv_cache not in GGUF_QUANTISED:
+        return None
+    for index, block in enumerate(architecture.blocks):
+        width = architecture.d_head(block) if isinstance(block, Attention) else GGUF_BLOCK
+        if width % GGUF_BLOCK:
+            return InvalidInput(
+                f"kv_cache: llama.cpp keeps keys and values as {protocol.kv_cache} in blocks of {GGUF_BLOCK}, and the "
+                f"heads of blocks.{index} have {width} features",
+                field="kv_cache",
+                value=protocol.kv_cache,
+                allowed=f"f16, f32, or heads of a multiple of {GGUF_BLOCK} features",
             )
     return None
 

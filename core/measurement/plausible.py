@@ -5,12 +5,13 @@ of a generation against each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from edgefront.core.measurement.ceiling import Ceiling
 from edgefront.core.measurement.protocol import LATENCY_NAMES, Latency, MeasurementProtocol
+from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.units import MB
 
 WEIGHTS_HELD = 0.95
@@ -20,13 +21,13 @@ STARTED_LATE_S = 10.0
 """A launch may have begun this long before the server heard of it."""
 ROUNDED_MS, ROUNDED = 1e-3, 1e-6
 """Times are rounded to a microsecond, or to this part of themselves, at most."""
-MOST_WATTS = 5e3
+MAX_WATTS = 5e3
 """Of whatever an agent counts the energy of: the packages of one machine's processors, or one GPU."""
 MEMORY_TIMES = 2.0
 """Of a device's memory that a launch may have taken: a system may swap."""
 LIMIT_REACHED = 0.9
 """Of the protocol's time limit that a launch that is over it took at least."""
-LEAST_JOULES = 1e-14
+MIN_JOULES = 1e-14
 """Of an operation: a tenth of what the most economical accelerators of today take in four bits."""
 
 
@@ -88,48 +89,48 @@ def longest_s(elapsed_s: float) -> float:
     return elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S
 
 
-def over_time_too_early(result: Mapping[str, Any], limit_s: float, elapsed_s: float) -> str | None:
+def over_time_too_early(result: LaunchResult, limit_s: float, elapsed_s: float) -> str | None:
     """Why a launch cannot have been over its time limit yet, by what its agent or the server knows; None if it can."""
-    taken_s = min(result["wall_s"], longest_s(elapsed_s))
+    taken_s = min(result.wall_s, longest_s(elapsed_s))
     if taken_s < LIMIT_REACHED * limit_s:
         return f"implausible: over the time limit of {limit_s:g} s after no more than {taken_s:.3g} s"
     return None
 
 
 def implausible(
-    result: Mapping[str, Any],
+    result: LaunchResult,
     work: Work,
     ceiling: Ceiling,
     elapsed_s: float | None,
     generation: GenerationWork | None = None,
     device_bytes: float | None = None,
 ) -> str | None:
-    """Why a done `LaunchResult` (as JSON) cannot be true, as a sentence; None if it can.
+    """Why the result of a done launch cannot be true, as a sentence; None if it can.
 
     Args:
         work: of what its latency times. elapsed_s: between the launch's start, as the server knows it, and its report.
         generation: of a launch that generates. device_bytes: memory of the device, where known.
     """
-    peak = result["memory"]["peak_bytes"]
+    peak = result.peak.peak_bytes
     if peak < WEIGHTS_HELD * work.held_bytes:
         return (
             f"implausible: a peak memory of {_size(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
         )
     if device_bytes is not None and peak > MEMORY_TIMES * device_bytes:
         return f"implausible: a peak memory of {_size(peak)}, on a device that has {_size(device_bytes)}"
-    samples = result["latency"]["samples_ms"]
+    samples = result.timed.samples_ms
     why = _too_fast(min(samples), None if generation is None else generation.latency, work, ceiling)
-    spent_s = (sum(samples) + sum(result["latency"]["warmup_ms"])) / 1e3
-    made = result.get("generation")
+    spent_s = (sum(samples) + sum(result.timed.warmup_ms)) / 1e3
+    made = result.generation
     if made is not None and generation is not None:
         why = (
             why
-            or _too_fast(min(made["first_token_ms"]), "first_token", generation.first_token, ceiling)
-            or _too_fast(min(made["token_ms"]), "token", generation.token, ceiling)
+            or _too_fast(min(made.first_token_ms), "first_token", generation.first_token, ceiling)
+            or _too_fast(min(made.token_ms), "token", generation.token, ceiling)
             or _contradiction(made, samples, generation)
         )
-        spent_s = max(spent_s, sum(made["total_ms"]) / 1e3)
-    spent_s = max(spent_s, result["wall_s"])
+        spent_s = max(spent_s, sum(made.total_ms) / 1e3)
+    spent_s = max(spent_s, result.wall_s)
     if why is None and elapsed_s is not None and spent_s > longest_s(elapsed_s):
         return f"implausible: it claims to have taken {spent_s:.4g} s, and was leased for {elapsed_s:.4g} s"
     if why is None and made is not None and generation is not None:
@@ -153,13 +154,13 @@ def _too_fast(fastest_ms: float, time: Latency | None, work: Work, ceiling: Ceil
     return None
 
 
-def _contradiction(made: Mapping[str, Any], samples: Sequence[float], generation: GenerationWork) -> str | None:
+def _contradiction(made: GenerationSamples, samples: Sequence[float], generation: GenerationWork) -> str | None:
     """Why the times of a generation do not go together: a total is the first token and the further ones, and the
     latency is one of the three.
     """
     further = generation.new_tokens - 1
-    named = made[f"{generation.latency}_ms"]
-    times = zip(made["first_token_ms"], made["token_ms"], made["total_ms"], samples, named, strict=True)
+    named = made.times(generation.latency)
+    times = zip(made.first_token_ms, made.token_ms, made.total_ms, samples, named, strict=True)
     for first, each, total, sample, latency in times:
         sum_ms = first + further * each
         if not math.isclose(sum_ms, total, rel_tol=ROUNDED, abs_tol=ROUNDED_MS * (further + 2)):
@@ -175,23 +176,23 @@ def _contradiction(made: Mapping[str, Any], samples: Sequence[float], generation
     return None
 
 
-def _impossible_energy(made: Mapping[str, Any], spent_s: float, generation: GenerationWork) -> str | None:
+def _impossible_energy(made: GenerationSamples, spent_s: float, generation: GenerationWork) -> str | None:
     """Why the energy of all timed generations cannot have been used, or not sufficed."""
-    token_mj = made.get("energy_token_mj")
+    token_mj = made.energy_token_mj
     if token_mj is None:
         return None
     one_joules = token_mj / 1e3 * generation.new_tokens * generation.sequences
-    watts = one_joules * len(made["total_ms"]) / spent_s
-    if watts > MOST_WATTS:
+    watts = one_joules * len(made.total_ms) / spent_s
+    if watts > MAX_WATTS:
         return (
             f"implausible: {token_mj:.4g} mJ a token are {watts:.4g} W over the {spent_s:.4g} s of the launch, and no "
-            f"device draws more than {MOST_WATTS:g} W"
+            f"device draws more than {MAX_WATTS:g} W"
         )
     flops = generation.first_token.flops + (generation.new_tokens - 1) * generation.token.flops
-    if one_joules < LEAST_JOULES * flops:
+    if one_joules < MIN_JOULES * flops:
         return (
             f"implausible: {token_mj:.4g} mJ a token are {one_joules:.3g} J for {flops:.3g} operations, and none takes "
-            f"less than {LEAST_JOULES:g} J"
+            f"less than {MIN_JOULES:g} J"
         )
     return None
 

@@ -6,13 +6,30 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime as Runtime
-from edgefront.core.number_formats import BLOCK_SIZE, GgufFormat, KnownFormat, Quantisation
+from edgefront.core.number_formats import (
+    BLOCK_SIZE,
+    KV_CACHE_DEFAULT,
+    GgufFormat,
+    KnownFormat,
+    KvCache,
+    Quantisation,
+)
 from edgefront.core.validation import form
 
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
@@ -49,6 +66,11 @@ _LLAMACPP: Mapping[str, tuple[Any, ...]] = {
     "dtype": ("float32", "float16"),
 }
 """What it measures of fields that others take any value of; a segment memory it does not have."""
+
+
+def former_kv_cache(dtype: str) -> KvCache:
+    """What llama.cpp's cache held before there was a choice."""
+    return "f32" if dtype == "float32" else "f16"
 
 
 class MeasurementProtocol(BaseModel):
@@ -96,12 +118,17 @@ class MeasurementProtocol(BaseModel):
     block_size: Annotated[BlockSize, Field(exclude_if=lambda size: size == BLOCK_SIZE)] = BLOCK_SIZE
     """With weights int4: weights of one output that share a scale. At its default it is neither sent nor part of the
     identity: agents and digests from before it came know no such field."""
+    kv_cache: Annotated[KvCache | None, Field(exclude_if=lambda held: held is None)] = None
+    """Of llamacpp alone, what its cache of keys and values holds. f32: without flash attention, which would convert it
+    in every pass. Others: with flash attention wherever llama.cpp has it. Absent in protocols from before the field
+    came: f32 with dtype float32 and f16 with float16, which leave their digests as they were. A request without it
+    gets llama.cpp's default, f16 (`RequestedProtocol`)."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
     memory: MemoryMethod | None = None
-    """How peak memory is taken. None: what suits the provider (`allocator` on cuda with PyTorch, `device` with
-    ONNX Runtime, else `anonymous`)."""
+    """How peak memory is taken. None: what suits the provider (on an NVIDIA GPU `allocator` with PyTorch, `device`
+    with ONNX Runtime; else `anonymous`)."""
 
     precision: Annotated[StrictFloat, Field(gt=0, le=1)] = 0.02
     """Target 95 % half-width of the median latency, relative to it."""
@@ -119,6 +146,13 @@ class MeasurementProtocol(BaseModel):
         """An error offers what can be measured: not what is only read."""
         if value not in get_args(Weights):
             raise PydanticKnownError("literal_error", {"expected": "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"})
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_kv_cache_is_none_given(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("kv_cache", ...) is None:
+            return {name: given for name, given in value.items() if name != "kv_cache"}
         return value
 
     @model_validator(mode="before")
@@ -208,6 +242,20 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _only_llamacpp_has_a_kv_cache(self) -> MeasurementProtocol:
+        if self.runtime == "llamacpp":
+            if self.kv_cache is None:
+                object.__setattr__(self, "kv_cache", former_kv_cache(self.dtype))
+        elif self.kv_cache is not None:
+            raise ProtocolError(
+                f"kv_cache: {self.runtime} keeps keys and values in its dtype; only llamacpp has {self.kv_cache}",
+                field="kv_cache",
+                value=self.kv_cache,
+                allowed="no value, or runtime llamacpp",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _llamacpp_can_pass(self) -> MeasurementProtocol:
         """What its server runs and times: the prompt of one sequence, of which it scores the last token."""
         if self.runtime != "llamacpp":
@@ -226,8 +274,8 @@ class MeasurementProtocol(BaseModel):
     @model_validator(mode="after")
     def _ruler_fits_provider(self) -> MeasurementProtocol:
         if self.memory is None:
-            cuda = "allocator" if self.runtime == "pytorch" else "device"
-            object.__setattr__(self, "memory", cuda if self.provider == "cuda" else "anonymous")
+            of_gpu = {"pytorch": "allocator", "onnxruntime": "device"} if Provider(self.provider).on_nvidia else {}
+            object.__setattr__(self, "memory", of_gpu.get(self.runtime, "anonymous"))
         if self.memory == "allocator" and self.runtime != "pytorch":
             raise ProtocolError(
                 "memory: the method allocator needs PyTorch",
@@ -252,6 +300,11 @@ class MeasurementProtocol(BaseModel):
         """What the matrices of the file hold that llamacpp reads."""
         return cast(GgufFormat, self.number_format)
 
+    def for_any_agent(self) -> MeasurementProtocol:
+        """The same without a `kv_cache` that is what its absence means: agents from before the field read it."""
+        former = self.runtime == "llamacpp" and self.kv_cache == former_kv_cache(self.dtype)
+        return self.model_copy(update={"kv_cache": None}) if former else self
+
     @property
     def one_pass(self) -> str:
         """What one pass is, in words: `forward pass of 192 tokens`."""
@@ -271,12 +324,15 @@ class MeasurementProtocol(BaseModel):
         parts.append(f"{self.threads} thread{'s' if self.threads > 1 else ''}")
         parts += [f"batch {self.batch}"] * (self.batch > 1) + [self.dtype] * (self.dtype != "float32")
         parts += [f"weights {self.weights}"] * (self.weights != "full")
+        parts += [f"key/value cache {self.kv_cache}"] * (self.kv_cache is not None)
         return ", ".join(parts)
 
     @property
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared."""
-        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})
+        fields = self.for_any_agent().model_dump(
+            mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"}
+        )
         fields["weights"] = _WEIGHTS_IN_IDENTITY.get(self.weights, self.weights)
         return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, ...) != value}
 
@@ -284,3 +340,14 @@ class MeasurementProtocol(BaseModel):
     def digest(self) -> str:
         """SHA-256 over `identity`."""
         return digest(self.identity)
+
+
+def _as_requested(protocol: MeasurementProtocol) -> MeasurementProtocol:
+    if protocol.runtime != "llamacpp" or "kv_cache" in protocol.model_fields_set:
+        return protocol
+    given = protocol.model_dump(exclude_unset=True)
+    return MeasurementProtocol.model_validate({**given, "kv_cache": KV_CACHE_DEFAULT})
+
+
+RequestedProtocol = Annotated[MeasurementProtocol, AfterValidator(_as_requested)]
+"""A protocol in a new request: what it leaves open is as the runtime has it by default."""

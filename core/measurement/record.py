@@ -5,12 +5,11 @@ Numbers are numbers: `"5"` and `true` are refused where one is expected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from edgefront.core.measurement.protocol import MemoryMethod
+from edgefront.core.measurement.protocol import Latency, MemoryMethod
 from edgefront.core.validation import printable
 
 FailureReason = Literal[
@@ -42,12 +41,6 @@ def _bounded(environment: dict[str, Any]) -> dict[str, Any]:
     return environment
 
 
-def conditions_of(result: Mapping[str, Any]) -> str | None:
-    """What the agent says of bad conditions during a launch (`LaunchResult` as JSON), if it is text and not blank."""
-    said = result["environment"].get("conditions")
-    return said.strip() or None if isinstance(said, str) else None
-
-
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,6 +66,10 @@ class GenerationSamples(_Record):
     does not let it be read."""
     energy: Annotated[str, Field(max_length=400), Text] = ""
     """What the energy is that of and who counted it, or why there is none."""
+
+    def times(self, latency: Latency) -> tuple[float, ...]:
+        """The times that are called so (ms)."""
+        return {"first_token": self.first_token_ms, "token": self.token_ms, "total": self.total_ms}[latency]
 
     @model_validator(mode="after")
     def _of_the_same_generations(self) -> GenerationSamples:
@@ -120,6 +117,26 @@ class LaunchResult(_Record):
     """Warm-up and timed passes."""
     wall_s: Seconds = 0.0
     """From the fork to the result: everything this launch cost the device."""
+
+    @property
+    def conditions(self) -> str | None:
+        """What the agent says of bad conditions during the launch, if it is text and not blank."""
+        said = self.environment.get("conditions")
+        return said.strip() or None if isinstance(said, str) else None
+
+    @property
+    def timed(self) -> LatencySamples:
+        """The latency of a done launch. `ValueError` of another."""
+        if self.latency is None:
+            raise ValueError(f"a launch that {self.outcome} has no latency")
+        return self.latency
+
+    @property
+    def peak(self) -> PeakMemory:
+        """The peak memory of a done launch. `ValueError` of another."""
+        if self.memory is None:
+            raise ValueError(f"a launch that {self.outcome} has no peak memory")
+        return self.memory
 
     @model_validator(mode="after")
     def _complete(self) -> LaunchResult:

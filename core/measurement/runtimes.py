@@ -10,19 +10,6 @@ from typing import Literal, NamedTuple
 Runtime = Literal["onnxruntime", "pytorch", "openvino", "llamacpp"]
 
 
-PROCESSOR = "cpu"
-ON_PROCESSOR = frozenset({PROCESSOR, "xnnpack", "openvino", "dnnl", "acl", "armnn"})
-"""Providers that run operators on the processor, in its memory."""
-_ON_THE_SAME = {"tensorrt": "cuda", "nv_tensorrt_rtx": "cuda", "nvtensorrtrtx": "cuda", "migraphx": "rocm"}
-
-
-def hardware_of(provider: str) -> str:
-    """What a provider runs on, as the name of one of its providers: `PROCESSOR`, or an accelerator (cuda, npu …)."""
-    if provider in ON_PROCESSOR:
-        return PROCESSOR
-    return _ON_THE_SAME.get(provider, provider.removesuffix("0"))  # llama.cpp numbers its devices
-
-
 class Installation(NamedTuple):
     """The packages that a runtime imports, and the extra that installs them beside `agent`."""
 

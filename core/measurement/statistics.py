@@ -25,9 +25,9 @@ freedom that this is worth. No device is taken to be steadier than this when var
 """
 CLIPPED, LEFT_OUT = 9.0, 36.0
 """Times the usual variance: squares of three and six standard deviations."""
-MOST_SPREAD = 0.5
+MAX_SPREAD = 0.5
 """Relative spread of launches that intervals are taken for at most: beyond it launches do not agree at all."""
-MOST_HALF_WIDTH = math.asinh(1.0)
+MAX_HALF_WIDTH = math.asinh(1.0)
 """Of a logarithm: half of an interval is never wider than the latency itself."""
 
 # Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
@@ -106,13 +106,13 @@ class LaunchVariance:
 
     @property
     def relative(self) -> float | None:
-        """Standard deviation of a launch's median, relative to it, at most `MOST_SPREAD`; None while no measurement
+        """Standard deviation of a launch's median, relative to it, at most `MAX_SPREAD`; None while no measurement
         says anything.
         """
         if not self.degrees:
             return None
         total = self.sum_squares + PRIOR_DEGREES * PRIOR_SPREAD**2
-        return min(MOST_SPREAD, math.sqrt(total / (self.degrees + PRIOR_DEGREES)))
+        return min(MAX_SPREAD, math.sqrt(total / (self.degrees + PRIOR_DEGREES)))
 
 
 def _usual(known: Sequence[tuple[int, float]]) -> float:
@@ -128,7 +128,7 @@ def _middle(degrees: int) -> float:
 
 def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:
     """Half of the 95 % interval of the logarithm of the latency: the median over `launches` launches. At most
-    `MOST_HALF_WIDTH`.
+    `MAX_HALF_WIDTH`.
 
     None without launches, or while `variance` has no degrees of freedom.
     """
@@ -136,7 +136,7 @@ def relative_half_width(launches: int, variance: LaunchVariance) -> float | None
     if launches < 1 or spread is None:
         return None
     half = t_quantile(0.975, variance.degrees + PRIOR_DEGREES) * spread * _narrowing(launches)
-    return min(MOST_HALF_WIDTH, half)
+    return min(MAX_HALF_WIDTH, half)
 
 
 def _narrowing(launches: int) -> float:

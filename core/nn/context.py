@@ -152,9 +152,9 @@ class Context:
             return int(self.state[f"{name}.memory"].shape[1])
         return self.start
 
-    def turned(self, x: Tensor, place: int) -> Tensor:
+    def apply_rotary(self, x: Tensor, place: int) -> Tensor:
         """Queries or keys [batch, head, n, d_head], the first of them at this place, under rotary positions."""
-        return x if self._rotary is None else self._rotary.turned(x, place)
+        return x if self._rotary is None else self._rotary.apply_rotary(x, place)
 
     def distances(self, keys: int) -> Tensor:
         """Rows of relative attention's sinusoids, the farthest distance first: int64 [keys + 1]."""

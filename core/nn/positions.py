@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.positions import Frequencies, frequencies, rotary_frequencies
 from edgefront.core.nn.layers import Table
-from edgefront.core.spaces import ends
+from edgefront.core.spaces import embeddings_and_head
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 
@@ -16,7 +16,7 @@ from edgefront.core.spaces.block import Attention
 class LearnedPositions(Table):
     """One row of d_model a place, the first place reading row `offset` (2 in OPT)."""
 
-    def __init__(self, positions: ends.LearnedPositions, d_model: int) -> None:
+    def __init__(self, positions: embeddings_and_head.LearnedPositions, d_model: int) -> None:
         super().__init__(positions.length + positions.offset, d_model)
         self.offset = positions.offset
         self.length = positions.length
@@ -49,7 +49,7 @@ class SinusoidalPositions(nn.Module):
 class RelativePositions(nn.Module):
     """What Transformer-XL's attentions share (Dai et al. 2019, §3.3): sinusoids of distances and, if so, u and v."""
 
-    def __init__(self, architecture: Architecture, positions: ends.RelativePositions) -> None:
+    def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
         super().__init__()
         self.clamp = positions.clamp
         self.table = SinusoidTable(frequencies(architecture.d_model))
@@ -71,12 +71,12 @@ class RelativePositions(nn.Module):
 class RotaryPositions(nn.Module):
     """Turns queries and keys by their places (Su et al. 2021, §3.2)."""
 
-    def __init__(self, positions: ends.RotaryPositions) -> None:
+    def __init__(self, positions: embeddings_and_head.RotaryPositions) -> None:
         super().__init__()
         self.description = positions
         self._tables: dict[int, SinusoidTable] = {}
 
-    def turned(self, x: Tensor, place: int) -> Tensor:
+    def apply_rotary(self, x: Tensor, place: int) -> Tensor:
         """[batch, head, n, d_head] at the places `place` … `place` + n - 1.
 
         Of the turned features the first half are pairs with the second half (x₁, x₂), and become
@@ -119,12 +119,12 @@ class SinusoidTable:
 def make_positions(architecture: Architecture) -> nn.Module:
     """The module for the positions of this architecture, its parameters not yet filled."""
     positions = architecture.positions
-    if isinstance(positions, ends.LearnedPositions):
+    if isinstance(positions, embeddings_and_head.LearnedPositions):
         return LearnedPositions(positions, architecture.d_model)
-    if isinstance(positions, ends.SinusoidalPositions):
+    if isinstance(positions, embeddings_and_head.SinusoidalPositions):
         return SinusoidalPositions(architecture.d_model)
-    if isinstance(positions, ends.RotaryPositions):
+    if isinstance(positions, embeddings_and_head.RotaryPositions):
         return RotaryPositions(positions)
-    if isinstance(positions, ends.RelativePositions):
+    if isinstance(positions, embeddings_and_head.RelativePositions):
         return RelativePositions(architecture, positions)
     return NoPositions()

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgefront.core.pareto.frontier import Mask, Points, checked_points, nondominated
 
-MOST = 0.5
+MAX_EPSILON = 0.5
 """Above which ε calls models alike that no one would take for each other."""
 _SLACK = 1e-9
 """For rounding, where more points than necessary do no harm."""
@@ -35,8 +35,8 @@ class Dominance:
     """The proxy is a logarithm already: a difference of ε in it is a share of ε."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < MOST:
-            raise ValueError(f"epsilon is at least 0 and below {MOST}, not {self.epsilon}")
+        if not 0 <= self.epsilon < MAX_EPSILON:
+            raise ValueError(f"epsilon is at least 0 and below {MAX_EPSILON}, not {self.epsilon}")
 
     @property
     def _width(self) -> float:

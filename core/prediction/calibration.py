@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.measurement.interval import t_quantile
+from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]
 
@@ -21,10 +22,9 @@ LEVEL = 0.95
 HARD = 0.05
 """Mean relative error above which a device is hard to predict."""
 _FOLDS = 40
-_UNSEEN = 0.14
+_SMALL_SAMPLE_FACTOR = 0.14
 _AUDITS_OF_DOUBT = 4.0
 """As many audits as the predictor's own word counts for."""
-_NORMAL_HALF_WIDTH = 1.96
 
 
 def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
@@ -52,7 +52,7 @@ def half_width(scores: Floats, terms: int) -> float:
         return float(np.interp(rank, np.arange(1, count + 1), ordered))
     spread = math.sqrt(float(np.mean(ordered**2)))
     asked = max(float(ordered[-1]), t_quantile((1 + LEVEL) / 2, max(1, count - 1)) * spread)
-    return asked * (1 + 1 / count + _UNSEEN * (terms / count) ** 2)
+    return asked * (1 + 1 / count + _SMALL_SAMPLE_FACTOR * (terms / count) ** 2)
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:
@@ -66,7 +66,7 @@ def widening(errors: Floats, half_widths: Floats) -> float:
         return 1.0
     ratios = np.sort(np.abs(errors) / half_widths)
     count = len(ratios)
-    squares = float(((_NORMAL_HALF_WIDTH * ratios) ** 2).sum())
+    squares = float(((Z_95 * ratios) ** 2).sum())
     asked = max(1.0, math.sqrt((_AUDITS_OF_DOUBT + squares) / (_AUDITS_OF_DOUBT + count)))
     if beyond_chance(int((ratios > 1).sum()), count):
         rank = min(count, math.ceil((count + 1) * LEVEL))

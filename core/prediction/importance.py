@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LEAST = 24
+MIN_CANDIDATES = 24
 """Fewer candidates say too little."""
 _TREES = 40
 _FOLDS = 3
@@ -34,8 +34,10 @@ class Importance:
 
 
 def importance(genes: Floats, objectives: Floats) -> Importance | None:
-    """`genes` (n, p) and `objectives` (n, m), each of these with more than one value; None for n below `LEAST`."""
-    if len(genes) < LEAST:
+    """`genes` (n, p) and `objectives` (n, m), each of these with more than one value; None
+    for n below `MIN_CANDIDATES`.
+    """
+    if len(genes) < MIN_CANDIDATES:
         return None
     from sklearn.ensemble import RandomForestRegressor  # here: only who asks waits for it to load
 

@@ -20,19 +20,19 @@ from edgefront.core.prediction import calibration, regression, residual
 from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
 from edgefront.core.spaces.block import BLOCK_KINDS
+from edgefront.core.statistics import Z_95, robust_std
 
 Floats = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 4096
 _UNITS = tuple(feature.unit for feature in FEATURES)
-_LEAST_NOISE = 0.005**2
+_MIN_NOISE = 0.005**2
 """Of a launch, so that few launches which a sum of costs happens to fit do not pass for exact."""
-_LEAST_HALF_WIDTH = 1e-3
+_MIN_HALF_WIDTH = 1e-3
 """Of an interval, relative: no launch is more certain."""
-_EARNED = 1.02
+_MIN_IMPROVEMENT = 1.02
 """A process is kept where it lowers the error on unseen launches by this factor."""
 _OUTLIER = 3.0
-_NORMAL = 1.4826
 _DIGITS = 6
 """Of a prediction, in significant digits: what any platform computes alike."""
 
@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
     @property
     def deviation(self) -> Floats:
         """(n,) standard deviation of the logarithm, as a normal distribution with this interval has it."""
-        return np.asarray(np.log(self.high / self.low) / (2 * 1.959964))
+        return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
 
 
 class Part(NamedTuple):
@@ -107,10 +107,10 @@ class LatencyPredictor:
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
         # A process has to earn its place.
-        best = min(tried, key=lambda trial: trial.error * (_EARNED if trial.model.process.learnt else 1.0))
+        best = min(tried, key=lambda trial: trial.error * (_MIN_IMPROVEMENT if trial.model.process.learnt else 1.0))
         model = best.model
         terms = int((counted > 0).any(axis=0).sum())
-        reach = max(calibration.half_width(best.scores, terms), _LEAST_HALF_WIDTH / float(np.sqrt(model.noise)))
+        reach = max(calibration.half_width(best.scores, terms), _MIN_HALF_WIDTH / float(np.sqrt(model.noise)))
         return cls(protocol, len(measured), model.costs, model.process, model.noise, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
@@ -175,7 +175,7 @@ class _Kind:
         variance = float(np.mean(left**2)) + 1e-12
         weights = variance / (variance + rows.noise**2)
         process = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
-        return _Model(costs, process, max(process.noise, _LEAST_NOISE))
+        return _Model(costs, process, max(process.noise, _MIN_NOISE))
 
 
 @dataclass(frozen=True)
@@ -225,5 +225,5 @@ def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
 
 def _bounded(residuals: Floats) -> Floats:
     """Outliers drawn in, so that a device that jumps does not bend the correction."""
-    reach = _OUTLIER * _NORMAL * float(np.median(np.abs(residuals)))
+    reach = _OUTLIER * robust_std(residuals)
     return np.clip(residuals, -reach, reach)

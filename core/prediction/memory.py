@@ -20,7 +20,7 @@ from edgefront.core.cost.costs import BYTES
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, KV_CACHE_BYTES
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.features import earlier
@@ -45,7 +45,7 @@ MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
     }
 )
 _RIDGE = 1e-3
-_LEAST_HALF_WIDTH = 1e-3
+_MIN_HALF_WIDTH = 1e-3
 _DIGITS = 6
 _ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _, _SHORT_CONV = range(len(BLOCK_KINDS))
 
@@ -76,7 +76,7 @@ class MemoryPredictor:
             seen = np.arange(len(order)) != row
             copies = _solve(counted[seen], known[seen], measured[seen])
             errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
-        reach = max(half_width(errors, counted.shape[1]), _LEAST_HALF_WIDTH)
+        reach = max(half_width(errors, counted.shape[1]), _MIN_HALF_WIDTH)
         error = float(np.mean(np.abs(np.expm1(errors))))
         return cls(protocol, len(order), _solve(counted, known, measured), reach, error)
 
@@ -137,14 +137,16 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     inner = inner + 3 * shapes.d_model[:, None] * (shapes.kind == _SHORT_CONV)
     heads = shapes.heads * shapes.attends
     seen_later = np.where(shapes.window > 0, np.minimum(keys, shapes.window - 1), keys)
-    kept = 0 if protocol.mode == "forward" else 2 * protocol.batch * seen_later
+    # llama.cpp has its cache in every mode.
+    kept = 0 if protocol.mode == "forward" and protocol.kv_cache is None else 2 * protocol.batch * seen_later
+    of_kept = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])
     return np.stack(
         [
             np.ones(len(shapes)),
             width * new * shapes.d_model.astype(float),
             width * new * inner.max(axis=1, initial=0).astype(float),
             width * new * (keys * heads).max(axis=1, initial=0).astype(float),
-            width * (kept * shapes.kv_width).sum(axis=1).astype(float),
+            of_kept * (kept * shapes.kv_width).sum(axis=1).astype(float),
             width * positions * shapes.vocab_size.astype(float),
             (shapes.kind >= 0).sum(axis=1).astype(float),
             width * (positions > 0) * shapes.output_weights.astype(float),

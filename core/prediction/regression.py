@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from edgefront.core.statistics import MAD_TO_STD
+
 Floats = NDArray[np.float64]
 
 _DEVIATION = 0.08
 """Of a feature's share of the time from the prior's, where no other device is known."""
-_LEAST_DEVIATION = 0.02
-_NORMAL = 1.4826
-"""Standard deviation of normal values by their median absolute deviation."""
+_MIN_DEVIATION = 0.02
 _ROUNDS = 25
-_LEAST_MS = 1e-6
+_MIN_MS = 1e-6
 """Nothing is faster: the least that a launch may report."""
 _DIGITS = 10
 
@@ -46,7 +46,7 @@ class Costs:
 
     def latency(self, features: Floats) -> Floats:
         """(n,) ms."""
-        return np.asarray(np.maximum(features @ self.per_unit, _LEAST_MS))
+        return np.asarray(np.maximum(features @ self.per_unit, _MIN_MS))
 
     def leverage(self, features: Floats, latency_ms: Floats, noise: float) -> Floats:
         """(n,) variance of the logarithm of the latency for what is not known of the costs, in units of `noise`."""
@@ -99,7 +99,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
         limit = middle * max(bound, 3 * 0.7**turn)
         pulled = weights * np.sqrt(np.minimum(1.0, limit / np.maximum(errors, 1e-12)))
         # The prior counts for as much beside this loss as beside squares.
-        strength = np.sqrt(min(limit, _NORMAL * middle) * _NORMAL * middle) / spread
+        strength = np.sqrt(min(limit, MAD_TO_STD * middle) * MAD_TO_STD * middle) / spread
         before, shares = shares, _solve(rows, pulled, prior, strength)
         if turn > 5 and np.abs(shares - before).max() < 1e-12:
             break
@@ -128,7 +128,7 @@ def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> t
     if not others:
         return used / used.sum(), np.full(len(used), _DEVIATION)
     shares = np.array([other * used / np.median(rows @ (other * used)) for other in others])
-    return shares.mean(axis=0), shares.std(axis=0) + _LEAST_DEVIATION
+    return shares.mean(axis=0), shares.std(axis=0) + _MIN_DEVIATION
 
 
 def _solve(rows: Floats, weights: Floats, prior: Floats, strength: Floats) -> Floats:

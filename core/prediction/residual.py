@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from edgefront.core.kernels import matern52
 from edgefront.core.prediction.spread import farthest, standardised
 
 Floats = NDArray[np.float64]
@@ -23,7 +24,7 @@ _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Signal variance by noise variance."""
 _GAIN = 2.0
 """Least gain of log likelihood for which a process is believed."""
-_MOST = 96
+_MAX_ROWS = 96
 """Points that carry the process; of more launches a spread-out choice (Titsias 2009, §3: projected process)."""
 _JITTER = 1e-6
 
@@ -62,7 +63,7 @@ class Process:
         learnt = self.learnt
         if learnt is None:
             return np.zeros(len(descriptors)), np.zeros(len(descriptors))
-        across = _matern((descriptors - learnt.centre) / learnt.width, learnt.points, self.kernel.length)
+        across = matern52((descriptors - learnt.centre) / learnt.width, learnt.points, self.kernel.length)
         known = ((across @ learnt.known) * across).sum(axis=1)
         return across @ learnt.weights, self.kernel.ratio * np.clip(1 - known, 0.0, 1.0)
 
@@ -70,13 +71,13 @@ class Process:
 def choose(descriptors: Floats, residuals: Floats) -> Kernel:
     """The kernel with the greatest marginal likelihood, or none."""
     centre, width = standardised(descriptors)
-    chosen = farthest(descriptors, 2 * _MOST)
+    chosen = farthest(descriptors, 2 * _MAX_ROWS)
     points, values = (descriptors[chosen] - centre) / width, residuals[chosen]
     count = len(values)
     best, found = -count / 2 * np.log(max(float(np.mean(values**2)), 1e-12)) + _GAIN, Kernel()
     for length in _LENGTHS:
         length = length * np.sqrt(descriptors.shape[1])
-        roots, vectors = np.linalg.eigh(_matern(points, points, length))
+        roots, vectors = np.linalg.eigh(matern52(points, points, length))
         turned = (vectors.T @ values) ** 2
         for ratio in _RATIOS:
             scales = ratio * np.maximum(roots, 0) + 1
@@ -93,9 +94,9 @@ def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel)
         return Process(_variance(residuals, weights))
     centre, width = standardised(descriptors)
     scaled = (descriptors - centre) / width
-    points = scaled[farthest(descriptors, _MOST)]
-    between = _matern(points, points, kernel.length) + _JITTER * np.eye(len(points))
-    across = _matern(points, scaled, kernel.length)
+    points = scaled[farthest(descriptors, _MAX_ROWS)]
+    between = matern52(points, points, kernel.length) + _JITTER * np.eye(len(points))
+    across = matern52(points, scaled, kernel.length)
     # In units of the signal's variance, which the ratio ties to the noise's.
     first = cho_factor(between, lower=True)
     second = cho_factor(between + kernel.ratio * (across * weights) @ across.T, lower=True)
@@ -107,9 +108,3 @@ def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel)
 
 def _variance(left: Floats, weights: Floats) -> float:
     return max(float(np.average(left**2, weights=weights)), 1e-10)
-
-
-def _matern(left: Floats, right: Floats, length: float) -> Floats:
-    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * left @ right.T
-    distance = np.sqrt(5 * np.maximum(square, 0.0)) / length
-    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))

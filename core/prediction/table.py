@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,11 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
     Raises `InvalidInput` that names row (its line in the file) and field.
     """
     lines = csv.DictReader(io.StringIO(_text(path), newline=""))
-    header = list(lines.fieldnames or ())
+    try:
+        header = list(lines.fieldnames or ())
+        numbered = [(lines.line_num, cells) for cells in lines]
+    except csv.Error as error:
+        raise _unreadable(path, error) from None
     for name in (*ARCHITECTURE, *(columns or ())):
         if name not in header:
             raise InvalidInput(
@@ -58,8 +63,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
     if not wanted:
         raise InvalidInput(f"{path.name}: no column of latencies", field="columns", allowed="at least one")
     rows, values = [], []
-    for cells in lines:
-        row = _Row(path.name, lines.line_num, cells)
+    for number, cells in numbered:
+        row = _Row(path.name, number, cells)
         rows.append(row.layers())
         values.append([row.positive(name) for name in wanted])
     if not rows:
@@ -135,10 +140,14 @@ def _text(path: Path) -> str:
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            f"{path}: cannot be read: {error}", field="table", value=str(path), allowed="a CSV file, also as .gz"
-        ) from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"{path}: cannot be read: {error}", field="table", value=str(path), allowed="a CSV file, also as .gz"
+    )
 
 
 def _shapes(rows: Sequence[_Layers]) -> Shapes:

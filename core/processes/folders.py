@@ -15,8 +15,7 @@ from edgefront.core.errors import Unavailable
 from edgefront.core.processes.locks import only_holder
 
 CHILD = "ef-"
-"""How the names of folders begin that children make in it: short, since the path of a socket has a hundred characters.
-"""
+"""How the names of folders begin that children make in it."""
 _PREFIX = "edgefront-work-"
 _LOCK = "lock"
 _NEW_S = 60.0
@@ -34,6 +33,17 @@ def work_folder() -> Iterator[Path]:
         only_holder(Path(name) / _LOCK, Unavailable(f"another process uses {name}")),
     ):
         yield Path(name)
+
+
+@contextmanager
+def working_in(folder: Path | str) -> Iterator[None]:
+    """This is the process's working directory meanwhile: for libraries that take only relative or only short paths."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _remove_abandoned(place: Path) -> None:

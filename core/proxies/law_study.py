@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.proxies.study import slices_of
 from edgefront.core.proxies.table import Quality, Row, number_in
-from edgefront.core.proxies.trained import described
+from edgefront.core.proxies.trained import described, identity
 from edgefront.core.proxies.trained import log_perplexity as log_of
 from edgefront.core.quality.law import Prediction, QualityLaw
 from edgefront.core.quality.shipped import family, laws_for_table
@@ -91,15 +91,17 @@ def judge(
     """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
 
     `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
-    extrapolates least over the table. Rows without an architecture or a quality are left out.
+    extrapolates least over the table. Rows without an architecture or a quality are left out, and repeats of others.
     """
-    found = [
-        (architecture, number)
-        for place, row in enumerate(rows, 1)
-        if (number := number_in(row, quality.column)) is not None
-        and (architecture := described(place, row)) is not None
-        and family(architecture) is not None
-    ]
+    found = list(
+        {
+            identity(architecture, row, quality): (architecture, number)
+            for place, row in enumerate(rows, 1)
+            if (number := number_in(row, quality.column)) is not None
+            and (architecture := described(place, row)) is not None
+            and family(architecture) is not None
+        }.values()
+    )
     architectures = [architecture for architecture, _ in found]
     wanted = np.array([_log(quality, number) for _, number in found])
     chosen = laws_for_table(architectures) if law is None else [law] * len(found)

@@ -14,11 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.correlation import LEAST, best, common_ratio, interval, kendall, spearman
+from edgefront.core.proxies.correlation import MIN_PAIRS, best, common_ratio, interval, kendall, spearman
 from edgefront.core.proxies.proxy import Proxy
 from edgefront.core.proxies.settings import ProxySettings
-from edgefront.core.proxies.table import Quality, Row, architecture_of, missing_fields, number_in, value_of
-from edgefront.core.proxies.trained import described
+from edgefront.core.proxies.table import (
+    Quality,
+    Row,
+    architecture_of,
+    columns_of,
+    missing_fields,
+    number_in,
+    value_of,
+)
+from edgefront.core.proxies.trained import described, identity
 from edgefront.core.spaces.architecture import Architecture
 
 SHARES = (100, 50, 30, 10)
@@ -36,7 +44,7 @@ class Slice:
     spearman: float | None
     low: float | None
     high: float | None
-    """95 % interval of Spearman's ρ, by the bootstrap over models."""
+    """95 % interval of Spearman's ρ; None below `MIN_FOR_INTERVAL` models."""
     kendall: float | None
     common_ratio: float | None
     """Share of these models that are also among as many best by the proxy; 1 for all models."""
@@ -60,10 +68,14 @@ class Study:
     quality: str
     higher_is_better: bool
     models: int
+    trainings: int
+    """Of these models: the figures of one that was trained several times are the means of its trainings."""
     left_out: int
     """Rows without a number in the column of quality."""
     first_left_out: int | None
     """The first of them, from 1."""
+    repeated: int
+    """Rows that give the model and the quality of an earlier one again: such a training counts once."""
     proxies: tuple[ProxyStudy, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +94,8 @@ def study(
     """Ranks the table's models by each proxy, and compares with their quality.
 
     A proxy's values are the table's where it has them, and else come from `score`. `latency` names a column: with it
-    the frontiers are compared too. Models that a proxy cannot score count for the others only.
+    the frontiers are compared too. Models that a proxy cannot score count for the others only. A model is one point,
+    however often it was trained: seeds do not make a correlation more certain.
 
     Raises `InvalidInput` if there are fewer than three models with a quality, all are alike or equally good, or a proxy
     has no value for as many; it names a row (from 1) where one is at fault.
@@ -90,17 +103,40 @@ def study(
     numbered = list(enumerate(rows, 1))
     known = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
     first = next((number for number, row in numbered if number_in(row, quality.column) is None), None)
-    if len(known) < LEAST:
+    if len(known) < MIN_PAIRS:
         fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
         raise InvalidInput(
-            f"{len(known)} rows have a number in {quality.column}: a ranking needs at least {LEAST}{fault}",
+            f"{len(known)} rows have a number in {quality.column}: a ranking needs at least {MIN_PAIRS}{fault}",
             field="table" if first is None else f"rows.{first}.{quality.column}",
             value=len(known),
-            allowed=f"at least {LEAST} trained models",
+            allowed=f"at least {MIN_PAIRS} trained models",
         )
     _check_differ(known, quality)
-    found = tuple(_of_one(known, quality, proxy, score, settings, latency) for proxy in proxies)
-    return Study(quality.column, quality.higher_is_better, len(known), len(rows) - len(known), first, found)
+    trainings: dict[str, dict[float | None, tuple[int, Row]]] = {}
+    for number, row in known:
+        model, value = identity(described(number, row), row, quality)
+        trainings.setdefault(model, {}).setdefault(value, (number, row))
+    if len(trainings) < MIN_PAIRS:
+        raise InvalidInput(
+            f"{len(known)} rows are of {len(trainings)} different models: a ranking needs at least {MIN_PAIRS}",
+            field="table",
+            value=len(trainings),
+            allowed=f"at least {MIN_PAIRS} different models",
+        )
+    columns = [quality.column, *([] if latency is None else [latency])]
+    columns += [column for proxy in proxies for column in columns_of(proxy.name)]
+    models = [_mean(list(of_one.values()), columns) for of_one in trainings.values()]
+    different = sum(len(of_one) for of_one in trainings.values())
+    return Study(
+        quality=quality.column,
+        higher_is_better=quality.higher_is_better,
+        models=len(models),
+        trainings=different,
+        left_out=len(rows) - len(known),
+        first_left_out=first,
+        repeated=len(known) - different,
+        proxies=tuple(_of_one(models, quality, proxy, score, settings, latency) for proxy in proxies),
+    )
 
 
 def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
@@ -126,6 +162,14 @@ def d_avg(
         true = _upper_hull(wanted, t, true)
     nearest = true[np.abs(t[mine][:, None] - t[true][None, :]).argmin(1)]
     return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
+
+
+def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple[int, Row]:
+    """The first row of one model, with the means of the numbers that its trainings have in these columns."""
+    number, first = trainings[0]
+    numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
+    known = {column: [value for value in values if value is not None] for column, values in numbers.items()}
+    return number, {**first, **{column: float(np.mean(values)) for column, values in known.items() if values}}
 
 
 def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None:
@@ -174,7 +218,7 @@ def _of_one(
         if value is not None:
             values.append(proxy.oriented(value))
             used.append(row)
-    if len(used) < LEAST:
+    if len(used) < MIN_PAIRS:
         because = reason or f"the rows have neither an architecture nor a column {proxy.name} ({lacking[0]})"
         raise InvalidInput(
             f"{proxy.name} has a value for {len(used)} of {len(numbered)} models: {because}",

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.json_lines import lines_of, object_in
+from edgefront.core.spaces.architecture import MAX_BLOCKS, Architecture
 from edgefront.core.spaces.catalogue import space
 
 Row = dict[str, Any]
@@ -88,7 +89,7 @@ def read_table(path: Path) -> list[Row]:
     elif kind == ".json":
         rows = _list(path, text)
     else:
-        rows = [_line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        rows = [_line(path, number, line) for number, line in lines_of(text)]
     if not rows:
         raise _wrong(path, "no rows", "a table with one trained model per row")
     return [_flat(row) for row in rows]
@@ -150,14 +151,23 @@ def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[
 def number_in(row: Row, column: str) -> float | None:
     """The number in a column; None where it is missing or no finite number."""
     value = row.get(column)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+    return found if math.isfinite(found) else None
+
+
+def columns_of(proxy: str) -> tuple[str, ...]:
+    """Where a table may hold the proxy's values; the first that a row has counts."""
+    return (proxy, f"scores.{proxy}", *ALIASES.get(proxy, ()))
 
 
 def value_of(row: Row, proxy: str) -> float | None:
     """The proxy's value, where the row has it in a column."""
-    for column in (proxy, f"scores.{proxy}", *ALIASES.get(proxy, ())):
+    for column in columns_of(proxy):
         value = number_in(row, column)
         if value is not None:
             return value
@@ -195,7 +205,7 @@ def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
 def _lts(row: Row, frame: str) -> Architecture:
     """A model of LTS's logs in the frame of our space over the same backbone."""
     described = dict(space(frame).baselines([1])[0].canonical)
-    layers, vocabulary = _whole(row, "n_layer"), row.get("n_token")
+    layers, vocabulary = _layers(row), row.get("n_token")
     embedding = dict(described["embedding"])
     if vocabulary is not None:
         embedding["vocab_size"] = _whole(row, "n_token")
@@ -220,7 +230,7 @@ def _hwgpt(row: Row) -> Architecture:
 
     Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
     """
-    layers, width = _whole(row, "n_layer"), _whole(row, "embed_dim")
+    layers, width = _layers(row), _whole(row, "embed_dim")
     blocks = [
         block
         for n_head, ratio in zip(_per_layer(row, "n_head", layers), _per_layer(row, "mlp_ratio", layers), strict=True)
@@ -260,6 +270,15 @@ def _whole(row: Row, name: str) -> int:
     return _integer(row[name], name)
 
 
+def _layers(row: Row) -> int:
+    found = _whole(row, "n_layer")
+    if found > MAX_BLOCKS:
+        raise InvalidInput(
+            f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
+        )
+    return found
+
+
 def _integer(value: Any, name: str) -> int:
     try:
         found = int(value)
@@ -281,7 +300,10 @@ def _flat(row: Mapping[str, Any]) -> Row:
 
 
 def _cells(path: Path, text: str) -> list[Any]:
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise _wrong(path, f"not CSV: {error}", _KINDS) from None
     for number, row in enumerate(rows, 1):
         if None in row:
             raise _wrong(path, f"row {number} has more cells than the header has columns", "a cell for each column")
@@ -290,18 +312,15 @@ def _cells(path: Path, text: str) -> list[Any]:
 
 def _line(path: Path, number: int, line: str) -> Any:
     try:
-        row = json.loads(line)
+        return object_in(line)
     except ValueError as error:
-        raise _wrong(path, f"line {number} is not JSON: {error}", "one JSON object a line") from None
-    if not isinstance(row, dict):
-        raise _wrong(path, f"line {number} is not a JSON object", "one JSON object a line")
-    return row
+        raise _wrong(path, f"line {number} {error}", "one JSON object a line") from None
 
 
 def _list(path: Path, text: str) -> list[Any]:
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(path, f"not JSON: {error}", "a list of JSON objects") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise _wrong(path, "no list of JSON objects", "a list of JSON objects")
@@ -314,7 +333,7 @@ def _number(text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

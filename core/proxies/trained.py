@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,25 @@ class Trained:
     architectures: tuple[Architecture, ...]
     shapes: Shapes
     log_perplexity: NDArray[np.float64]
+    first: NDArray[np.intp]
+    """Places of those that do not give an earlier training again."""
+
+    @property
+    def once(self) -> tuple[Shapes, NDArray[np.float64]]:
+        """Shapes and ln perplexity with each training once."""
+        return self.shapes.take(self.first), self.log_perplexity[self.first]
+
+    @property
+    def note(self) -> str:
+        """What a person should know of rows about the same model; empty where there are none."""
+        trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
+        return repeats_in_words(len(self.architectures) - trainings, trainings, different)
 
 
 def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
     """All rows. `InvalidInput` names the first row (from 1) and the field that tells no model or no perplexity."""
     architectures, logs = [], []
+    first: dict[tuple[str, float | None], int] = {}
     for number, row in enumerate(rows, 1):
         found = described(number, row)
         if found is None:
@@ -36,7 +51,25 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
             )
         architectures.append(found)
         logs.append(_log_perplexity(number, row, quality))
-    return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs))
+        first.setdefault(identity(found, row, quality), number - 1)
+    places = np.array(list(first.values()), dtype=np.intp)
+    return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places)
+
+
+def identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
+    """Rows of equal identity give one training again: the same model (all columns where none is described) with the
+    same quality. Trainings of one model that came out differently are several.
+    """
+    model = json.dumps(row, sort_keys=True) if architecture is None else architecture.digest
+    return model, number_in(row, quality.column)
+
+
+def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
+    """What rows about the same model are: repeats of a training, and other trainings. Empty where there are none."""
+    rows = "row repeats an earlier one" if repeated == 1 else "rows repeat earlier ones"
+    said = [f"{repeated} {rows} (the same model, the same quality): each counts once"] if repeated else []
+    said += [f"the {trainings} trainings are of {models} architectures"] if trainings != models else []
+    return "; ".join(said)
 
 
 def described(number: int, row: Row) -> Architecture | None:

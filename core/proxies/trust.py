@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgefront.core.proxies.correlation import LEAST, interval, spearman
+from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
 
 _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai), WikiText-103"
 _LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"
@@ -58,7 +58,7 @@ KNOWN: tuple[Known, ...] = (
 
 @dataclass(frozen=True)
 class Live:
-    """ρ over models of one job that were trained in the same way, with its 95 % interval if it can be estimated."""
+    """ρ over models of one job that were trained in the same way, with its 95 % interval where there are enough."""
 
     dataset: str
     metric: str
@@ -99,7 +99,7 @@ def trust(space: str, proxy: str, caveat: str = "", live: Live | None = None) ->
 
 def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> Live | None:
     """ρ of the proxies with the quality of trained models (higher is better in both); None below three of them."""
-    if len(proxies) < LEAST:
+    if len(proxies) < MIN_PAIRS:
         return None
     found = spearman(proxies, quality)
     if found != found:  # all alike
@@ -125,7 +125,9 @@ def _known_sentence(known: Known) -> str:
 
 
 def _live_sentence(proxy: str, live: Live) -> str:
-    between = "" if live.low is None or live.high is None else f" (95 %: {live.low:.2f} to {live.high:.2f})"
+    between = f" (no interval: fewer than {MIN_FOR_INTERVAL} models)"
+    if live.low is not None and live.high is not None:
+        between = f" (95 %: {live.low:.2f} to {live.high:.2f})"
     return (
         f"{_begin(proxy)} {_verb(proxy)} the {live.models} models of this job that were trained on "
         f"{live.dataset} with Spearman's ρ of {live.spearman:.2f}{between} by {live.metric.replace('_', ' ')}."

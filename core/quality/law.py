@@ -20,9 +20,9 @@ from edgefront.core.quality.process import Expectation, Kernel, Process, fitted_
 
 Floats = NDArray[np.float64]
 
-LEAST = 5
+MIN_ROWS = 5
 """Fewer models teach nothing."""
-MOST = 400
+MAX_ROWS = 400
 """Of larger tables so many models are kept, evenly spaced by perplexity: prediction takes time with their number."""
 COVERAGE = 0.95
 
@@ -31,9 +31,9 @@ _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _ALONE = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
 _AFTER_A_PRIOR = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
 
-_SLOPE_STRAYS = 0.2
+_SLOPE_PRIOR_STD = 0.2
 """How far the slope of one law against another may be from 1, before any model is seen."""
-_BEYOND = 0.05
+_EXTRAPOLATION_STD = 0.05
 """Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
 _UNKNOWN_BLOCKS = 4.0
 """Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
@@ -111,7 +111,7 @@ class QualityLaw:
     """(n,) theirs, to 6 decimals."""
     kernel: Kernel
     models: int
-    """Of the table, with those that were not kept."""
+    """Trainings of the table, with those that were not kept."""
     low: Floats
     """(12,) least value of each feature that the law knows."""
     high: Floats
@@ -135,10 +135,11 @@ class QualityLaw:
         Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
         """
         wanted: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
-        inputs: Floats = np.round(features(shapes), 6)
+        inputs = _inputs(shapes)
         _check(inputs, wanted)
-        order = np.lexsort((*inputs.T, wanted))  # so that the order of rows in a table changes nothing
-        kept = order[spread(len(order), MOST)]
+        # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
+        _, order = np.unique(np.column_stack([wanted, inputs[:, ::-1]]), axis=0, return_index=True)
+        kept = order[spread(len(order), MAX_ROWS)]
         low, high = inputs.min(0), inputs.max(0)
         blocks = names_of_blocks(shapes)
         kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
@@ -163,7 +164,7 @@ class QualityLaw:
         left = wanted - law._mean(inputs)
         kernel = fitted_kernel(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
         mean, deviation = Process(kernel, inputs, left).leave_one_out()
-        widening, quantile = _calibrated((left - mean) / deviation)
+        widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
         return replace(law, kernel=kernel, widening=widening, quantile=quantile)
 
     def predict(self, shapes: Shapes) -> Prediction:
@@ -178,7 +179,7 @@ class QualityLaw:
 
         A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
-        found, inputs = self.predict(shapes), features(shapes).round(6)
+        found, inputs = self.predict(shapes), _inputs(shapes)
         wanted = np.array(log_perplexity, dtype=np.float64).round(6)
         places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
         place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
@@ -188,6 +189,12 @@ class QualityLaw:
         logs[known] = (mean + self._mean(self.inputs))[place[known]]
         widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
         return Prediction(logs, widths, found.beyond), known
+
+    def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
+        """Which of these have the features of a model that the law, or one it was learnt after, was learnt from."""
+        seen = set(map(tuple, self.inputs.tolist()))
+        found = np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
+        return found if self.prior is None else found | self.prior.has_seen(shapes)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         """For each architecture the features (and `blocks`) that lie beyond what the law knows."""
@@ -227,7 +234,7 @@ class QualityLaw:
         return self.prior.log_of(self.inputs)
 
     def _half_width(self, deviation: Floats, beyond: Floats) -> Floats:
-        found: Floats = self.quantile * np.hypot(self.widening * deviation, _BEYOND * beyond)
+        found: Floats = self.quantile * np.hypot(self.widening * deviation, _EXTRAPOLATION_STD * beyond)
         return found
 
     def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
@@ -259,22 +266,33 @@ def _with(first: Floats, others: Floats) -> list[list[float]]:
     return rows
 
 
-def folds(models: int) -> list[NDArray[np.bool_]]:
-    """Masks of the models that are left out in each of ten folds, always the same at random."""
-    drawn = np.random.Generator(np.random.PCG64(0)).random(models)
-    place = np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % _FOLDS
-    return [place == index for index in range(min(_FOLDS, models))]
+def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
+    """Masks of the models that are left out in each of ten folds, always the same at random.
+
+    Models of the same features are in the same fold: no law predicts what it has seen.
+    """
+    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    shapes = len(first)
+    drawn = np.empty(shapes)
+    drawn[np.argsort(first)] = np.random.Generator(np.random.PCG64(0)).random(shapes)
+    place = (np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % _FOLDS)[shape.reshape(-1)]
+    return [place == index for index in range(min(_FOLDS, shapes))]
 
 
 def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, *, prior: QualityLaw | None = None) -> Prediction:
     """Each model predicted by a law that was learnt from the other folds alone. Errors as in `QualityLaw.fit`."""
     wanted = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(wanted)), np.empty(len(wanted)), np.empty(len(wanted))
-    for left in folds(len(wanted)):
+    for left in folds(_inputs(shapes)):
         law = QualityLaw.fit(shapes.take(~left), wanted[~left], Origin("fold", "fold"), prior=prior)
         found = law.predict(shapes.take(left))
         logs[left], widths[left], beyond[left] = found.log_perplexity, found.half_width, found.beyond
     return Prediction(logs, widths, beyond)
+
+
+def _inputs(shapes: Shapes) -> Floats:
+    """Features, rounded: models with equal ones are the same to a law."""
+    return np.round(features(shapes), 6)
 
 
 def _check(inputs: Floats, wanted: Floats) -> None:
@@ -288,23 +306,23 @@ def _check(inputs: Floats, wanted: Floats) -> None:
             value=str(wanted[wrong[0]]),
             allowed="a finite number above 0",
         )
-    if len(wanted) < LEAST:
+    if len(wanted) < MIN_ROWS:
         raise InvalidInput(
-            f"{len(wanted)} trained models teach no law: at least {LEAST} are needed",
+            f"{len(wanted)} trained models teach no law: at least {MIN_ROWS} are needed",
             field="table",
             value=len(wanted),
-            allowed=f"at least {LEAST} trained models",
+            allowed=f"at least {MIN_ROWS} trained models",
         )
     _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
-    if len(first) < LEAST:
+    if len(first) < MIN_ROWS:
         shape = shape.reshape(-1)
         again = next(index for index in range(len(shape)) if first[shape[index]] < index)
         raise InvalidInput(
             f"the models have {len(first)} different shapes (model {again + 1} has that of model "
-            f"{first[shape[again]] + 1}): at least {LEAST} are needed",
+            f"{first[shape[again]] + 1}): at least {MIN_ROWS} are needed",
             field="table",
             value=len(first),
-            allowed=f"models of at least {LEAST} different shapes",
+            allowed=f"models of at least {MIN_ROWS} different shapes",
         )
     if np.ptp(wanted) == 0:
         raise InvalidInput(
@@ -318,19 +336,19 @@ def _check(inputs: Floats, wanted: Floats) -> None:
 def _slope(prior: Floats, wanted: Floats) -> float:
     """Of the wanted against the prior's values, by ridge regression around 1."""
     apart, left = prior - prior.mean(), wanted - wanted.mean()
-    stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_STRAYS**2
+    stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_PRIOR_STD**2
     return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
 
 
-def _calibrated(scores: Floats) -> tuple[float, float]:
+def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
     """Factor of all deviations and the quantile of Student's t, from residuals in deviations of leave-one-out.
 
-    A fitted kernel makes these residuals too small, as if it took up to 8 of the models; 4 residuals of size 1 are
-    thought to have been seen before.
+    Models of one shape are left out together, so that all of them prove as much as one. A fitted kernel makes the
+    residuals too small, as if it took up to 8 models; 4 residuals of size 1 are thought to have been seen before.
     """
     from scipy.stats import t
 
-    models, before = len(scores), 4
-    freedom = models - min(8.0, 0.4 * models) + before
-    widening = float(np.sqrt((scores @ scores + before) / freedom))
+    before = 4
+    freedom = shapes - min(8.0, 0.4 * shapes) + before
+    widening = float(np.sqrt((scores @ scores * (shapes / len(scores)) + before) / freedom))
     return rounded(widening), rounded(float(t.ppf((1 + COVERAGE) / 2, freedom)))

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.kernels import matern52
+
 Floats = NDArray[np.float64]
 
 CHUNK = 4096
@@ -40,10 +42,7 @@ class Kernel:
     def between(self, first: Floats, second: Floats, centre: Floats) -> Floats:
         """(n, m) covariance without the noise."""
         scales = np.array(self.length_scales)
-        a, b = (first - centre) / scales, (second - centre) / scales
-        square = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * (a @ b.T)
-        far = np.sqrt(np.maximum(square, 0.0) * 5)
-        smooth = self.amplitude**2 * (1 + far + far * far / 3) * np.exp(-far)
+        smooth = self.amplitude**2 * matern52((first - centre) / scales, (second - centre) / scales)
         found: Floats = smooth + self.linear**2 * (1 + (first - centre) @ (second - centre).T)
         return found
 

@@ -17,7 +17,12 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.stored import from_json
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
+from edgefront.core.spaces.embeddings_and_head import (
+    LearnedPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 from edgefront.core.spaces.space import SearchSpace
 
 NAMES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")

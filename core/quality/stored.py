@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
-from edgefront.core.quality.law import LEAST, Origin, QualityLaw
+from edgefront.core.quality.law import MIN_ROWS, Origin, QualityLaw
 from edgefront.core.quality.process import Kernel
 from edgefront.core.validation import form, invalid_input
 
@@ -62,7 +62,7 @@ class _Stored(_Part):
     trained: Text
     source: Text
     licence: Text
-    table_models: Annotated[int, Field(ge=LEAST)]
+    table_models: Annotated[int, Field(ge=MIN_ROWS)]
     blocks: tuple[Literal[BLOCK_NAMES], ...]  # type: ignore[valid-type]
     features: tuple[_Range, ...]
     kernel: _Kernel
@@ -71,7 +71,7 @@ class _Stored(_Part):
     slope: FiniteFloat
     prior: _Stored | None
     columns: tuple[str, ...]
-    models: Annotated[tuple[tuple[FiniteFloat, ...], ...], Field(min_length=LEAST, max_length=100_000)]
+    models: Annotated[tuple[tuple[FiniteFloat, ...], ...], Field(min_length=MIN_ROWS, max_length=100_000)]
 
     @model_validator(mode="after")
     def _columns_known(self) -> _Stored:

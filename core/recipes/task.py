@@ -6,7 +6,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
-from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, SinusoidalPositions
 
 
 def reads_on(architecture: Architecture) -> bool:

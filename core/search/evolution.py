@@ -25,7 +25,7 @@ RISKS = (-1.0, 0.0, 1.0, 2.0)
 """Standard deviations by which latency and memory may exceed their predictions; each level has its share of room."""
 FRONTS = 4
 """Frontiers, each without the ones before, that fill the room before the rest comes in by its violation of limits."""
-BOLDEST = 0.3
+MAX_MUTATION_RATE = 0.3
 """Largest probability that a place mutates, as in LTS; the smallest is one place in all."""
 
 
@@ -86,7 +86,7 @@ class Evolution:
             return self._population.sample(count, self.rng)
         one, two = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
         crossed = np.where(np.arange(count) % 2 == 0, 0.0, 0.5)[:, None]
-        probability = self._population.probabilities(count, self.rng, BOLDEST)
+        probability = self._population.probabilities(count, self.rng, MAX_MUTATION_RATE)
         return self._population.mutate(self._population.cross(one, two, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:

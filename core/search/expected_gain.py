@@ -4,10 +4,10 @@ The gain is that of the hypervolume inside the limits: of (quality, latency, mem
 frontier; of quality alone for the best model within the limits, which is its improvement. What comes out beyond a limit
 adds nothing, so the expectation holds the probability that the limits hold.
 
-The expectation is taken over equally likely cases of how far predictions are off (`Forecaster.deviates`). In half of
-the cases the error is that of the whole batch (a device that is slower than predicted for one candidate is so for all),
-in half each candidate has its own (a device that jumps is worth another try). A batch thus comes to hold a bold
-candidate beside a safe one rather than the same bet many times.
+The expectation is taken over equally likely cases of how far predictions are off (`Forecaster.error_quantiles`). In
+half of the cases the error is that of the whole batch (a device that is slower than predicted for one candidate is so
+for all), in half each candidate has its own (a device that jumps is worth another try). A batch thus comes to hold a
+bold candidate beside a safe one rather than the same bet many times.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def best_within_limits(
     problem: Problem,
     measured: Forecast,
     reference: float,
-    deviates: Floats,
+    error_quantiles: Floats,
     count: int,
     rng: np.random.Generator,
 ) -> Choice:
@@ -65,7 +65,7 @@ def best_within_limits(
 
     def outcomes(some: Forecast) -> Floats:
         """(n, cases) the quality that each has in each case: none beyond the limits."""
-        inside = [some.violation(problem, error) == 0 for error in _errors(deviates, len(some), rng)]
+        inside = [some.violation(problem, error) == 0 for error in _errors(error_quantiles, len(some), rng)]
         return np.where(np.stack(inside, axis=1), some.quality[:, None], -np.inf)
 
     values = outcomes(pool.forecast)
@@ -73,7 +73,7 @@ def best_within_limits(
         reached = outcomes(measured).max(axis=0)
     else:
         inside = measured.quality[measured.violation(problem, 0.0) == 0]
-        reached = np.full(len(deviates), inside.max(initial=-np.inf))
+        reached = np.full(len(error_quantiles), inside.max(initial=-np.inf))
     nothing = bool(np.isneginf(reached).all())
     start = np.where(np.isneginf(reached), pool.forecast.quality.min(), reached)
     base = float(start.max())
@@ -102,7 +102,7 @@ def frontier(
     problem: Problem,
     points: Floats,
     reference: Mapping[str, float],
-    deviates: Floats,
+    error_quantiles: Floats,
     count: int,
     rng: np.random.Generator,
 ) -> Choice:
@@ -114,9 +114,9 @@ def frontier(
     inside = np.flatnonzero(_improves(means, front, limits) & _in_time(pool.forecast, problem, 0.0))
     at_mean = np.array([hypervolume(np.vstack([front, means[row]]), limits) - reached for row in inside])
     screened = inside[np.lexsort((pool.keys[inside], -np.round(at_mean, DIGITS)))[:SCREENED]]
-    cases = [_case(pool.forecast.take(screened), problem, z) for z in _errors(deviates, len(screened), rng)]
-    fronts = [front] * len(deviates)
-    volumes = np.full(len(deviates), reached)
+    cases = [_case(pool.forecast.take(screened), problem, z) for z in _errors(error_quantiles, len(screened), rng)]
+    fronts = [front] * len(error_quantiles)
+    volumes = np.full(len(error_quantiles), reached)
     # Gains only shrink as the batch grows, so the last known bound each candidate's and few are computed again.
     bounds = np.full(len(screened), np.inf)
     rows: list[int] = []
@@ -157,9 +157,9 @@ def nearest(pool: Pool, problem: Problem, reached: float, count: int) -> Choice:
     return Choice(tuple(int(row) for row in order), gain)
 
 
-def _errors(deviates: Floats, candidates: int, rng: np.random.Generator) -> Floats:
+def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
     """(cases, candidates): every deviate once for each candidate; every other one is that of all in its case."""
-    errors = np.tile(deviates[:, None], (1, candidates))
+    errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
 

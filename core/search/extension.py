@@ -29,14 +29,14 @@ from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.surrogate import Answer
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome
+from edgefront.core.statistics import Z_95
 
 INITIAL = 10
 BATCH = 8
 ITERATIONS = 12
 """Generations at most, the first included."""
-LEAST_GAIN = 0.01
+MIN_GAIN = 0.01
 """Of the hypervolume, or of the range of quality: a generation that is predicted to add less is not measured."""
-_Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class _Forecast:
     @property
     def spreads(self) -> tuple[Floats, Floats]:
         return (
-            np.log(self.latency_high / self.latency_low) / (2 * _Z),
-            np.log(self.memory_high / self.memory_low) / (2 * _Z),
+            np.log(self.latency_high / self.latency_low) / (2 * Z_95),
+            np.log(self.memory_high / self.memory_low) / (2 * Z_95),
         )
 
     def predicted(self, row: int) -> Predicted:
@@ -179,7 +179,7 @@ class Extension:
             del gains[row]
             volume, reached = volume + now, np.vstack([reached, points[row]])
         gain = (volume - before) / max(volume, 1e-12)
-        return (chosen if gain >= LEAST_GAIN else []), gain
+        return (chosen if gain >= MIN_GAIN else []), gain
 
     def _best(
         self, quality: Floats, forecast: _Forecast, snapshot: Snapshot, every: dict[str, Offer]
@@ -187,7 +187,7 @@ class Extension:
         """Those with the highest expected improvement over the best that was measured within the limits."""
         low = min(one.proxy for one in every.values())
         span = max(one.proxy for one in every.values()) - low or 1.0
-        reached = max((one.proxy for one in snapshot.in_bounds()), default=low - LEAST_GAIN * span)
+        reached = max((one.proxy for one in snapshot.in_bounds()), default=low - MIN_GAIN * span)
         holds = np.ones(len(quality))
         for mean, spread, limit in zip(
             (forecast.latency, forecast.memory, *(one.ms for one in forecast.times)),
@@ -199,12 +199,12 @@ class Extension:
                 holds = holds * ndtr(np.log(limit / mean) / np.maximum(spread, 1e-6))
         gains: NDArray[np.float64] = np.round(np.maximum(quality - reached, 0.0) * holds / span, 9)
         order = np.argsort(-gains, kind="stable")[:BATCH]
-        return [int(row) for row in order if gains[row] > LEAST_GAIN / 2], float(gains.max(initial=0.0))
+        return [int(row) for row in order if gains[row] > MIN_GAIN / 2], float(gains.max(initial=0.0))
 
     def _why(self, gain: float) -> str:
         return (
             f"The job's other candidates are predicted to gain {100 * gain:.2g} % within the limits, less than "
-            f"{100 * LEAST_GAIN:g} %."
+            f"{100 * MIN_GAIN:g} %."
         )
 
 

@@ -25,13 +25,12 @@ from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapsho
 from edgefront.core.search.population import Population
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
+from edgefront.core.statistics import Z_95
 
-Z = 1.959964
-"""Half of a 95 % interval in standard deviations."""
-DOUBT = 10.0
+PRIOR_WEIGHT = 10.0
 """As many earlier errors as the assumption that they are normal counts for."""
 DIGITS = 6
-LEAST_HALF_WIDTH = 1e-4
+MIN_HALF_WIDTH = 1e-4
 """Of an interval that audits are held against: nothing is measured more exactly."""
 
 
@@ -74,7 +73,7 @@ class Forecast:
 
     def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
         """One row as it is stored with a candidate."""
-        (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z, Z))
+        (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z_95, Z_95))
         return Predicted(
             latency_ms=float(self.latency_ms[row]),
             latency_low_ms=low,
@@ -163,9 +162,9 @@ class Forecaster:
         self._memory = MemoryPredictor.fit(known.shapes, problem.protocol, known.memory_bytes)
         self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
         missed = [_latency_missed(one, one.predicted) for one in measured(snapshot) if one.predicted is not None]
-        self._misses = np.array([Z * error / max(half, LEAST_HALF_WIDTH) for error, half in missed])
+        self._misses = np.array([Z_95 * error / max(half, MIN_HALF_WIDTH) for error, half in missed])
 
-    def deviates(self, count: int) -> Floats:
+    def error_quantiles(self, count: int) -> Floats:
         """(count,) equally likely errors in standard deviations, rising: how far off latencies were until now.
 
         Normal ones as long as little was predicted. A device that jumps is never faster than predicted by as much as
@@ -173,14 +172,14 @@ class Forecaster:
         """
         normal = ndtri((np.arange(count) + 0.5) / count)
         values = np.concatenate([normal, self._misses / self.widening[0]])
-        weights = np.concatenate([np.full(count, DOUBT / count), np.ones(len(self._misses))])
+        weights = np.concatenate([np.full(count, PRIOR_WEIGHT / count), np.ones(len(self._misses))])
         order = np.argsort(values, kind="stable")
         share = np.cumsum(weights[order]) - weights[order] / 2
         found = np.interp((np.arange(count) + 0.5) / count * weights.sum(), share, values[order])
         rounded_off: Floats = np.round(found, DIGITS)
         return rounded_off
 
-    def believed(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
+    def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
         """What measured architectures are, `points` (n, 3) being quality, latency and memory over `launches` (n,), and
         `times` (n, times) as they were measured.
 
@@ -214,7 +213,7 @@ class Forecaster:
             latency_ms=rounded(latency.ms),
             latency_spread=rounded(latency.deviation * self.widening[0]),
             memory_bytes=rounded(memory),
-            memory_spread=rounded(np.log(high / low) / (2 * Z) * self.widening[1]),
+            memory_spread=rounded(np.log(high / low) / (2 * Z_95) * self.widening[1]),
             times_ms=rounded(np.column_stack([nothing, *(one.ms for one in times)])),
             # What audits say of the latency they say of the generation's other times.
             times_spread=rounded(np.column_stack([nothing, *(one.deviation * self.widening[0] for one in times)])),
@@ -243,7 +242,7 @@ def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Misse
         missed(one, one.predicted) for one in measured(snapshot) if one.operator == AUDIT and one.predicted is not None
     ]
     errors, halves = np.array(audits, dtype=np.float64).reshape(len(audits), 2).T
-    return widening(errors, np.maximum(halves, LEAST_HALF_WIDTH))
+    return widening(errors, np.maximum(halves, MIN_HALF_WIDTH))
 
 
 def rounded(values: Floats) -> Floats:

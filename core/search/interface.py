@@ -68,7 +68,7 @@ class Evaluated:
     id: str
     genome: Genome
     digest: str
-    state: str
+    state: CandidateState
     """One of `CandidateState`."""
     proxy: float
     latency_ms: float | None
@@ -85,7 +85,7 @@ class Evaluated:
     def __post_init__(self) -> None:
         if self.state not in tuple(CandidateState):
             raise ValueError(f"{self.id} has state {self.state!r}, which is none of {', '.join(CandidateState)}")
-        if self.state == "measured" and (self.latency_ms is None or self.memory_bytes is None):
+        if self.state == CandidateState.MEASURED and (self.latency_ms is None or self.memory_bytes is None):
             raise ValueError(f"{self.id} is measured and needs latency_ms and memory_bytes")
 
 
@@ -109,7 +109,9 @@ class Snapshot:
         The order is that of the architectures and not of identifiers or arrival, so that what is proposed depends on
         what was found alone.
         """
-        return tuple(sorted((r for r in self.results if r.state == "measured"), key=lambda r: (r.digest, r.id)))
+        return tuple(
+            sorted((r for r in self.results if r.state == CandidateState.MEASURED), key=lambda r: (r.digest, r.id))
+        )
 
 
 @dataclass(frozen=True)

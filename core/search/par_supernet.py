@@ -25,10 +25,10 @@ from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.block_stack import StackSpace
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.pattern import expand, par_pattern
 from edgefront.core.spaces.space import Genome, SearchSpace
-from edgefront.core.spaces.stack import StackSpace
 from edgefront.core.supernet.settings import (
     CHOICES,
     LETTERS,

@@ -21,11 +21,11 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.search.population_layers import LayerRules
 from edgefront.core.search.population_rules import DRAW, Codes, Rule, rule
 from edgefront.core.search.population_shapes import Layout, layout_of
+from edgefront.core.spaces.block_stack import MIN_ATTENTION, MIN_MIXING, StackSpace
 from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.kinds import IDENTITY, Choice, Floor, choices
-from edgefront.core.spaces.layers import BOLDEST, LayeredSpace
+from edgefront.core.spaces.kinds import IDENTITY, Choice, MinimumShare, choices
+from edgefront.core.spaces.layers import MAX_MUTATION_RATE, LayeredSpace
 from edgefront.core.spaces.space import Genome, SearchSpace
-from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class Population:
         """So many genomes, each place uniform over what it may hold; or neighbours of the space's model."""
         if isinstance(self.space, LayeredSpace) and self.space.seed is not None:
             model = np.repeat(self.encode([self.space.seed]), count, axis=0)
-            return self.mutate(model, rng, self.probabilities(count, rng, BOLDEST))
+            return self.mutate(model, rng, self.probabilities(count, rng, MAX_MUTATION_RATE))
         return self._settled(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
 
     def probabilities(self, count: int, rng: np.random.Generator, boldest: float) -> Floats:
@@ -116,7 +116,7 @@ class Population:
         start, kinds = self._columns["kind"].start, self._kinds
         depth = self._read(codes, self._stack.depth_gene)
         rows = len(codes)
-        blocks, attending, mixing = (np.zeros(rows, dtype=np.int16) for _ in range(3))
+        blocks, attention_layers, mixing = (np.zeros(rows, dtype=np.int16) for _ in range(3))
         for layer in reversed(range(self.space.depth)):
             visible = layer < depth
             # What the block adds to the length is 0 or 1, so the floor has one of two heights.
@@ -126,7 +126,7 @@ class Population:
             ]
             allowed = np.empty((len(kinds.block), rows), dtype=bool)
             for code, more in enumerate(kinds.block.astype(int)):
-                holds = attending + kinds.attend[code] >= least[0][more]
+                holds = attention_layers + kinds.attend[code] >= least[0][more]
                 holds &= mixing + kinds.mix[code] >= least[1][more]
                 if not more and not layer:
                     holds &= blocks > 0
@@ -134,7 +134,7 @@ class Population:
             chosen = _chosen(allowed, wanted[:, start + layer], draws[:, start + layer])
             codes[:, start + layer] = chosen
             blocks += kinds.block[chosen] & visible
-            attending += kinds.attend[chosen] & visible
+            attention_layers += kinds.attend[chosen] & visible
             mixing += kinds.mix[chosen] & visible
 
     def _settle_attends(self, codes: Codes, wanted: Codes, draws: NDArray[np.float64]) -> None:
@@ -144,20 +144,20 @@ class Population:
         kind = codes[:, self._columns["kind"]]
         srupp = visible & kinds.srupp[kind]
         length = (visible & kinds.block[kind]).sum(axis=1)
-        attending = (visible & kinds.attention[kind]).sum(axis=1) + srupp.sum(axis=1)
+        attention_layers = (visible & kinds.attention[kind]).sum(axis=1) + srupp.sum(axis=1)
         least = self._least(codes, MIN_ATTENTION, length)
         does = np.array([value != "none" for value in self.space.gene("attends").values])
         for layer in range(self.space.depth):
             here = srupp[:, layer]
-            attending -= here
-            free = ~here | (attending >= least)
+            attention_layers -= here
+            free = ~here | (attention_layers >= least)
             allowed = np.stack([np.ones_like(free) if attends else free for attends in does])
             chosen = _chosen(allowed, wanted[:, start + layer], draws[:, start + layer])
             codes[:, start + layer] = chosen
-            attending += here & does[chosen]
+            attention_layers += here & does[chosen]
 
     def _least(self, codes: Codes, gene: str, length: NDArray[Any]) -> NDArray[np.int16]:
-        """The floor's number for stacks of so many blocks (`kinds.Floor`)."""
+        """The floor's number for stacks of so many blocks (`kinds.MinimumShare`)."""
         if gene not in self._columns:
             return np.zeros(len(length), dtype=np.int16)
         numbers: NDArray[np.int16] = self._floors[gene][codes[:, self._columns[gene].start], length]
@@ -169,7 +169,7 @@ class Population:
         return {
             name: np.array(
                 [
-                    [Floor(int(percent), 0).attending(length) for length in range(self.space.depth + 1)]
+                    [MinimumShare(int(percent), 0).attention(length) for length in range(self.space.depth + 1)]
                     for percent in self.space.gene(name).values
                 ],
                 dtype=np.int16,
@@ -239,8 +239,8 @@ class _Kinds:
 
     @classmethod
     def of(cls, kinds: Sequence[Value], every: Sequence[Choice]) -> _Kinds:
-        able = {choice.kind for choice in every if choice.sees == "attending"}
-        seeing = {choice.kind for choice in every if choice.sees != "still"}
+        able = {choice.kind for choice in every if choice.sees == "attention"}
+        seeing = {choice.kind for choice in every if choice.sees != "pointwise"}
         return cls(
             *(
                 np.array([kind in some for kind in kinds])

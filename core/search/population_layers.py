@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.search.population_rules import Codes, Rule, table
-from edgefront.core.spaces.layers import ALIKE, ALIKE_GENES, LayeredSpace
-from edgefront.core.spaces.stack import MIN_ATTENTION
+from edgefront.core.spaces.block_stack import MIN_ATTENTION
+from edgefront.core.spaces.layers import UNIFORM, UNIFORM_GENES, LayeredSpace
 
 Mask = NDArray[np.bool_]
 
@@ -34,14 +34,14 @@ class LayerRules:
             codes[:, columns] = self._inner.settled(self._may_lack(codes).astype(np.int16), wanted, draws)
         else:
             codes[:, columns] = self._free(name).settled(None, wanted, draws)
-        if name in ALIKE_GENES:
+        if name in UNIFORM_GENES:
             codes[:, columns] = np.where(alike, codes[:, columns][:, :1], codes[:, columns])
 
     def _decided(self, codes: Codes, wanted: Codes, draws: NDArray[np.float64]) -> Codes:
         """Whether layers attend, in their order: one may do without as long as the floor can still be met."""
         depth = self._numbers("n_layer", codes)
         room = depth - self._least(codes, depth)
-        if self._space.deciding in ALIKE_GENES:
+        if self._space.deciding in UNIFORM_GENES:
             room = np.where(self._alike(codes)[:, 0] & (room < depth), 0, room)
         found = np.empty_like(wanted)
         for layer in range(self._space.depth):
@@ -73,7 +73,7 @@ class LayerRules:
         """(n, 1) whether all layers have the widths of the first."""
         if "layers" not in self._columns:
             return np.zeros((len(codes), 1), dtype=bool)
-        is_alike = np.array([value == ALIKE for value in self._space.gene("layers").values])
+        is_alike = np.array([value == UNIFORM for value in self._space.gene("layers").values])
         return is_alike[codes[:, self._columns["layers"]]]
 
     def _numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:

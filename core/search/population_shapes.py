@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import GRIDS, Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.base_space import FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.frame import FramedSpace
+from edgefront.core.spaces.block_stack import StackSpace
 from edgefront.core.spaces.gene import Value
 from edgefront.core.spaces.kinds import GENES, IDENTITY, block_of
 from edgefront.core.spaces.layers import ATTENTION, SHORT_CONV, LayeredSpace
@@ -26,7 +27,6 @@ from edgefront.core.spaces.lts import LtsSpace
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
 from edgefront.core.spaces.sandwich import SandwichSpace
 from edgefront.core.spaces.space import Genome, Locus, SearchSpace
-from edgefront.core.spaces.stack import StackSpace
 
 Columns = Mapping[str, NDArray[np.int16]]
 """Gene → (n, layers) or (n, 1) codes of its values."""

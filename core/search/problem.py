@@ -14,6 +14,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot
+from edgefront.core.states import CandidateState
 
 Goal = Literal["frontier", "best_within_limits"]
 Floats = NDArray[np.float64]
@@ -117,7 +118,7 @@ def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
             one,
         )
         for one in snapshot.results
-        if one.state == "out_of_bounds" and one.latency_ms is not None and one.memory_bytes is not None
+        if one.state == CandidateState.OUT_OF_BOUNDS and one.latency_ms is not None and one.memory_bytes is not None
     ]
     return [one for violation, *_, one in sorted(found, key=lambda item: item[:3]) if violation > 0]
 

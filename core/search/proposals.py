@@ -14,7 +14,7 @@ ATTEMPTS = 200
 """Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""
 DRAWS = 2_000
 """The same for uniform samples: limits of a job may leave one architecture in a few hundred."""
-MOST_DRAWS = 10_000
+MAX_DRAWS = 10_000
 """Fruitless uniform samples of one generation at most (seconds): it is then smaller than asked for."""
 WALKABLE = 4096
 """Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
@@ -86,7 +86,7 @@ class Proposals:
         """
         walkable = self._space.size() <= WALKABLE
         patience = ATTEMPTS if walkable else DRAWS
-        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()), patience, MOST_DRAWS)
+        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()), patience, MAX_DRAWS)
         if len(self) < size and walkable:
             left = list(self._space.enumerate())
             for index in self._rng.permutation(len(left)):

@@ -34,17 +34,18 @@ from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.proposals import WALKABLE, Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.states import CandidateState
 
-DRAWN = 4096
+POOL_SIZE = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
-REACH = (0.15, 1.25)
+LATENCY_BAND = (0.15, 1.25)
 """Shares of the latency limit between which spread-out candidates lie where that can be told."""
-MOST_PREDICTED = 1_000_000
+MAX_PREDICTED = 1_000_000
 """Predictions of one generation: about a minute, for which a worker's other searches wait."""
-CHECKED = 2
+MIN_VALIDATED_BATCHES = 2
 """Batches of predictions that are measured at least before the search ends."""
 KNOWN = "Every permitted architecture that was found has been proposed."
-SURE = 0.0
+RISK_LEVEL = 0.0
 """Standard deviations: a candidate should be within the limits if it is so at its mean."""
 
 
@@ -67,13 +68,13 @@ class SurrogateSettings(BaseModel):
     def check_predictions(self) -> None:
         """Refuses what would take too long; not part of reading them, since stored jobs may hold more."""
         predicted = self.population * self.steps
-        if predicted > MOST_PREDICTED:
+        if predicted > MAX_PREDICTED:
             raise InvalidInput(
                 f"steps {self.steps} times population {self.population} are {predicted:,} predictions for each "
-                f"generation, and at most {MOST_PREDICTED:,} are made",
+                f"generation, and at most {MAX_PREDICTED:,} are made",
                 field="steps",
                 value=self.steps,
-                allowed=f"at most {MOST_PREDICTED // self.population}, or a smaller population",
+                allowed=f"at most {MAX_PREDICTED // self.population}, or a smaller population",
             )
 
 
@@ -153,7 +154,7 @@ class Surrogate:
             near = self._near_the_limits(forecast)
             codes, shapes = codes[near], shapes.take(near)
         counted = features(shapes, self._problem.protocol)
-        for row in farthest(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
+        for row in farthest(descriptors(shapes, counted), len(codes) if len(codes) < POOL_SIZE else 4 * count):
             if len(proposals) >= count:
                 return
             proposals.offer(self._population.decode(codes[row : row + 1])[0], SPREAD)
@@ -164,12 +165,14 @@ class Surrogate:
         problem = self._problem
         below = np.zeros(len(forecast))
         if problem.latency_ms is not None:
-            below = np.maximum(0.0, np.log(problem.latency_ms * REACH[0] / forecast.latency_ms))
+            below = np.maximum(0.0, np.log(problem.latency_ms * LATENCY_BAND[0] / forecast.latency_ms))
         away = below + problem.violation(
-            forecast.latency_ms / REACH[1], forecast.memory_bytes / REACH[1], forecast.times_ms / REACH[1]
+            forecast.latency_ms / LATENCY_BAND[1],
+            forecast.memory_bytes / LATENCY_BAND[1],
+            forecast.times_ms / LATENCY_BAND[1],
         )
         order = np.lexsort((np.arange(len(forecast)), np.round(away, 9)))
-        return np.sort(order[: max(int((away == 0).sum()), min(len(forecast), DRAWN // 16))])
+        return np.sort(order[: max(int((away == 0).sum()), min(len(forecast), POOL_SIZE // 16))])
 
     # Predicting --------------------------------------------------------------------------------------------------
 
@@ -190,7 +193,7 @@ class Surrogate:
         choice = self._chosen(pool, forecaster, known, snapshot, settings.batch, rng)
         worth = choice.gain >= settings.least_gain and bool(choice.rows)
         checked = sum(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
-        if not worth and checked >= CHECKED * settings.batch:
+        if not worth and checked >= MIN_VALIDATED_BATCHES * settings.batch:
             return Answer((), choice.gain, forecaster.widening, self._why(choice.gain, pool))
         for row in choice.rows[: settings.batch - audits]:
             self._offer(proposals, pool, row, PREDICTED, forecaster)
@@ -213,7 +216,7 @@ class Surrogate:
         """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
         proposed = self._population.shapes(self._population.encode([one.genome for one in snapshot.results]))
         new = ~np.isin(pool.keys, identity(proposed))
-        refused = [one.genome for one in snapshot.results if one.state == "infeasible"]
+        refused = [one.genome for one in snapshot.results if one.state == CandidateState.INFEASIBLE]
         if refused:
             heavy = forecaster(self._population.shapes(self._population.encode(refused)))
             for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
@@ -233,13 +236,19 @@ class Surrogate:
                 problem,
                 self._believed(forecaster, snapshot),
                 corner["proxy"],
-                forecaster.deviates(expected_gain.CASES),
+                forecaster.error_quantiles(expected_gain.CASES),
                 count,
                 rng,
             )
         else:
             choice = expected_gain.frontier(
-                pool, problem, within, corner, forecaster.deviates(expected_gain.FRONTIER_CASES), count, rng
+                pool,
+                problem,
+                within,
+                corner,
+                forecaster.error_quantiles(expected_gain.FRONTIER_CASES),
+                count,
+                rng,
             )
         if len(within) or choice.rows:
             return choice
@@ -268,7 +277,7 @@ class Surrogate:
         points = np.concatenate([objectives(found), self._baseline_points(snapshot)])
         launches = [*(one.launches for one in found), *(one.launches for one in snapshot.baselines)]
         times = self._problem.times_of([*found, *snapshot.baselines])
-        return forecaster.believed(Shapes.concatenate(shapes), points, times, np.array(launches, dtype=np.int64))
+        return forecaster.posterior(Shapes.concatenate(shapes), points, times, np.array(launches, dtype=np.int64))
 
     def _baseline_points(self, snapshot: Snapshot) -> Floats:
         """(n, 3) quality, latency and memory of the baselines."""
@@ -297,14 +306,14 @@ class Surrogate:
     ) -> None:
         """Fills up to `size` with random candidates that should be within the limits, or with the nearest to them."""
         pool = self._fresh(evolution.pool(self._drawn(evolution.rng)), forecaster, snapshot)
-        violation = np.round(pool.forecast.violation(self._problem, SURE), 9)
+        violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
         for row in np.lexsort((evolution.rng.permutation(len(pool)), violation)):
             if len(proposals) >= size:
                 return
             self._offer(proposals, pool, int(row), AUDIT, forecaster)
 
     def _drawn(self, rng: np.random.Generator) -> Codes:
-        return self._population.sample(DRAWN, rng)
+        return self._population.sample(POOL_SIZE, rng)
 
     def _offer(self, proposals: Proposals, pool: Pool, row: int, operator: str, forecaster: Forecaster) -> None:
         genome = self._population.decode(pool.codes[row : row + 1])[0]
@@ -313,6 +322,6 @@ class Surrogate:
     def _why(self, gain: float, pool: Pool) -> str:
         """Why the search ends."""
         least = f"{100 * self._settings.least_gain:g} %"
-        if not (pool.forecast.violation(self._problem, SURE) == 0).any():
+        if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
             return "No architecture is predicted to be within the limits; what comes nearest has been measured."
         return f"The next launches were expected to gain {100 * gain:.3g} %, less than {least}."

@@ -8,15 +8,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import SETTLE, TRAIN
+from edgefront.core.services.tasks import PROCESS_RESULTS, TRAIN, WORK
+from edgefront.core.services.work import REQUESTED_BY
+from edgefront.core.services.work import queue_of as queue_of_work
+from edgefront.core.store.sql import Document
 
-Send = Callable[[str, dict[str, Any]], None]
+Send = Callable[[str, Document], None]
 
-SETTLE_EVERY_S = 0.4
-"""Minimum seconds between two settle tasks of one target: settling many reports costs little more than one."""
+PROCESS_EVERY_S = 0.4
+"""Minimum seconds between two tasks that process the results of one target: many reports cost little more than one."""
 
 PAUSE_S = 5.0
 """Seconds after a failure without further attempts: an unreachable broker must not slow down every request."""
@@ -37,17 +39,26 @@ def queue_name(settings: Settings) -> str:
     return f"edgefront-{hashlib.sha256(settings.database_url.encode()).hexdigest()[:12]}"
 
 
+def work_queue(settings: Settings, queue: str) -> str:
+    """The full name of a queue of work (`work.Queue.name`)."""
+    return f"{queue_name(settings)}-{queue}" if queue else queue_name(settings)
+
+
 def training_queue(settings: Settings, queue: str) -> str:
     """The full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
     return f"{queue_name(settings)}-train-{queue}"
 
 
-def queue_of(settings: Settings, task: str, arguments: dict[str, Any]) -> str:
+def queue_of(settings: Settings, task: str, arguments: Document) -> str:
     """The queue that a task is sent to."""
-    return training_queue(settings, arguments["queue"]) if task == TRAIN else queue_name(settings)
+    if task == TRAIN:
+        return training_queue(settings, arguments["queue"])
+    if task == WORK:
+        return work_queue(settings, arguments["queue"])
+    return work_queue(settings, queue_of_work(REQUESTED_BY[task]).name if task in REQUESTED_BY else "")
 
 
-def transport_options(settings: Settings) -> dict[str, Any]:
+def transport_options(settings: Settings) -> Document:
     return dict(MEMORY_OPTIONS if settings.embedded else REDIS_OPTIONS)
 
 
@@ -69,7 +80,7 @@ class _Gathered:
         self._sent_at: dict[str, float] = {}
         self._waiting: set[str] = set()
 
-    def __call__(self, task: str, arguments: dict[str, Any]) -> None:
+    def __call__(self, task: str, arguments: Document) -> None:
         key = json.dumps([task, arguments], sort_keys=True)
         now = time.monotonic()
         with self._lock:
@@ -86,7 +97,7 @@ class _Gathered:
             self._sent_at = {other: at for other, at in self._sent_at.items() if now - at < self._every_s} | {key: now}
         self._send(task, arguments)
 
-    def _later(self, key: str, task: str, arguments: dict[str, Any]) -> None:
+    def _later(self, key: str, task: str, arguments: Document) -> None:
         with self._lock:
             self._waiting.discard(key)
             self._sent_at[key] = time.monotonic()
@@ -109,15 +120,15 @@ class _Sender:
         )
         self._lock = threading.Lock()
         self._silent_until = 0.0
-        self._gathered = _Gathered(self._deliver, SETTLE_EVERY_S)
+        self._gathered = _Gathered(self._deliver, PROCESS_EVERY_S)
 
-    def __call__(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == SETTLE:
+    def __call__(self, task: str, arguments: Document) -> None:
+        if task == PROCESS_RESULTS:
             self._gathered(task, arguments)
         else:
             self._deliver(task, arguments)
 
-    def _deliver(self, task: str, arguments: dict[str, Any]) -> None:
+    def _deliver(self, task: str, arguments: Document) -> None:
         if time.monotonic() < self._silent_until:
             _log.debug("%s %s not sent: the broker was unavailable a moment ago", task, arguments)
             return

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Base
 
 MAX_KEY = 200
@@ -18,7 +19,7 @@ MAX_KEY = 200
 Former = TypeVar("Former")
 
 
-def request_digest(stored: Mapping[str, Any]) -> str:
+def request_digest(stored: Document) -> str:
     """SHA-256 of a request, to find out whether a key is used again with the same request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 

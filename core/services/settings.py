@@ -6,29 +6,43 @@ the workers and the embedded service; only the values differ.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
-from pydantic import BaseModel, Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from edgefront.core.addresses import LOOPBACK
+from edgefront.core.errors import InvalidInput
+from edgefront.core.validation import existing, invalid_input
+
+PREFIX = "EDGEFRONT_"
+
+ROOT_PATH = r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+"
+"""A path below which a proxy may serve the service: a regular expression without anchors."""
 
 
-class DatabaseSettings(BaseModel):
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class DatabaseSettings(_Group):
     url: str | None = None
     """SQLAlchemy URL; SQLite in the data folder if absent."""
     pool_size: int = Field(default=8, ge=1, le=64)
 
 
-class BrokerSettings(BaseModel):
+class BrokerSettings(_Group):
     url: str = "memory://"
-    """Celery broker: `redis://…`, or `memory://` with the worker in the API process."""
+    """Celery broker of API and workers: `redis://…`. `memory://` does not leave the process: it is that of
+    `edgefront up`, whose worker runs beside its API."""
 
 
-class LeaseSettings(BaseModel):
+class LeaseSettings(_Group):
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
     """Seconds after its last heartbeat at which a lease expires."""
     heartbeat_s: float = Field(default=15.0, gt=0, le=600)
@@ -37,17 +51,19 @@ class LeaseSettings(BaseModel):
     """Seconds between two sweeps, which return expired leases and resume stalled targets."""
 
 
-class AccessSettings(BaseModel):
+class AccessSettings(_Group):
     credential_days: float = Field(default=30.0, gt=0, le=3650)
     """Days after which a device is asked to replace its credential. It does so by itself."""
 
 
-class HttpSettings(BaseModel):
+class HttpSettings(_Group):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
-    url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+/?$")
+    url: str | None = Field(default=None, pattern=rf"^https?://[^\s/?#]+({ROOT_PATH})?/?$")
     """Address at which devices reach the service, as in `https://edgefront.example`: what pages and commands show for
     starting an agent. Found by itself if absent."""
+    root_path: str | None = Field(default=None, pattern=rf"^({ROOT_PATH})?/?$")
+    """Path below which a proxy serves the service, as in `/edgefront`; that of `url` if absent."""
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
     One process uses about one core; rate limits and request counts are per process."""
@@ -57,7 +73,8 @@ class HttpSettings(BaseModel):
     """TLS certificate chain (PEM); with `certificate_key` the service itself serves HTTPS."""
     certificate_key: Path | None = None
     trusted_proxies: str = ""
-    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
+    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For, X-Forwarded-Proto and
+    X-Forwarded-Prefix are trusted."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     requests_per_minute: int = Field(default=6000, ge=1)
     """Rate limit of one key."""
@@ -71,8 +88,13 @@ class HttpSettings(BaseModel):
     """Connections of one process. Beyond, those are closed that wait longest for their clients; where none does, only
     the health check is answered."""
 
+    @property
+    def prefix(self) -> str:
+        """The path below which a proxy serves the service, without a slash at its end: empty for none."""
+        return (urlsplit(self.url or "").path if self.root_path is None else self.root_path).rstrip("/")
 
-class OwnerSettings(BaseModel):
+
+class OwnerSettings(_Group):
     waiting_launches: int = Field(default=200_000, ge=1)
     """Launches of one owner that may wait for devices. A job that would ask for more at once is refused."""
     running_jobs: int = Field(default=100, ge=1)
@@ -93,7 +115,7 @@ class OwnerSettings(BaseModel):
         return weights
 
 
-class DataSettings(BaseModel):
+class DataSettings(_Group):
     max_unpacked_bytes: int = Field(default=64 << 30, ge=1)
     """Maximum size of an unpacked archive of a data set. One that holds more is refused."""
     max_unpacked_files: int = Field(default=100_000, ge=1)
@@ -102,7 +124,7 @@ class DataSettings(BaseModel):
     they are asked for), and a larger model is refused."""
 
 
-class TrainingSettings(BaseModel):
+class TrainingSettings(_Group):
     data: Path | None = None
     """Folder of prepared data sets; `data` in the data folder if absent. Trainings read no data outside it."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -130,7 +152,7 @@ class TrainingSettings(BaseModel):
     """Command that trains; the training's folder is appended. `python -m edgefront.core.run` if absent."""
 
 
-class ScoringSettings(BaseModel):
+class ScoringSettings(_Group):
     device: Literal["cpu", "cuda"] = "cpu"
     """Device on which a worker computes scores of proxies."""
     timeout_s: float = Field(default=900.0, gt=0, le=86_400)
@@ -138,7 +160,9 @@ class ScoringSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="EDGEFRONT_", env_nested_delimiter="__", extra="ignore")
+    """Raises `InvalidInput` that names the environment variable whose value is wrong, or which is no setting."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
 
     home: Path = Field(default_factory=lambda: Path(user_data_dir("edgefront")))
     """Data folder: SQLite file, artifacts, keys of the embedded service."""
@@ -155,6 +179,22 @@ class Settings(BaseSettings):
     owners: OwnerSettings = OwnerSettings()
     training: TrainingSettings = TrainingSettings()
     scoring: ScoringSettings = ScoringSettings()
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            refused = invalid_input(error, InvalidInput, model=type(self))
+            names = 2 if refused.path[0] in _GROUPS else 1
+            raise refused.at(_variable(*refused.path[:names]), *refused.path[names:]) from None
+        except SettingsError as error:
+            variable = _not_json(_variable(str(error).split('"')[1]))
+            raise InvalidInput(f"{variable} is not JSON", field=variable, allowed="JSON") from None
+        for name in os.environ:
+            group, nested, _ = name.upper().removeprefix(PREFIX).partition("__")
+            if nested and name.upper().startswith(PREFIX) and group.lower() not in _GROUPS:
+                known = existing(group.lower(), _GROUPS)
+                raise InvalidInput(f"{name}: there is no such group of settings; {known}", field=name)
 
     @property
     def database_url(self) -> str:
@@ -182,8 +222,7 @@ class Settings(BaseSettings):
 
     def environment(self) -> dict[str, str]:
         """This process's environment with these settings as variables, from which a child process reads them."""
-        prefix = "EDGEFRONT_"
-        own = {f"{prefix}{name.upper()}" for name in type(self).model_fields}
+        own = {_variable(name) for name in type(self).model_fields}
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -193,5 +232,28 @@ class Settings(BaseSettings):
             value = getattr(self, name)
             if value is not None:
                 text = value.model_dump_json(exclude_none=True) if isinstance(value, BaseModel) else str(value)
-                kept[f"{prefix}{name.upper()}"] = text
+                kept[_variable(name)] = text
         return kept
+
+
+_GROUPS = tuple(
+    name
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, _Group)
+)
+
+
+def _variable(*path: str) -> str:
+    """The environment variable of a group or a setting."""
+    return PREFIX + "__".join(path).upper()
+
+
+def _not_json(group: str) -> str:
+    """The variable of a group, or of a setting in it, that had to be JSON and is not."""
+    for name in sorted(os.environ, key=len):  # that of the group comes before those of its settings
+        if name.upper() == group or name.upper().startswith(f"{group}__"):
+            try:
+                json.loads(os.environ[name])
+            except ValueError:
+                return name
+    return group

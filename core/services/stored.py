@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import MeasurementProtocol, former_kv_cache
 from edgefront.core.units import MB, MIB
 from edgefront.core.validation import invalid_input, short
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -95,16 +95,35 @@ def _in_megabytes(limits: dict[str, Any]) -> dict[str, Any]:
     return {**limits, "memory_mb": memory * MIB / MB} if isinstance(memory, int | float) else limits
 
 
-def _limits_in_megabytes(request: dict[str, Any]) -> dict[str, Any]:
-    def upgraded(target: Any) -> Any:
-        limits = target.get("limits") if isinstance(target, dict) else None
-        return {**target, "limits": _in_megabytes(limits)} if isinstance(limits, dict) else target
+def _with_each_target(request: dict[str, Any], field: str, upgraded: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """The request with this object of each of its targets upgraded. What has another form is left to the reader."""
+
+    def of_target(target: Any) -> Any:
+        given = target.get(field) if isinstance(target, dict) else None
+        return {**target, field: upgraded(given)} if isinstance(given, dict) else target
 
     targets = request.get("targets")
-    return {**request, "targets": [upgraded(one) for one in targets]} if isinstance(targets, list) else request
+    return {**request, "targets": list(map(of_target, targets))} if isinstance(targets, list) else request
 
 
-JOB_REQUEST = Stored("request", JobRequest, (_name_defaults, _count_every_difference, _limits_in_megabytes))
+def _limits_in_megabytes(request: dict[str, Any]) -> dict[str, Any]:
+    return _with_each_target(request, "limits", _in_megabytes)
+
+
+def _name_kv_caches(request: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 knew no format of llama.cpp's cache, whose default was another (`MeasurementProtocol.kv_cache`)."""
+
+    def named(protocol: dict[str, Any]) -> dict[str, Any]:
+        if protocol.get("runtime") != "llamacpp":
+            return protocol
+        return {"kv_cache": former_kv_cache(protocol.get("dtype", "float32")), **protocol}
+
+    return _with_each_target(request, "protocol", named)
+
+
+JOB_REQUEST = Stored(
+    "request", JobRequest, (_name_defaults, _count_every_difference, _limits_in_megabytes, _name_kv_caches)
+)
 TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""

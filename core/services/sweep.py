@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.services import tasks
+from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs import law
 from edgefront.core.services.jobs.queries import jobs as job_rows
@@ -20,7 +20,7 @@ from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
 
-SETTLED_WITHIN = timedelta(seconds=1)
+PROCESSED_WITHIN = timedelta(seconds=1)
 """After this time the task of an unsettled report is assumed lost."""
 
 SENT_FOR = 100
@@ -37,8 +37,8 @@ def _leases(session: Session, now: datetime) -> None:
 
 
 def _reports(session: Session, now: datetime) -> None:
-    for late in launches.unsettled_targets(session, now - SETTLED_WITHIN):
-        outbox.enqueue(session, tasks.SETTLE, target_id=late)
+    for late in launches.unsettled_targets(session, now - PROCESSED_WITHIN):
+        outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=late)
 
 
 def _targets(session: Session, now: datetime) -> None:
@@ -82,14 +82,15 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     _targets,
     _ended_leases,
     training_claims.return_expired,
+    work.resend,
     scoring.resend,
     refits.resend,
     law.resend,
     keys.purge_web_sessions,
 )
 """Expired leases and unneeded launches, devices in quarantine, anchors that are due, reports and targets whose task was
-lost, ended leases, lost trainings, unclaimed scores, refits and moves of quality laws, old sessions.
-Each has its own transaction, so that a failure does not undo the others.
+lost, ended leases, lost trainings, work that nobody does, unclaimed scores, refits and moves of quality laws, old
+sessions. Each has its own transaction, so that a failure does not undo the others.
 """
 
 

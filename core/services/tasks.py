@@ -1,25 +1,31 @@
-"""Names of the background tasks. The API and the services send them by name; the workers implement them."""
+"""Names of the background tasks. The API and the services send them by name; the workers implement them.
+
+A task does at most a few seconds of the work that waits (`core.services.work`); what its message names is requested
+first.
+"""
 
 from __future__ import annotations
 
 ADVANCE = "edgefront.advance"
 """Advances one target as far as possible now. Argument: `target_id`."""
 
-SETTLE = "edgefront.settle"
-"""Settles reports (`measuring.settling`). Argument: `target_id`; None for reports of deleted targets."""
-
-SWEEP = "edgefront.sweep"
-"""Releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""
+PROCESS_RESULTS = "edgefront.process_results"
+"""Processes reports (`measuring.result_processing`). Argument: `target_id`; None for reports of deleted targets."""
 
 SCORE = "edgefront.score"
-"""Computes scores of proxies until none is left. Argument: `lane`, a number that makes simultaneous messages
-different."""
+"""Computes scores of proxies. Argument: `lane`, a number: of one owner so many workers score at once."""
 
 REFIT = "edgefront.refit"
 """Refines quality laws by the trainings of one manner (`quality.refits`). Argument: `manner`."""
 
 MOVE_LAW = "edgefront.move_law"
 """Predicts a job's candidates by the law that it is moved to (`jobs.law`). Argument: `job_id`."""
+
+WORK = "edgefront.work"
+"""Does work that waits, and requests none. Argument: `queue`, the name of one of `core.services.work.QUEUES`."""
+
+SWEEP = "edgefront.sweep"
+"""Releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""
 
 TRAIN = "edgefront.train"
 """Starts waiting trainings, as many as the worker has free slots for. Argument: `queue`, one of `TRAIN_QUEUES`."""

@@ -1,8 +1,8 @@
 """The architecture description, version 1: a model without its weights.
 
 An `Architecture` is immutable and identified by the digest of its canonical JSON. Descriptions are validated here and
-in the parts (`core.spaces.block`, `core.spaces.ends`); rules of a search space (such as d_inner ≥ 2·d_model) are in the
-space. The specification is `docs/architecture.md`.
+in the parts (`core.spaces.block`, `core.spaces.embeddings_and_head`); rules of a search space (such as d_inner ≥
+2·d_model) are in the space. The specification is `docs/architecture.md`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from edgefront.core.canonical import canonical_json, digest
 from edgefront.core.errors import ArchitectureError, InvalidInput
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, Part, Srupp, Width
-from edgefront.core.spaces.ends import (
+from edgefront.core.spaces.embeddings_and_head import (
+    MAX_CONTEXT,
     POSITION_KINDS,
     Embedding,
     LearnedPositions,
@@ -27,12 +28,15 @@ from edgefront.core.spaces.ends import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from edgefront.core.spaces.numbers import NumberText
 from edgefront.core.spaces.pattern import expand
 from edgefront.core.spaces.versions import upgraded
-from edgefront.core.validation import form, invalid_input, short
+from edgefront.core.validation import invalid_input, short
 
 VERSION = 1
 MAX_BLOCKS = 1024
+MAX_LAYER_PAIRS = MAX_BLOCKS // 2
+"""Layers of a mixer of tokens and a feed_forward each."""
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 NormKind = Literal["layer", "rms"]
@@ -50,13 +54,16 @@ class Architecture(Part):
     d_model: Width
     causal: bool = True
     positions: Positions = LearnedPositions()
+    context_length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
+    """Tokens in a sequence that it was made for, where its positions have no end; if absent, 4096, or what stretched
+    positions reach. It changes no score, but every file of the model states it."""
     norm: Literal["pre", "post"] = "pre"
     """Where blocks have their norm: before them, or after the residual sum. Blocks of SRU and SRU++ have none there."""
     norm_kind: NormKind = "layer"
     """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
     final_norm: bool | None = None
     """A norm after the last block; if absent, exactly with norm pre."""
-    norm_eps: Annotated[str, Field(pattern=form(r"^1e-([1-9]|1[0-2])$", "1e-1 to 1e-12, as text"))] = "1e-5"
+    norm_eps: NumberText = "1e-5"
     activation: Activation = "gelu_tanh"
     embedding: Embedding
     blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
@@ -143,6 +150,16 @@ class Architecture(Part):
         return self.positions.length if isinstance(self.positions, LearnedPositions) else None
 
     @property
+    def stated_length(self) -> int:
+        """The context that files of other formats state."""
+        return self.max_length or self.context_length or self._default_context
+
+    @property
+    def _default_context(self) -> int:
+        scaling = self.positions.scaling if isinstance(self.positions, RotaryPositions) else None
+        return 4096 if scaling is None else scaling.reach
+
+    @property
     def has_final_norm(self) -> bool:
         """Whether a norm follows the last block."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
@@ -197,6 +214,7 @@ class Architecture(Part):
             (embedding, "scaled", bool(self.embedding.cutoffs)),
             (output, "bias", bool(self.embedding.cutoffs) or self.output.kind == "masked_tokens"),
             (value, "final_norm", self.norm == "pre"),
+            (value, "context_length", self._default_context),
         ):
             if part.get(field) == default:
                 del part[field]
@@ -225,6 +243,13 @@ class Architecture(Part):
 
     def _faults(self) -> Iterator[ArchitectureError]:
         yield from self._head_faults()
+        if self.context_length is not None and self.max_length is not None:
+            yield ArchitectureError(
+                f"context_length {self.context_length} does not go with learned positions: their length is theirs",
+                field="context_length",
+                value=self.context_length,
+                allowed="omit it, or other positions",
+            )
         yield from self._relative_faults()
         yield from self._rotary_faults()
         yield from self._source_faults()
@@ -414,7 +439,7 @@ def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
     before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
     part = value.get("source") if before else value
     blocks = part.get("blocks") if isinstance(part, Mapping) else None
-    if key != "blocks" or not keys or not keys[0].isdigit() or not isinstance(blocks, Mapping):
+    if key != "blocks" or not keys or not keys[0].isdecimal() or not isinstance(blocks, Mapping):
         return error
     letter = expand(blocks["pattern"], "".join({"i", *blocks} - {"pattern"}))[int(keys[0])]
     return error.at(*before, key, letter, *keys[1:])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.decoders import LFM, LLAMA
+from edgefront.core.spaces.gguf import EXPRESSIBLE
 from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
 from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.validation import existing
 
 _SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SANDWICH, SRUPP, BERT, HYBRID, LLAMA, LFM)
@@ -25,3 +28,14 @@ def space(name: str) -> SearchSpace:
         found = existing(name, known, "edgefront space list")
         raise SpaceError(f"no search space {name!r}; {found}", field="name", value=name, allowed=", ".join(known))
     return known[name]
+
+
+@cache
+def expressible_spaces() -> tuple[str, ...]:
+    """The search spaces of which llama.cpp loads at least a part."""
+    return tuple(name for name, space in spaces().items() if "llamacpp" in space.loaders())
+
+
+def expressible() -> str:
+    """In words, what GGUF expresses, with these spaces."""
+    return f"in a search: the spaces {', '.join(expressible_spaces())}; {EXPRESSIBLE}"

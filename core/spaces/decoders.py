@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from edgefront.core.spaces.base_space import Frame, Stock
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import Embedding, RotaryPositions
-from edgefront.core.spaces.frame import Frame, Stock
+from edgefront.core.spaces.block_stack import MIN_ATTENTION
+from edgefront.core.spaces.embeddings_and_head import Embedding, RotaryPositions
 from edgefront.core.spaces.gene import Gene, steps
-from edgefront.core.spaces.layers import ALIKE, ATTENTION, OWN, SHORT_CONV, TIED, UNTIED, LayeredSpace
-from edgefront.core.spaces.stack import MIN_ATTENTION
+from edgefront.core.spaces.layers import ATTENTION, PER_LAYER, SHORT_CONV, TIED, UNIFORM, UNTIED, LayeredSpace
 
 _PERCENT = steps(0, 100, 5)
 _VOCABULARIES = (8_192, 16_384, 32_000, 49_152, 65_536, 128_256)
@@ -33,7 +33,7 @@ LLAMA = LayeredSpace(
         Gene("d_head", (64,), options=(32, 64, 128)),
         # PAR found one block of five enough, which is two layers of five.
         Gene(MIN_ATTENTION, (40,), options=_PERCENT),
-        Gene("layers", (OWN,), options=(OWN, ALIKE)),
+        Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM)),
         Gene("n_head", (0, 2, 3, 4, 6, 8, 9, 12, 16), options=(0, *_HEADS), per_layer=True),
         Gene("n_kv_head", (1, 2, 3, 4), options=(1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 32), per_layer=True),
         Gene("d_inner", (0, *steps(256, 4096, 128)), options=(0, *steps(128, 8192, 64)), per_layer=True),
@@ -62,7 +62,7 @@ LFM = LayeredSpace(
         Gene("vocab_size", (65_536,), options=_VOCABULARIES),
         # Six of sixteen layers attend in LFM2-350M; a search may go somewhat below.
         Gene(MIN_ATTENTION, (25,), options=_PERCENT),
-        Gene("layers", (OWN,), options=(OWN, ALIKE)),
+        Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM)),
         Gene("n_head", (4, 8, 16), options=(1, 2, 4, 8, 16, 32)),
         Gene("mixer", (SHORT_CONV, ATTENTION), per_layer=True),
         Gene("n_kv_head", (1, 2, 4, 8), options=(1, 2, 4, 8, 16, 32), per_layer=True),

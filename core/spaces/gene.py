@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ class Gene:
             raise self._error(f"narrowing {self.name} to {short(wanted)} leaves no value", wanted)
         return self.keeping(values)
 
-    def keeping(self, values: Sequence[Value]) -> Gene:
+    def keeping(self, values: Collection[Value]) -> Gene:
         """This gene with `values` and no others, in the order of `options`."""
         kept = set(values)
         chosen = tuple(option for option in self.options if option in kept)

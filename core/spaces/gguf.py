@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
 from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, ShortConv
-from edgefront.core.spaces.ends import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 GgufKind = Literal["gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci"]
 _SHOWN = 3
@@ -106,7 +105,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
             _sentence(faults),
             field="architecture",
             value=architecture.digest,
-            allowed=expressible(),
+            allowed=EXPRESSIBLE,
             errors=[
                 {"field": fault.field, "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
                 for fault in faults[:_LISTED]
@@ -126,22 +125,11 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
     return _sentence(faults) if faults else None
 
 
-@cache
-def expressible_spaces() -> tuple[str, ...]:
-    """The search spaces of which GGUF expresses the stock model."""
-    from edgefront.core.spaces.catalogue import spaces  # here, because a space may limit itself to what GGUF expresses
-
-    return tuple(name for name, space in spaces().items() if gguf_fault(space.baselines([2])[0]) is None)
-
-
-def expressible() -> str:
-    """In words, what GGUF expresses."""
-    found = expressible_spaces()
-    searched = f"in a search: the space{'s' * (len(found) > 1)} {', '.join(found)}; " if found else ""
-    return (
-        f"{searched}GPT-2, Llama, Qwen2, Qwen3 with the same layer throughout; Llama with widths by layer and parts "
-        "left out, without biases; LFM2, which mixes in short_conv"
-    )
+EXPRESSIBLE = (
+    "GPT-2, Llama, Qwen2, Qwen3 with the same layer throughout; Llama with widths by layer and parts left out, without "
+    "biases; LFM2, which mixes in short_conv. In a search: a space narrowed to loads_in=llamacpp"
+)
+"""In words, what GGUF expresses."""
 
 
 def _sentence(faults: list[Fault]) -> str:

@@ -59,7 +59,7 @@ class Choice:
     """
 
     kind: str
-    sees: Literal["attending", "recurrent", "still"]
+    sees: Literal["attention", "recurrent", "pointwise"]
     attends: Value | None = None
 
 
@@ -68,14 +68,14 @@ def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, .
     found = []
     for kind in map(str, kinds):
         if kind == "srupp":
-            found += [Choice(kind, "recurrent" if one == "none" else "attending", one) for one in attends]
+            found += [Choice(kind, "recurrent" if one == "none" else "attention", one) for one in attends]
         elif kind != IDENTITY:
-            found.append(Choice(kind, "attending" if kind == "attention" else "still"))
+            found.append(Choice(kind, "attention" if kind == "attention" else "pointwise"))
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class Floor:
+class MinimumShare:
     """At least so many percent of the blocks attend to other tokens, and so many see them at all.
 
     A recurrence sees other tokens too; a feed-forward block sees its own alone. A share that is not 0 asks for at
@@ -85,7 +85,7 @@ class Floor:
     attention_percent: int
     mixing_percent: int
 
-    def attending(self, blocks: int) -> int:
+    def attention(self, blocks: int) -> int:
         """Least number of blocks that attend."""
         return _share(blocks, self.attention_percent)
 
@@ -93,22 +93,22 @@ class Floor:
         """Least number of blocks that see other tokens."""
         return _share(blocks, self.mixing_percent)
 
-    def holds(self, blocks: int, attending: int, mixing: int) -> bool:
+    def holds(self, blocks: int, attention: int, mixing: int) -> bool:
         """Whether a stack of so many blocks, not counting identity, is permitted."""
-        return blocks > 0 and attending >= self.attending(blocks) and mixing >= self.mixing(blocks)
+        return blocks > 0 and attention >= self.attention(blocks) and mixing >= self.mixing(blocks)
 
-    def count(self, blocks: int, *, attending: int, recurrent: int, still: int) -> int:
+    def count(self, blocks: int, *, attention: int, recurrent: int, pointwise: int) -> int:
         """How many stacks of so many blocks are permitted, each block being one of so many that see so much.
 
         With m blocks that see other tokens and a of them that attend, these are
         Σ over m of C(blocks, m) · still^(blocks - m) · Σ over a of C(m, a) · attending^a · recurrent^(m - a).
         """
-        least = self.attending(blocks)
+        least = self.attention(blocks)
         total = 0
         for mixing in range(max(least, self.mixing(blocks)), blocks + 1):
-            too_few = sum(comb(mixing, few) * attending**few * recurrent ** (mixing - few) for few in range(least))
-            seeing = (attending + recurrent) ** mixing - too_few
-            total += comb(blocks, mixing) * still ** (blocks - mixing) * seeing
+            too_few = sum(comb(mixing, few) * attention**few * recurrent ** (mixing - few) for few in range(least))
+            seeing = (attention + recurrent) ** mixing - too_few
+            total += comb(blocks, mixing) * pointwise ** (blocks - mixing) * seeing
         return total
 
 

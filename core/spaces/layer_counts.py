@@ -35,17 +35,17 @@ class LayerChoices:
         """Stacks of so many layers, of which at least `least` attend, each in one of `attentions` ways (times its
         windows).
         """
-        attending = self.attention and attentions > 0
+        attention = self.attention and attentions > 0
         if not self.alike:
-            mixed, plain = self._stacks(attentions * self.windows * attending)[n_layer]
+            mixed, plain = self._stacks(attentions * self.windows * attention)[n_layer]
             return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
         if not self.by_mixer:
             # All attend, or none does.
-            all_attend = attentions * self.windows**n_layer * (self.inner + self.lacking) if attending else 0
+            all_attend = attentions * self.windows**n_layer * (self.inner + self.lacking) if attention else 0
             return all_attend + (self.inner if self.neither and not least else 0)
         total = 0
         for count in range(least, n_layer + 1):
-            if (count and not attending) or (count < n_layer and not self.convolution):
+            if (count and not attention) or (count < n_layer and not self.convolution):
                 continue
             total += comb(n_layer, count) * self.windows**count * (attentions if count else 1)
         return total * (self.inner + self.lacking)

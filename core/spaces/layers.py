@@ -16,25 +16,26 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import Frame, FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
-from edgefront.core.spaces.frame import Frame, FramedSpace
+from edgefront.core.spaces.block_stack import MIN_ATTENTION
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import Floor
+from edgefront.core.spaces.kinds import MinimumShare
 from edgefront.core.spaces.layer_counts import LayerChoices
-from edgefront.core.spaces.space import Genome, Locus
-from edgefront.core.spaces.stack import MIN_ATTENTION
+from edgefront.core.spaces.space import Genome, Loader, Locus
 
 if TYPE_CHECKING:
     import numpy as np
 
 ATTENTION, SHORT_CONV = "attention", "short_conv"
-OWN, ALIKE = "own", "alike"
+PER_LAYER, UNIFORM = "own", "alike"
 """Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
 TIED, UNTIED = "tied", "untied"
 ENDS = ("vocab_size", "output")
 """Genes of what is no block, beside d_model."""
-ALIKE_GENES = ("n_head", "n_kv_head", "d_inner")
-BOLDEST = 0.5
+UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
+MAX_MUTATION_RATE = 0.5
 """Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
 
 
@@ -67,7 +68,7 @@ class LayeredSpace(FramedSpace):
         name, layer = locus.gene.name, locus.layer
         if layer is None:
             return super().permitted(locus, genome)
-        if layer and name in ALIKE_GENES and genome.get("layers") == ALIKE:
+        if layer and name in UNIFORM_GENES and genome.get("layers") == UNIFORM:
             return (genome[name][0],)
         values = locus.gene.values
         if name == self.deciding:
@@ -109,7 +110,7 @@ class LayeredSpace(FramedSpace):
             value = shown[locus.layer].get(name) if locus.layer < len(layers) else None
             if value is None:
                 said = next((values[name] for values in shown if name in values), None)
-                value = said if said in allowed and genome.get("layers") == ALIKE else allowed[0]
+                value = said if said in allowed and genome.get("layers") == UNIFORM else allowed[0]
             elif value not in allowed:
                 return None
             locus.write(genome, value)
@@ -119,8 +120,8 @@ class LayeredSpace(FramedSpace):
         """Uniform, or a neighbour of the model that the search looks around: near ones as often as far ones."""
         if self.seed is None:
             return super().sample(rng)
-        least = log(min(BOLDEST, 1.0 / len(self.loci())))
-        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(BOLDEST))))
+        least = log(min(MAX_MUTATION_RATE, 1.0 / len(self.loci())))
+        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(MAX_MUTATION_RATE))))
 
     @cached_property
     def seed(self) -> Genome | None:
@@ -166,7 +167,7 @@ class LayeredSpace(FramedSpace):
     def _is_shown(self, locus: Locus, genome: Genome) -> bool:
         """Whether the architecture depends on this place, those before it being settled."""
         layer, name = locus.layer or 0, locus.gene.name
-        if name in ALIKE_GENES and genome.get("layers") == ALIKE:
+        if name in UNIFORM_GENES and genome.get("layers") == UNIFORM:
             mixers = range(genome["n_layer"])
             if layer:
                 return False
@@ -184,8 +185,10 @@ class LayeredSpace(FramedSpace):
         for width in self._widths:
             attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
             for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
-                still = choices.count(n_layer, 0, least)
-                total += ends * (still + sum(choices.count(n_layer, ways, least) - still for ways in attentions))
+                pointwise = choices.count(n_layer, 0, least)
+                total += ends * (
+                    pointwise + sum(choices.count(n_layer, ways, least) - pointwise for ways in attentions)
+                )
         return total
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
@@ -204,7 +207,7 @@ class LayeredSpace(FramedSpace):
             attention=bool(self.can_attend),
             convolution=mixer and SHORT_CONV in self.gene("mixer").values,
             neither=not mixer and 0 in self.gene("n_head").values,
-            alike=self._layers_value == ALIKE,
+            alike=self._layers_value == UNIFORM,
             by_mixer=mixer,
         )
 
@@ -244,35 +247,62 @@ class LayeredSpace(FramedSpace):
     def _stock_blocks(self, genome: Genome, depth: int) -> list[Block]:
         attention = self.block(ATTENTION, {**genome, "window": 0})
         fed = self.block("feed_forward", genome)
-        attending = range(depth) if self.stock_attention is None else self.stock_attention
+        attention_layers = range(depth) if self.stock_attention is None else self.stock_attention
         # Where the stock's first layers are too few, the last one attends.
-        some = {layer for layer in attending if layer < depth} or {depth - 1}
+        some = {layer for layer in attention_layers if layer < depth} or {depth - 1}
         mixers = [attention if layer in some else self.short_conv for layer in range(depth)]
         return [block for mixer in mixers for block in (mixer, fed)]
 
-    # llama.cpp ---------------------------------------------------------------------------------------------------
+    # What loads them ---------------------------------------------------------------------------------------------
 
-    def run_by_llama_cpp(self) -> dict[str, tuple[Value, ...]]:
-        """Gene → the values of which llama.cpp runs the architectures, of those genes of which it does not run all.
-
-        Its `deci` has widths by layer and parts left out, for blocks without biases and query norms; its other
-        architectures have every part and one width in all layers, and `lfm2` has no windows.
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """llama.cpp's `deci` has widths by layer and parts left out, for blocks without biases and query norms. Its
+        other architectures, and all of transformers, have every part and one width in all layers; those with short
+        convolutions have no windows. None goes without attention.
         """
-        runs: dict[str, tuple[Value, ...]] = {}
+        loads: dict[str, Sequence[Value]] = {}
+        attention, feed_forward = self.attention, self.feed_forward
         plain = (
-            self.attention.bias == "none"
-            and not self.attention.qk_norm
-            and self.feed_forward.gated
-            and not self.feed_forward.bias
-        )
+            attention.bias == "none" and not attention.qk_norm and feed_forward.gated and not feed_forward.bias
+        ) and loader == "llamacpp"
         if self.deciding == "mixer" or not plain:
-            runs |= {"layers": (ALIKE,), "d_inner": self.inner_values}
+            loads |= {"layers": (UNIFORM,), "d_inner": self.inner_values}
         if self.deciding == "n_head" and not plain:
-            runs["n_head"] = self.attending_values
+            loads["n_head"] = self.attending_values
         if "window" in self._genes:
-            runs["window"] = (0,)
-        offered = {name: self._genes[name] for name in runs if name in self._genes}
-        return {name: runs[name] for name, gene in offered.items() if set(gene.values) - set(runs[name])}
+            loads["window"] = (0,)
+        if MIN_ATTENTION in self._genes:
+            loads[MIN_ATTENTION] = [percent for percent in self.gene(MIN_ATTENTION).options if percent]
+        if "d_head" in self._genes:
+            loads |= self._widths_that_load(loader)
+        return {name: values for name, values in loads.items() if name in self._genes}
+
+    def _widths_that_load(self, loader: Loader) -> dict[str, Sequence[Value]]:
+        """d_model and n_head, where the loader wants one to go with the other: the heads of the model that the search
+        looks around, or those that go with most widths, and these widths. With learned positions no groups of heads.
+        """
+        attention, d_heads = self.attention, self.gene("d_head").values
+        learned = isinstance(self.frame.positions, LearnedPositions)
+        # transformers has biases in all of a layer, without query norms, in its llama alone.
+        biased = self.feed_forward.bias or (attention.bias == "all" and not attention.qk_norm)
+        if not learned and not (biased and loader == "transformers"):
+            return {}
+        d_head = _nearest(d_heads, int(d_heads[0] if self.origin is None else self.origin["d_head"]))
+
+        def go_together(width: int, heads: int) -> bool:
+            return heads * d_head == width if learned else width % heads == 0
+
+        widths = [int(width) for width in self.gene("d_model").values]
+        fitting = {
+            heads: [width for width in widths if go_together(width, heads)]
+            for heads in map(int, self.attending_values)
+            if heads
+        }
+        heads = max(
+            fitting, key=lambda heads: (bool(fitting[heads]) and heads == attention.n_head, len(fitting[heads]))
+        )
+        ungrouped = {"d_head": (d_head,), "n_kv_head": (heads,)} if learned else {}
+        return {"d_model": fitting[heads], "n_head": (heads,), **ungrouped}
 
     # Blocks ------------------------------------------------------------------------------------------------------
 
@@ -312,7 +342,7 @@ class LayeredSpace(FramedSpace):
 
     def floor(self, n_layer: int, percent: int) -> int:
         """How many layers attend at least."""
-        return Floor(percent, 0).attending(n_layer)
+        return MinimumShare(percent, 0).attention(n_layer)
 
     def _may_skip(self, layer: int, genome: Genome) -> bool:
         """Whether this layer may be one without attention, those before it being settled."""
@@ -320,7 +350,7 @@ class LayeredSpace(FramedSpace):
         if layer >= n_layer:
             return True
         least = self.floor(n_layer, genome.get(MIN_ATTENTION, 0))
-        if self.deciding in ALIKE_GENES and genome.get("layers") == ALIKE:
+        if self.deciding in UNIFORM_GENES and genome.get("layers") == UNIFORM:
             return least == 0
         return sum(not self.attends(genome, before) for before in range(layer)) < n_layer - least
 
@@ -471,8 +501,8 @@ class LayeredSpace(FramedSpace):
     @cached_property
     def _layers_value(self) -> str:
         """Layers with widths of their own include those alike."""
-        values = self._genes["layers"].values if "layers" in self._genes else (OWN,)
-        return OWN if OWN in values else ALIKE
+        values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
+        return PER_LAYER if PER_LAYER in values else UNIFORM
 
 
 def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:

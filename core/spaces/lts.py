@@ -6,17 +6,17 @@ ends, as the paper prints them. The heads of a layer divide d_model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, FramedSpace, Stock
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions
-from edgefront.core.spaces.frame import LIKE_D_MODEL, Frame, FramedSpace, Stock
-from edgefront.core.spaces.gene import Gene, steps
-from edgefront.core.spaces.space import Genome
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
+from edgefront.core.spaces.gene import Gene, Value, steps
+from edgefront.core.spaces.space import Genome, Loader
 from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES
 
 
@@ -76,6 +76,11 @@ class LtsSpace(FramedSpace):
                         "n_head": [n_head for n_head, _ in stack],
                         "d_inner": [d_inner for _, d_inner in stack],
                     }
+
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """Loaders have one width in all layers: the stock's, or the nearest that is left."""
+        stock = self._stock()
+        return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
         """The stock shape, or the nearest that this space permits, at each depth, with the stock's embedding if it can.

@@ -8,8 +8,8 @@ from itertools import product
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import LIKE_D_MODEL, FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.frame import LIKE_D_MODEL, FramedSpace
 from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
 from edgefront.core.spaces.space import Genome, Locus

@@ -8,19 +8,27 @@ back when it grows. The identity of a candidate is its architecture, which sees 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from edgefront.core.errors import SpaceError
+from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.gene import Gene, Value
+from edgefront.core.spaces.gene import Gene, Value, in_words
+from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.huggingface import to_config
+from edgefront.core.validation import short
 
 if TYPE_CHECKING:
     # The client and command line list spaces without numpy; callers that sample pass a generator.
     import numpy as np
 
 Genome = dict[str, Any]
+Loader = Literal["transformers", "llamacpp"]
+LOADS_IN = "loads_in"
+"""Beside the genes a narrowing may name this: what is to load every architecture that is left."""
+_CHECKS: Mapping[Loader, Callable[[Architecture], Any]] = {"transformers": to_config, "llamacpp": check_gguf}
+_TITLES: Mapping[Loader, str] = {"transformers": "transformers", "llamacpp": "llama.cpp"}
 _Space = TypeVar("_Space", bound="SearchSpace")
 
 
@@ -89,6 +97,10 @@ class SearchSpace(ABC):
     def _settled(self: _Space) -> _Space:
         """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""
 
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """Gene → the values to which it must be limited so that this loads every architecture, if it loads any."""
+        return {}
+
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def genes(self) -> dict[str, Any]:
@@ -103,6 +115,7 @@ class SearchSpace(ABC):
             "source": self.source,
             "caveat": self.caveat,
             "genes": self.genes(),
+            "loads_in": list(self.loaders()),
             "size": str(self.size()),
         }
 
@@ -118,12 +131,69 @@ class SearchSpace(ABC):
         """The part of this space in which each named gene takes the given values only.
 
         A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model whose
-        d_inner was taken away) leave with the others. Raises `SpaceError` that names the gene.
+        d_inner was taken away) leave with the others. `loads_in` names one `Loader` or several that are to load every
+        architecture. Raises `SpaceError` that names the gene.
         """
         if not isinstance(changes, Mapping):
             raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
-        narrowed = {name: self.gene(str(name)).narrowed(wanted) for name, wanted in changes.items()}
-        return replace(self, gene_list=tuple(narrowed.get(gene.name, gene) for gene in self.gene_list))._settled()
+        genes = {str(name): wanted for name, wanted in changes.items() if name != LOADS_IN}
+        values = {name: self.gene(name).narrowed(wanted).values for name, wanted in genes.items()}
+        narrowed = self._keeping(values)._settled()
+        for loader in _loaders(changes.get(LOADS_IN, [])):
+            narrowed = narrowed._loading_in(loader)
+        return narrowed
+
+    def loaders(self) -> tuple[Loader, ...]:
+        """What loads the architectures of this space, or of a part of it."""
+        found = []
+        for loader in get_args(Loader):
+            try:
+                self._loading_in(loader)
+            except SpaceError:
+                continue
+            found.append(loader)
+        return tuple(found)
+
+    def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
+        """Gene → the values that are left where this is to load every architecture, of the genes that lose some.
+
+        Raises `SpaceError` that names a gene of which none is left.
+        """
+        limited: dict[str, tuple[Value, ...]] = {}
+        for name, loads in self.loadable(loader).items():
+            gene = self.gene(name)
+            left = tuple(value for value in gene.values if value in loads)
+            # A gene that nobody narrowed may be freed: `layers` to those alike.
+            left = left or tuple(value for value in gene.options if value in loads)
+            if not left:
+                allowed = in_words(loads) if loads else "nothing that goes with the other genes"
+                raise SpaceError(
+                    f"{name}: {_TITLES[loader]} loads {allowed} only, not {in_words(gene.values)}",
+                    field=name,
+                    value=list(gene.values),
+                    allowed=allowed,
+                )
+            if set(left) != set(gene.values):
+                limited[name] = left
+        return limited
+
+    def _loading_in(self: _Space, loader: Loader) -> _Space:
+        part = self._keeping(self.limited_to(loader))._settled()
+        try:
+            _CHECKS[loader](part.architecture(next(part.enumerate())))  # the others are like it
+        except InvalidInput as error:
+            raise SpaceError(
+                f"{_TITLES[loader]} loads no architecture of {self.name}: {error.detail}",
+                field=LOADS_IN,
+                value=loader,
+                allowed="a space of which `edgefront space show` says that this loads it",
+            ) from None
+        return part
+
+    def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
+        """This space with these values of these genes alone, not settled."""
+        kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
+        return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
 
     # Genomes -----------------------------------------------------------------------------------------------------
 
@@ -187,3 +257,17 @@ def _nearest(allowed: tuple[Value, ...], value: Value) -> Value:
     if not isinstance(value, int) or not numbers:
         return allowed[0]
     return min(numbers, key=lambda item: (abs(item - value), item))
+
+
+def _loaders(wanted: Any) -> list[Loader]:
+    chosen = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    for loader in chosen:
+        if loader not in get_args(Loader):
+            allowed = ", ".join(get_args(Loader))
+            raise SpaceError(
+                f"{LOADS_IN} cannot be {short(loader)}; allowed: {allowed}",
+                field=LOADS_IN,
+                value=loader,
+                allowed=allowed,
+            )
+    return chosen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgefront.core.spaces.ends import Embedding, RelativePositions
-from edgefront.core.spaces.frame import Frame, Stock
+from edgefront.core.spaces.base_space import Frame, Stock
+from edgefront.core.spaces.embeddings_and_head import Embedding, RelativePositions
 
 WIKITEXT_103 = Embedding(vocab_size=267_735, cutoffs=(19_997, 39_997, 199_997))
 """Word level, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use: the first cluster and its three rows

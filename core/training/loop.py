@@ -45,12 +45,12 @@ from edgefront.core.training.checkpoint import (
 from edgefront.core.training.distributed import Ranks, gradients_kept, share
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
-from edgefront.core.training.meter import Meter
 from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with
 from edgefront.core.training.step import is_out_of_memory, seed_of
+from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
 
 _log = logging.getLogger(__name__)

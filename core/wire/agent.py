@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -13,12 +14,14 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictInt,
+    field_serializer,
     model_validator,
 )
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import KnownFormat, KvCache
+from edgefront.core.states import DeviceState
 from edgefront.core.validation import form, printable
 
 PROTOCOL_VERSION = 4
@@ -29,6 +32,10 @@ RENEW_HEADER = "Edgefront-Renew-Credential"
 WITHHELD_HEADER = "Edgefront-Withheld"
 """Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
 agents from before it would refuse that."""
+INSTANCE_HEADER = "Edgefront-Agent-Instance"
+"""Header of a lease request: a random name of the agent's process (`INSTANCE`), by which two agents with one credential
+are told apart. Servers from before it ignore it, and agents from before it send none."""
+INSTANCE = re.compile(r"[A-Za-z0-9_-]{20,64}")
 MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10
 MAX_FENCE = (1 << 31) - 1
@@ -82,6 +89,11 @@ class RuntimeFacts(_Message):
         Field(max_length=32),
     ] = Field(default_factory=dict)
     """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""
+
+    kv_caches: Annotated[
+        tuple[KvCache, ...], Field(max_length=8, fail_fast=True, exclude_if=lambda formats: not formats)
+    ] = ()
+    """Of llamacpp, what its cache may hold. Agents that do not say it read no `kv_cache` of a protocol."""
 
 
 class DeviceFacts(_Message):
@@ -163,6 +175,10 @@ class LeaseItem(_Message):
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
     """Of the random weights and tokens."""
 
+    @field_serializer("protocol")
+    def _for_any_agent(self, protocol: MeasurementProtocol) -> MeasurementProtocol:
+        return protocol.for_any_agent()
+
 
 class LeaseResponse(_Message):
     """`items` is empty when there was no work in the time; then `lease_id` is None."""
@@ -173,7 +189,7 @@ class LeaseResponse(_Message):
     ttl_s: float = 0.0
     heartbeat_s: float = 0.0
     """Send a heartbeat this often while the lease is held."""
-    state: Literal["active", "draining"] = "active"
+    state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
     """A draining device gets no work."""
 
 
@@ -185,7 +201,7 @@ class StartRequest(_Message):
 
 class HeartbeatResponse(_Message):
     expires_at: datetime
-    state: Literal["active", "draining"] = "active"
+    state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
     cancelled: tuple[Identifier, ...] = ()
     """Launches of this lease that are no longer needed (job paused, cancelled): skip them if not yet started."""
 

@@ -9,7 +9,7 @@ from edgefront.core.states import TargetState
 from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.messages import View
 
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 
 
 class ComparedTarget(View):

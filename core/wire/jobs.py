@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
-from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
+from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.states import CandidateState, JobState, LaunchState, Purpose, TargetState
+from edgefront.core.states import CandidateRole, CandidateState, JobState, LaunchState, Purpose, TargetState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
@@ -92,7 +92,7 @@ class TargetRequest(Request):
     """Shown to people; made from the device and runtime if absent. Unique within the job."""
     device: Name | None = None
     device_class: Name | None = None
-    protocol: MeasurementProtocol = MeasurementProtocol()
+    protocol: RequestedProtocol = MeasurementProtocol()
     limits: Limits = Limits()
     added: bool = False
     """Set by the service: added to the job later, it measures the job's candidates alone."""
@@ -110,7 +110,7 @@ class AddedTargetRequest(Request):
     name: Name | None = None
     device: Name | None = None
     device_class: Name | None = None
-    protocol: MeasurementProtocol | None = None
+    protocol: RequestedProtocol | None = None
     """That of the job's first target if absent."""
     limits: Limits | None = None
     """Those of the job's first target if absent."""
@@ -231,7 +231,7 @@ class CandidateNews(View):
     job_id: Identifier
     target_id: Identifier
     number: int
-    role: Literal["baseline", "search"]
+    role: Literal[CandidateRole.BASELINE, CandidateRole.SEARCH]
     generation: int
     operator: str
     parents: tuple[Identifier, ...]
@@ -317,7 +317,7 @@ class LiveTrust(View):
     spearman: float
     low: float | None
     high: float | None
-    """95 % by the bootstrap over models; None where they are too few."""
+    """95 %, by Fisher's z; None of fewer than ten models."""
 
 
 class ProxyTrust(View):

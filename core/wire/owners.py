@@ -9,8 +9,8 @@ from pydantic import Field, StrictInt
 
 from edgefront.core.wire.messages import Request, View
 
-MOST = 2**31 - 1
-Number = Annotated[StrictInt, Field(ge=1, le=MOST)]
+MAX_INT = 2**31 - 1
+Number = Annotated[StrictInt, Field(ge=1, le=MAX_INT)]
 
 
 class OwnerRequest(Request):

@@ -234,6 +234,8 @@ class SpaceView(View):
     """Why the proxy is known to mislead in this space; empty where that is not known."""
     genes: dict[str, Any]
     """Gene → its permitted values as {values} or {min, max, step}, and whether it is per layer."""
+    loads_in: tuple[str, ...] = ()
+    """What loads its architectures, or a part of them that the narrowing `loads_in` leaves: transformers, llamacpp."""
     size: str
     """Number of architectures, a decimal integer as text (it passes 2^64)."""
 

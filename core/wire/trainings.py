@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
-from edgefront.core.states import TrainingState
+from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.jobs import Positive
 from edgefront.core.wire.messages import Request, View
 
-Wanted = Literal["run", "pause", "cancel"]
+Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CANCEL]
 Device = Literal["cpu", "cuda"]
 
 MAX_PICKS = 64
@@ -146,7 +146,7 @@ class TrainingView(View):
     id: Identifier
     name: str
     owner: str
-    kind: Literal["training", "supernet"]
+    kind: Literal[TrainingKind.TRAINING, TrainingKind.SUPERNET]
     state: TrainingState
     wanted: Wanted
     """The owner's latest request; the run obeys it after its current step."""

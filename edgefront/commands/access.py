@@ -50,7 +50,7 @@ def agent_command(url: str, token: str, name: str | None) -> str:
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
     named = "" if name is None else f" --name {quote(name)}"
-    return f"echo {token} | edgefront agent --server {url} --token-file -{named}{insecure}"
+    return f"echo {token} | edgefront agent --server {quote(url)} --token-file -{named}{insecure}"
 
 
 @command(tokens, "list")

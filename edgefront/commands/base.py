@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -55,6 +56,8 @@ class Session:
     key: str | None = None
     json: bool = False
     wide: bool = False
+    held: ExitStack = field(default_factory=ExitStack)
+    """What is open until the command ends."""
 
     @cached_property
     def client(self) -> Client:
@@ -71,7 +74,8 @@ class Session:
         return Client(self.url, self.key, patience_s=patience_s)
 
     def close(self) -> None:
-        """Closes the connections that were opened."""
+        """Closes what was opened."""
+        self.held.close()
         for name in ("client", "watching_client"):
             if name in self.__dict__:
                 self.__dict__[name].close()

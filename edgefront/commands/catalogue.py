@@ -58,9 +58,9 @@ def describe(
     """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality. Needs
     no server."""
     from edgefront.core.cost.costs import costs
-    from edgefront.core.spaces.models import resolve
+    from edgefront.core.evaluation.given_model import architecture_of
 
-    model = resolve(architecture)
+    model = architecture_of(architecture)
     found = costs(
         model,
         sequence_length=sequence_length,
@@ -135,6 +135,7 @@ def show_space(
 ) -> None:
     """Show a search space and its genes, narrowed if you like. Needs no server."""
     from edgefront.core.spaces import catalogue
+    from edgefront.core.spaces.space import LOADS_IN
     from edgefront.requests.jobs import narrowing
 
     found = catalogue.space(space).narrow(narrowing(narrow or []))
@@ -147,6 +148,9 @@ def show_space(
             shown.add_row(gene, _values(described), "yes" if described.get("per_layer") else "")
         session.out.print(shown)
         session.out.print(f"{float(found.size()):.3g} architectures · {found.source}", markup=False)
+        loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in found.loaders())
+        if loaders:
+            session.out.print(f"can be narrowed to what loads: {loaders}", markup=False, soft_wrap=True)
         if found.caveat:
             session.out.print(f"proxy: {found.caveat}", markup=False, soft_wrap=True)
 

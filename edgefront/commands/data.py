@@ -16,7 +16,10 @@ app = group("Training data: list data sets, and tokenise text. Needs no server."
 
 Home = Annotated[
     Path | None,
-    typer.Option("--home", help="Folder of the prepared data. Default: data, in the folder of the embedded service."),
+    typer.Option(
+        "--home",
+        help="Folder of the prepared data. Default: EDGEFRONT_TRAINING__DATA, else data in the service's folder.",
+    ),
 ]
 
 
@@ -24,7 +27,7 @@ Home = Annotated[
 def list_data(session: Session, home: Home = None) -> None:
     """List the named data sets, and those that are prepared on this machine."""
     from edgefront.core.data.prepared.prepared import Manifest
-    from edgefront.core.data.prepared.shelf import prepared_in
+    from edgefront.core.data.prepared.registry import prepared_in
     from edgefront.core.data.sources.catalogue import data_sets
     from edgefront.show.output import NONE, table
 
@@ -78,7 +81,7 @@ def show_data(
 ) -> None:
     """Show the contents of a prepared data set."""
     from edgefront.core.data.prepared.prepared import open_prepared
-    from edgefront.core.data.prepared.shelf import find_prepared
+    from edgefront.core.data.prepared.registry import find_prepared
 
     found = find_prepared(_home(home), name)
     if verify:
@@ -205,9 +208,9 @@ def _fetched(name: str, folder: Path, url: str | None, bar: _Bar) -> Path:
 
 
 def _home(given: Path | None) -> Path:
-    from edgefront.local import default_home
+    from edgefront.core.services.settings import Settings
 
-    return (given or default_home() / "data").absolute()
+    return (given or Settings().data_folder).absolute()
 
 
 def _count(manifest: Any, split: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefront.commands.base import Session
+from edgefront.core.states import DeviceState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.service import DeviceView
@@ -24,7 +25,7 @@ def only_device(session: Session, option: str = "--target") -> str:
     if len(devices) == 1:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
-    draining = [] if names else [one.name for one in session.client.devices.list() if one.state == "draining"]
+    draining = [] if names else [one.name for one in session.client.devices.list() if one.state == DeviceState.DRAINING]
     if draining:
         raise InvalidInput(
             f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
@@ -49,7 +50,7 @@ def _active(session: Session) -> list[DeviceView]:
 
     noted = False
     while True:
-        devices = [device for device in session.client.devices.list() if device.state == "active"]
+        devices = [device for device in session.client.devices.list() if device.state == DeviceState.ACTIVE]
         if devices or not is_starting(session.client.url, default_home()):
             return devices
         if not noted:

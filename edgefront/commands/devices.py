@@ -10,6 +10,7 @@ from edgefront.commands.access import show_token
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.default_device import NO_DEVICE
 from edgefront.commands.options import DeviceName
+from edgefront.core.states import DeviceState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.service import DeviceView
@@ -144,7 +145,7 @@ def reenrol(
 def state_in_words(device: DeviceView) -> str:
     """`active, offline`, `draining`, `active, in quarantine`, `active, anchor has moved`."""
     words = [str(device.state)]
-    if not device.online and device.state != "revoked":
+    if not device.online and device.state != DeviceState.REVOKED:
         words.append("offline")
     if device.quarantine is not None:
         words.append("in quarantine")

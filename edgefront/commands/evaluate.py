@@ -71,7 +71,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
     from edgefront.core.errors import InvalidInput
-    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.evaluation.given_model import package_of
     from edgefront.core.files import check_free
     from edgefront.extras import need
 
@@ -83,7 +83,7 @@ def evaluate(
     use_threads(threads)
     if tasks is not None:
         need("evaluate --tasks", "eval")
-    package = read_package(model)
+    package = session.held.enter_context(package_of(model))
     result: dict[str, Any] = {"digest": package.architecture.digest, "dataset": package.facts.get("dataset")}
     if tasks is not None:
         from edgefront.core.evaluation.harness import evaluate_tasks
@@ -169,12 +169,12 @@ def _perplexity(
 
 def _prepared(package: Package, data: str) -> Prepared:
     """The data set of that name, digest or folder; `InvalidInput` if its vocabulary is not the model's."""
-    from edgefront.core.data.prepared.shelf import find_prepared
+    from edgefront.core.data.prepared.registry import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.errors import InvalidInput
-    from edgefront.local import default_home
+    from edgefront.core.services.settings import Settings
 
-    prepared = find_prepared(default_home() / "data", data)
+    prepared = find_prepared(Settings().data_folder, data)
     own, expected = prepared.vocab_size, package.architecture.embedding.vocab_size
     if own == expected and same_tokens(package.folder, prepared.folder):
         return prepared

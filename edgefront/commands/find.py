@@ -21,12 +21,14 @@ from edgefront.commands.options import (
     PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
+    KvCacheFormat,
     MyModel,
     Narrow,
     Space,
     WhenBusy,
 )
 from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobView
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 _PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights when_busy",
+    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
+    "when_busy",
     "Generation": "prompt new context latency",
     "Search": "space narrow model candidates minutes seed",
 }
@@ -53,7 +56,7 @@ def find(
     device: Annotated[
         str | None,
         typer.Option(
-            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            metavar="DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE]",
             help="Device to measure on. Default: the only active device.",
             autocompletion=complete_device,
         ),
@@ -78,6 +81,7 @@ def find(
     latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
+    kv_cache: KvCacheFormat = None,
     when_busy: WhenBusy = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
@@ -127,13 +131,13 @@ def find(
     runtimes = runtime or [named.pop("runtime", "onnxruntime")]
     protocol: dict[str, Any] = {
         "threads": threads,
-        **named,
         **fields,
         "dtype": dtype,
         "weights": weights,
+        "kv_cache": kv_cache,
         "when_busy": when_busy,
     }
-    protocol = {field: value for field, value in protocol.items() if value is not None}
+    protocol = {field: value for field, value in protocol.items() if value is not None} | named
     request = find_request(
         [{**where, "protocol": {**protocol, "runtime": one}, "limits": limits} for one in dict.fromkeys(runtimes)],
         space=space,
@@ -173,7 +177,7 @@ def followed(session: Session, job: JobView) -> JobView:
         ended: JobView = client.jobs.wait(job.id)
     else:
         ended = progress.show(follow.views(client, job.id), session.err) or job
-    if ended.state == "failed":
+    if ended.state == JobState.FAILED:
         notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
         raise EdgefrontError(f"job {job.id} failed: {ended.reason or notes or 'see its targets'}")
     return ended

@@ -44,7 +44,7 @@ def finetune(
     force: Force = False,
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
-    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.evaluation.given_model import package_of
     from edgefront.core.files import check_free
     from edgefront.extras import need
 
@@ -53,7 +53,7 @@ def finetune(
 
     need("finetune", "torch")
     use_threads(threads)
-    package = read_package(model)
+    package = session.held.enter_context(package_of(model))
     from edgefront.core.finetune.answers import answer_questions, read_questions
     from edgefront.core.finetune.classification import classify, read_table
     from edgefront.core.finetune.finetune import FineTuning

@@ -34,27 +34,42 @@ def generate(
     memory: Annotated[
         int | None, typer.Option(min=0, help="Tokens of the past to attend to. Default: as in its evaluation.")
     ] = None,
+    chat: Annotated[
+        bool | None,
+        typer.Option(
+            help="Put the prompt into the model's chat template, and write the answer. Default: where it has one."
+        ),
+    ] = None,
+    special: Annotated[
+        bool,
+        typer.Option(
+            "--special",
+            help="Names of special tokens in the prompt mean these tokens, as in a prompt with <|im_start|>.",
+        ),
+    ] = False,
     stop_at_end: Annotated[bool, typer.Option(help="Stop at the token that ends a line or document.")] = True,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
-    """Generate text with a trained model. Needs no server."""
+    """Generate text with a trained model, or its answer to the prompt where it chats. Needs no server."""
     import sys
 
-    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.evaluation.given_model import package_of
     from edgefront.extras import need
 
     need("generate", "torch")
-    package = read_package(model)
+    package = session.held.enter_context(package_of(model))
     use_threads(threads)
     from edgefront.core.evaluation.generate import Sampling, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
 
-    before = (
-        "" if package.architecture.source else text
-    )  # printed with the first text, so that an error comes before it
+    if chat is None:  # a prompt with special tokens, or none, is one that is continued
+        tokenizer = package.tokenizer_if_any
+        chat = bool(text) and not special and tokenizer is not None and tokenizer.chat_template is not None
+    # Printed with the first text, so that an error comes before it.
+    before = "" if package.architecture.source or chat else text
 
     def put(piece: str) -> None:
         nonlocal before
@@ -70,6 +85,8 @@ def generate(
         device=device,
         memory=memory,
         stop_at_end=stop_at_end,
+        chat=chat,
+        special=special,
         on_text=None if session.json else put,
     )
     if not session.json:
@@ -77,6 +94,7 @@ def generate(
     result = {
         "digest": package.architecture.digest,
         "prompt": text,
+        "chat": chat,
         "text": found.text,
         "tokens": len(found.tokens),
         "prompt_tokens": found.prompt_tokens,

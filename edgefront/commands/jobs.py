@@ -25,6 +25,7 @@ from edgefront.commands.options import (
     WEIGHTS,
     After,
     JobId,
+    KvCacheFormat,
     MaxLatency,
     MaxMemory,
     MyModel,
@@ -35,6 +36,7 @@ from edgefront.commands.options import (
     Watch,
     WhenBusy,
 )
+from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
@@ -45,7 +47,7 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 _PANELS = {
     "Search": "preset space narrow model goal algorithm setting candidates minutes min_parameters max_parameters seed",
     "Frontier": "epsilon",
-    "Measuring": "target mode sequence_length memory_length dtype weights precision when_busy",
+    "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision when_busy",
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting",
@@ -66,9 +68,10 @@ def submit(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="DEVICE[:RUNTIME[:THREADS]]",
-            help="Device, runtime and threads to measure with; class=NAME for a device class. May be repeated. "
-            "Default: the only active device.",
+            metavar="DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE]",
+            help="Device, runtime and threads to measure with, and fields of the protocol for it alone, as in "
+            "jetson:llamacpp:2,kv_cache=q8_0; class=NAME for a device class. May be repeated. Default: the only active "
+            "device.",
             autocompletion=complete_device,
         ),
     ] = None,
@@ -90,6 +93,7 @@ def submit(
     latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
+    kv_cache: KvCacheFormat = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     when_busy: WhenBusy = None,
     preset: Annotated[
@@ -160,12 +164,14 @@ def submit(
             **generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency),
             "dtype": dtype,
             "weights": weights,
+            "kv_cache": kv_cache,
             "precision": precision,
             "when_busy": when_busy,
         }
+        protocol = {field: value for field, value in protocol.items() if value is not None}
         targets = [submission.target(given) for given in target or [only_device(session)]]
         for wanted in targets:
-            wanted["protocol"] |= {field: value for field, value in protocol.items() if value is not None}
+            wanted["protocol"] = protocol | wanted["protocol"]
             wanted["limits"] = limits
         chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = submission.parse_request(
@@ -298,7 +304,7 @@ def _watch(session: Session, job_id: str, after: int) -> None:
                 session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)
         if ended is not None:
             session.note(f"proxy: {ended.proxy_trust.sentence}")
-    if ended is not None and ended.state == "failed":
+    if ended is not None and ended.state == JobState.FAILED:
         from edgefront.core.errors import EdgefrontError
 
         raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
@@ -465,6 +471,7 @@ def _print(session: Session, job: JobView) -> None:
         session.out.print(
             f"{target.name}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, batch {protocol.batch}, "
             f"logits {protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
+            + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
             + (", waits while the device is busy" if protocol.when_busy == "wait" else ""),
             markup=False,
             soft_wrap=True,

@@ -14,11 +14,13 @@ from edgefront.commands.options import (
     DTYPE,
     MEMORY_LENGTH,
     MODE,
+    MODEL_HELP,
     NEW,
     PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
     Force,
+    KvCacheFormat,
 )
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _PANELS = {
     "Runtime": "runtime provider threads",
-    "Pass": "mode sequence_length memory_length batch dtype weights block_size logits",
+    "Pass": "mode sequence_length memory_length batch dtype weights block_size kv_cache logits",
     "Generation": "prompt new context output",
     "Launches": "warmup repeats launches time_limit seed record",
 }
@@ -45,8 +47,7 @@ def measure(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="An architecture as JSON, the folder of a trained or a Hugging Face model, a named model, or any ONNX "
-            "file.",
+            help=f"{MODEL_HELP} Or any ONNX file.",
             autocompletion=complete_model,
         ),
     ],
@@ -62,6 +63,7 @@ def measure(
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help=DTYPE)] = "float32",
     weights: Annotated[Quantisation, typer.Option(help=WEIGHTS)] = "full",
     block_size: Annotated[int, typer.Option(help="With weights int4: weights that share a scale.")] = BLOCK_SIZE,
+    kv_cache: KvCacheFormat = None,
     logits: Annotated[
         Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
     ] = "last",
@@ -101,12 +103,12 @@ def measure(
     peak memory and, where this machine lets it be read, the energy of a token, at each context. Where a context fails,
     those before it are shown, and the command ends with an error that names it.
     """
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
     from edgefront.core.errors import MeasurementError, ProtocolError
     from edgefront.core.files import check_free
     from edgefront.core.measurement.passes import protocol_costs
-    from edgefront.core.measurement.protocol import MeasurementProtocol
+    from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
     from edgefront.requests.generation import contexts, generation_fields
@@ -131,13 +133,15 @@ def measure(
         "dtype": dtype,
         "weights": weights,
         "block_size": block_size,
+        "kv_cache": kv_cache,
         "logits": logits,
         "warmup": warmup,
         "repeats": repeats,
     }
+    requested: TypeAdapter[MeasurementProtocol] = TypeAdapter(RequestedProtocol)
     try:
         protocols = [
-            MeasurementProtocol(**choices, **fields, **before)
+            requested.validate_python({**choices, **fields, **before})
             for before in ([{"memory_length": one} for one in befores] or [{}])
         ]
     except ValidationError as error:
@@ -203,16 +207,20 @@ def _show_curve(session: Session, name: str, measured: Sequence[Measured]) -> No
     session.out.print(generations_table(title, measured))
     session.out.print(curve(measured))
     session.note(str(measured[-1].generation()["energy"]))
-    _note(session, measured[-1])
+    _note(session, measured[-1], measured)
 
 
-def _note(session: Session, measured: Measured) -> None:
+def _note(session: Session, measured: Measured, every: Sequence[Measured] = ()) -> None:
     memory, protocol = measured.report()["memory"], measured.protocol
     kind = "generations" if protocol.mode == "generate" else "passes"
     passes = sum(len(launch.latency.samples_ms) for launch in measured.launches if launch.latency)
     session.note(
         f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch}, logits "
-        f"{protocol.logits}, {protocol.dtype}, weights {protocol.weights}; {passes} {kind} in "
-        f"{len(measured.launches)} launch(es), memory by the {memory['method']} method"
+        f"{protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
+        + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
+        + f"; {passes} {kind} in {len(measured.launches)} launch(es), memory by the {memory['method']} method"
         + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")
     )
+    for at_context in every or (measured,):
+        if (said := at_context.marked()) is not None:
+            session.note(f"! {said}")

@@ -10,7 +10,16 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
-from edgefront.commands.options import CandidateId, Described, FileFormat, Force, InNumbers, Licence, number_format
+from edgefront.commands.options import (
+    MODEL_HELP,
+    CandidateId,
+    Described,
+    FileFormat,
+    Force,
+    InNumbers,
+    Licence,
+    number_format,
+)
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
@@ -32,25 +41,31 @@ def download(
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+    from edgefront.core.graph.model_file import as_folder, bytes_at
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
     numbers = number_format(in_numbers)
-    with Progress(*columns, TimeRemainingColumn(), console=session.err, disable=hidden, transient=True) as bar:
+    with (
+        as_folder(output, kind, force=force) as place,
+        Progress(*columns, TimeRemainingColumn(), console=session.err, disable=hidden, transient=True) as bar,
+    ):
         task = bar.add_task(kind, total=None)
-        path = session.client.models.download(
+        fetched = session.client.models.download(
             candidate,
             kind,
-            output,
+            place,
             numbers=numbers,
             replace=force,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
+    path = output if place != output else fetched
     result = {
         "candidate": candidate,
         "format": kind,
         "numbers": numbers,
         "path": str(path),
-        "bytes": path.stat().st_size,
+        "bytes": bytes_at(path),
     }
     session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
 
@@ -62,7 +77,7 @@ def build(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="An architecture as JSON, a named model, or the folder of a trained one.",
+            help=MODEL_HELP,
             autocompletion=complete_model,
         ),
     ],
@@ -73,24 +88,23 @@ def build(
     force: Force = False,
 ) -> None:
     """Write a model to a file, with its trained weights or with untrained ones from a seed. Needs no server."""
+    from edgefront.core.evaluation.given_model import architecture_of, has_weights, package_of
     from edgefront.core.files import check_free
-    from edgefront.core.graph.model_file import check_format, file_name, write_model
-    from edgefront.core.spaces.models import named_models, resolve
+    from edgefront.core.graph.model_file import as_folder, bytes_at, check_format, file_name, write_model
 
-    trained, files = None, None
-    if Path(model).is_dir() and model not in named_models():
-        from edgefront.core.evaluation.package import read_package
-
-        trained = read_package(model)
-        files = trained.hugging_face_files() if kind in ("transformers", "gguf") else None
-    architecture = resolve(model) if trained is None else trained.architecture
+    trained = session.held.enter_context(package_of(model)) if has_weights(model) else None
+    architecture = architecture_of(model) if trained is None else trained.architecture
     numbers = number_format(in_numbers)
     check_format(architecture, kind, numbers)
+    files = trained.hugging_face_files() if trained is not None and kind in ("transformers", "gguf") else None
     from_seed = seed if trained is None else None
-    path = output / file_name(architecture.digest, from_seed, kind, numbers) if output.is_dir() else output
-    check_free(path, force=force)
-    with session.err.status(f"building {path.name} …"):
-        write_model(architecture, kind, seed if trained is None else trained.weights, path, numbers, files)
+    with as_folder(output, kind, force=force) as place:
+        name = file_name(architecture.digest, from_seed, kind, numbers)
+        file = place / name if place.is_dir() else place
+        check_free(file, force=force)
+        with session.err.status(f"building {file.name} …"):
+            write_model(architecture, kind, seed if trained is None else trained.weights, file, numbers, files)
+    path = output if place != output else file
     weights = "none" if kind == "architecture" else "untrained-random" if trained is None else "trained"
     result = {
         "digest": architecture.digest,
@@ -99,7 +113,7 @@ def build(
         "seed": from_seed,
         "weights": weights,
         "path": str(path),
-        "bytes": path.stat().st_size,
+        "bytes": bytes_at(path),
     }
     if weights == "untrained-random":
         session.note(f"untrained: the weights are random numbers from seed {seed}")
@@ -127,9 +141,10 @@ def card(
 @command(app, "show", server=False)
 def show_model(session: Session, model: Described) -> None:
     """Show a model's description in its canonical form. Needs no server."""
-    from edgefront.core.spaces.models import named_models, resolve
+    from edgefront.core.evaluation.given_model import architecture_of
+    from edgefront.core.spaces.models import named_models
 
-    architecture, named = resolve(model), named_models().get(model)
+    architecture, named = architecture_of(model), named_models().get(model)
     result = {
         "name": named.name if named else None,
         "source": named.source if named else None,
@@ -143,29 +158,31 @@ def show_model(session: Session, model: Described) -> None:
 @command(app, "import", server=False)
 def import_model(
     session: Session,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A Hugging Face folder, or a config.json alone.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder, a config.json alone, or a GGUF file.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write the model to, with its weights. It must not exist."),
     ] = None,
 ) -> None:
-    """Show a Hugging Face model as a description, or write it with its weights (safetensors) and tokenizer to a folder
+    """Show a Hugging Face model or a GGUF file as a description, or write it with its weights and tokenizer to a folder
     for `model build`, `generate` and `evaluate`. Needs no server."""
-    from edgefront.core.spaces.huggingface import read_config
+    from edgefront.core.evaluation.given_model import architecture_of, write_imported
 
-    architecture, tokenizer = read_config(folder), False
+    architecture, tokenizer = architecture_of(folder), None
     if output is not None:
-        from edgefront.core.evaluation.package import import_transformers
-
         with session.err.status(f"reading {folder} …"):
-            tokenizer = import_transformers(folder, output)
-        if not tokenizer:
-            session.note("without a tokenizer: the folder has no tokenizer.json")
+            tokenizer = write_imported(folder, output)
+        if tokenizer is None:
+            session.note("without a tokenizer: the model has none")
+        for name, number, file in () if tokenizer is None else tokenizer.left_out:
+            session.note(f"without {name} {number} of {file}: the tokenizer has no such token")
     result = {
         "digest": architecture.digest,
         "architecture": architecture.canonical,
         "path": None if output is None else str(output),
-        "tokenizer": tokenizer,
+        "tokenizer": tokenizer is not None,
     }
 
     def show() -> None:

@@ -18,7 +18,7 @@ from edgefront.commands.completion import (
     complete_training,
 )
 from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.number_formats import KvCache, NumberFormat
 
 NumberName = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0", "f32", "f16"]
 """A number format, also as llama.cpp calls it."""
@@ -29,6 +29,12 @@ def number_format(name: NumberName) -> NumberFormat:
     """The number format of this name."""
     return _SHORT.get(name) or cast(NumberFormat, name)
 
+
+WAYS = (
+    "a named model, a description (JSON), the folder of a trained or a Hugging Face model, its config.json, a GGUF file"
+)
+"""In which ways every command takes a model (`core.evaluation.given_model`)."""
+MODEL_HELP = f"{WAYS[0].upper()}{WAYS[1:]}."
 
 # Help texts of the options of a measurement protocol, whose types differ between commands.
 MODE = "Kind of pass: all tokens at once, the same returning the state, one token after a state, or a whole generation."
@@ -48,6 +54,13 @@ WEIGHTS = (
     "q8_0, q4_0: llamacpp's, of all matrices."
 )
 
+KvCacheFormat = Annotated[
+    KvCache | None,
+    typer.Option(
+        "--kv-cache",
+        help="Runtime llamacpp: what its cache of keys and values holds. Default: f16, llama.cpp's own.",
+    ),
+]
 WhenBusy = Annotated[
     Literal["mark", "wait"] | None,
     typer.Option(
@@ -95,8 +108,8 @@ MyModel = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Search around this model, which is the baseline: a Hugging Face folder, a description (JSON), or a named "
-        "model. The space is the one that has it, unless --space llama or lfm is given.",
+        help=f"Search around this model, which is the baseline: {WAYS}. The space is the one that has it, unless "
+        "--space llama or lfm is given.",
         autocompletion=complete_model,
     ),
 ]
@@ -132,8 +145,8 @@ FileFormat = Annotated[
         "--format",
         help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
         "onnx-generate does so alone, with its cache written in place; onnx-segment reads segment by segment with a "
-        "memory; gguf is for llama.cpp; transformers is a tar archive with the folder that Hugging Face's "
-        "from_pretrained loads.",
+        "memory; gguf is for llama.cpp; transformers is the folder that Hugging Face's from_pretrained loads, "
+        "or a tar archive with it where --output ends in .tar or is a folder.",
     ),
 ]
 Licence = Annotated[
@@ -157,10 +170,17 @@ InNumbers = Annotated[
 Described = Annotated[
     str,
     typer.Argument(
-        metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.", autocompletion=complete_model
+        metavar="MODEL",
+        help=MODEL_HELP,
+        autocompletion=complete_model,
     ),
 ]
-Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")]
+Trained = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="The folder of a trained or a Hugging Face model, or a GGUF file of byte-level bpe."
+    ),
+]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Number of CPU threads. A small model is fastest with 1.")

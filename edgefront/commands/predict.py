@@ -8,7 +8,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.completion import complete_device, complete_model
-from edgefront.commands.options import ProtocolFields
+from edgefront.commands.options import WAYS, ProtocolFields
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
@@ -24,8 +24,8 @@ def predict(
     architectures: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE_OR_NAME...",
-            help="Architectures as JSON, or named models.",
+            metavar="MODEL...",
+            help=f"Models: {WAYS}.",
             autocompletion=complete_model,
         ),
     ],
@@ -44,10 +44,10 @@ def predict(
     The predictions are learnt from everything that was measured on the device by the same protocol.
     """
     from edgefront.commands.default_device import only_device
-    from edgefront.core.spaces.models import resolve
+    from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.requests import jobs as submission
 
-    models = [resolve(given) for given in architectures]
+    models = [architecture_of(given) for given in architectures]
     place = submission.target(device or only_device(session), option="device")
     fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
     found = session.client.predict(models, **place, protocol=fields)

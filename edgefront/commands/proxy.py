@@ -99,11 +99,11 @@ def score_model(
     law: Law = None,
 ) -> None:
     """Score a model by one or several proxies (by default those that need no torch)."""
+    from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.proxies.quality_law import covers
     from edgefront.core.proxies.score import score
-    from edgefront.core.spaces.models import resolve
 
-    architecture = resolve(model)
+    architecture = architecture_of(model)
     settings, chosen = _settings(rows, length, data, steps, recipe, law), _chosen(proxy)
     if proxy is None:
         chosen = [one for one in chosen if one.name != QUALITY_LAW or covers(architecture)]
@@ -226,6 +226,8 @@ def study_table(
 
 
 def _show(session: Session, found: Study, name: str) -> None:
+    from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL
+    from edgefront.core.proxies.trained import repeats_in_words
     from edgefront.show.output import NONE, table
 
     direction = "higher" if found.higher_is_better else "lower"
@@ -246,12 +248,18 @@ def _show(session: Session, found: Study, name: str) -> None:
                 (NONE if one.flops is None else _flops(one.flops)) if index == 0 else "",
             )
     session.out.print(shown)
+    if any(part.spearman is not None and part.low is None for one in found.proxies for part in one.slices):
+        session.note(f"of fewer than {MIN_FOR_INTERVAL} models Spearman's rho has no interval")
     for one in found.proxies:
         if one.d_avg is not None:
             session.out.print(f"{one.proxy}: frontier {one.d_avg:.2%} from the true one in {found.quality} (d_avg)")
+    if said := repeats_in_words(found.repeated, found.trainings, found.models):
+        means = ", each of which counts once, with the mean of its trainings" if found.trainings > found.models else ""
+        session.note(f"{said}{means}")
     if found.left_out:
+        rows, were = ("row", "was") if found.left_out == 1 else ("rows", "were")
         session.note(
-            f"{found.left_out} rows without a number in {found.quality} were left out: the first is row "
+            f"{found.left_out} {rows} without a number in {found.quality} {were} left out: the first is row "
             f"{found.first_left_out}"
         )
 
@@ -292,10 +300,10 @@ def _settings(
 
 def _folder(data: str | None) -> Path | None:
     """Where a prepared data set is: a folder, or a name as `data list` shows it."""
-    from edgefront.core.data.prepared.shelf import find_prepared
-    from edgefront.local import default_home
+    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.services.settings import Settings
 
-    return None if data is None else find_prepared(default_home() / "data", data).folder
+    return None if data is None else find_prepared(Settings().data_folder, data).folder
 
 
 def _scorer(

@@ -107,7 +107,7 @@ def fit_law(
     """Fit a law to a table of models that were trained in the same way.
 
     Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
-    over ten folds.
+    over ten folds, each architecture in one of them.
     """
     from edgefront.commands.proxy import conditions
     from edgefront.core.files import check_free, whole_file
@@ -126,7 +126,7 @@ def fit_law(
     departs = None if prior is None else find_law(prior)
     origin = Origin(
         name=_name(file) if name is None else checked_name(name),
-        title=f"{len(rows)} models of {file.name}",
+        title=f"{len(models.first)} models of {file.name}",
         family=_family(models.architectures),
         data=data,
         split=split,
@@ -134,7 +134,15 @@ def fit_law(
         source=file.name,
     )
     law = QualityLaw.fit(models.shapes, models.log_perplexity, origin, prior=departs)
-    folds = agreement(models.log_perplexity, cross_validated(models.shapes, models.log_perplexity, prior=departs))
+    shapes, wanted = models.once
+    folds = agreement(wanted, cross_validated(shapes, wanted, prior=departs))
+    seen = (
+        0
+        if departs is None
+        else len({models.architectures[place].digest for place in departs.has_seen(models.shapes).nonzero()[0]})
+    )
+    known = f"{prior} was learnt from {seen} of these architectures: of others predictions are worse than the folds'"
+    note = "; ".join(part for part in (models.note, known if seen else "") if part)
     if out is not None:
         with whole_file(out) as target:
             target.write(to_text(law).encode())
@@ -148,9 +156,12 @@ def fit_law(
             markup=False,
             soft_wrap=True,
         )
+        if note:
+            session.note(note)
         session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
 
-    session.put({**summary(law), "folds": folds.to_json(), "file": None if out is None else str(out)}, show)
+    written = None if out is None else str(out)
+    session.put({**summary(law), "folds": folds.to_json(), "note": note, "file": written}, show)
 
 
 @command(app, "predict", server=False)
@@ -165,12 +176,12 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the perplexity of a model, if it is trained like those of the law."""
+    from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.proxies.quality_law import law_about
     from edgefront.core.quality.law import NOT_STATED
     from edgefront.core.quality.shipped import find_law
-    from edgefront.core.spaces.models import resolve
 
-    model = resolve(architecture)
+    model = architecture_of(architecture)
     found = law_about(model) if law is None else find_law(law)
     result = predicted(found, model)
 

@@ -9,7 +9,6 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.options import Cores
-from edgefront.core.addresses import LOOPBACK
 from edgefront.core.units import MB
 
 Home = Annotated[
@@ -29,10 +28,16 @@ def add_to(app: typer.Typer) -> None:
 
 def up(
     session: Session,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = LOOPBACK,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Default: EDGEFRONT_HTTP__HOST, else 127.0.0.1.")
+    ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port; 0 for any free one. Default: 8090, or the next free one."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
+        ),
     ] = None,
     home: Home = None,
     agent: Annotated[
@@ -125,7 +130,9 @@ def demo(
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Port of the page; 0 for any free one. Default: 8090, or the next free one."
+            min=0,
+            max=65535,
+            help="Port of the page; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
         ),
     ] = None,
 ) -> None:

@@ -23,6 +23,7 @@ from edgefront.commands.options import (
     Space,
     Steps,
 )
+from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobView
@@ -186,11 +187,11 @@ def _followed(session: Session, job_id: str) -> JobView:
 
     client = session.watching_client
     found: JobView | None = client.jobs.get(job_id)
-    if found is not None and found.state == "running":
+    if found is not None and found.state == JobState.RUNNING:
         found = (
             client.jobs.wait(job_id) if session.json else progress.show(follow.views(client, job_id), session.screen)
         )
-    if found is None or found.state in ("failed", "paused"):
+    if found is None or found.state in (JobState.FAILED, JobState.PAUSED):
         state, reason = ("gone", "") if found is None else (found.state, found.reason or "see its targets")
         raise EdgefrontError(f"job {job_id} is {state}: {reason}")
     return found

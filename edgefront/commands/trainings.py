@@ -29,6 +29,7 @@ from edgefront.commands.options import (
 )
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.states import TrainingState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.trainings import TrainingRequest, TrainingView
@@ -52,7 +53,7 @@ def submit(
         typer.Argument(help="File with the request as JSON, in the format of POST /v1/trainings; or use the options."),
     ] = None,
     architecture: Annotated[
-        str | None, typer.Option(metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.")
+        str | None, typer.Option(metavar="MODEL", help="An architecture, named in any way that `describe` takes.")
     ] = None,
     candidate: Annotated[
         str | None,
@@ -228,7 +229,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
         ended = [client.trainings.get(ids[0])]
     else:
         ended = watch(client, ids, session.screen)
-    failed = [training for training in ended if training.state == "failed"]
+    failed = [training for training in ended if training.state == TrainingState.FAILED]
     if failed:
         from edgefront.core.errors import EdgefrontError
 
@@ -322,8 +323,8 @@ def download(
         ModelFormat | None,
         typer.Option(
             "--format",
-            help="One file with the trained weights instead: gguf for llama.cpp, transformers (a tar archive), ONNX …, "
-            "as `model build`.",
+            help="One file with the trained weights instead: gguf for llama.cpp, transformers (a folder, or an "
+            "archive if --output ends in .tar), ONNX …, as `model build`.",
         ),
     ] = None,
     in_numbers: InNumbers = "float32",
@@ -331,6 +332,8 @@ def download(
 ) -> None:
     """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from edgefront.core.graph.model_file import as_folder
 
     numbers = number_format(in_numbers)
     if kind is None and numbers != "float32":
@@ -363,11 +366,15 @@ def download(
             )
         else:
             show_file = partial(show, kind)
-            paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=show_file),)
-            folder = paths[0]
+            with as_folder(folder, kind, force=force) as place:
+                fetched = files.download_model(
+                    training, kind, place, numbers=numbers, replace=force, progress=show_file
+                )
+            folder = fetched if place == folder else folder
+            paths = tuple(sorted(folder.iterdir())) if folder.is_dir() else (folder,)
     result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
     if kind is not None:
-        result |= {"folder": str(folder.parent), "format": kind, "numbers": numbers}
+        result |= {"folder": str(folder if folder.is_dir() else folder.parent), "format": kind, "numbers": numbers}
     session.put(result, lambda: session.out.print(str(folder), markup=False, soft_wrap=True))
 
 

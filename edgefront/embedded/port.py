@@ -59,7 +59,8 @@ def _bound(host: str, port: int) -> socket.socket:
         made.close()
         if error.errno == errno.EADDRINUSE:
             raise Conflict(
-                f"port {port} of {host} is in use: choose another with --port, or 0 for any free one"
+                f"port {port} of {host} is in use: choose another with --port (EDGEFRONT_HTTP__PORT), or 0 for any "
+                "free one"
             ) from None
         if error.errno == errno.EACCES:
             raise Conflict(f"port {port} of {host} needs more privileges: choose one above 1023") from None

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
-from edgefront.core.addresses import LOOPBACK
 from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import own_home
@@ -42,33 +41,40 @@ _TRAININGS_S = 30.0
 """Seconds that trainings get to write a checkpoint; those that need longer end after the service."""
 
 
+class BrokenOff(Exception):
+    """The service was told to end while it started."""
+
+
 class EmbeddedService:
     """The embedded service. A context manager; `url` and `key` are set when it is entered.
 
     Args:
         home: data folder; one service at a time.
-        host, port: where to listen; port None takes 8090 or the next free one, 0 any free one.
+        host, port: where to listen; None: as EDGEFRONT_HTTP__HOST and EDGEFRONT_HTTP__PORT say. Where the latter is
+        not set, the port is 8090 or the next free one; 0 is any free one.
         agent: run the agent too.
         cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
         on_bound: called with the URL as soon as its port is taken, seconds before anything answers there.
         isolated: ignore environment variables that select another database (for the demo).
+        ending: once it is set, a start is broken off between two of its steps, of which a busy machine makes seconds.
 
     Raises:
-        Conflict: a service runs in this folder, or the port is in use. InvalidInput: the host is not this machine's, or
-        is not loopback without `EDGEFRONT_HTTP__INSECURE=true`; or the artifact store is invalid. Unavailable: the
-        artifact store cannot be reached.
+        BrokenOff: the start was. Conflict: a service runs in this folder, or the port is in use. InvalidInput: the host
+        is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`; or the artifact store is
+        invalid. Unavailable: the artifact store cannot be reached.
     """
 
     def __init__(
         self,
         home: Path,
         *,
-        host: str = LOOPBACK,
+        host: str | None = None,
         port: int | None = None,
         agent: bool = True,
         cores: str | None = None,
         on_bound: Callable[[str], None] | None = None,
         isolated: bool = False,
+        ending: threading.Event | None = None,
     ) -> None:
         self.home = home
         self.agent_log = home / "agent.log"
@@ -79,6 +85,7 @@ class EmbeddedService:
         self._plan = CorePlan.of_device(parse_cores(cores) if cores else None)
         self._on_bound = on_bound
         self._isolated = isolated
+        self._told_to_end = ending or threading.Event()
         self._ending = ExitStack()
         self.agent: AgentProcess | None = None
         self.url = ""
@@ -99,35 +106,49 @@ class EmbeddedService:
         settings = self._settings()
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         started.enter_context(own_home(self.home))
-        listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
-        self.url = address(listening, secure=settings.http.certificate is not None)
+        listening = started.enter_context(closing(bind(settings.http.host, self.wanted_port)))
+        secure = settings.http.certificate is not None
+        # A certificate is for a name, by which this machine reaches the service too.
+        named = settings.http.url if secure else None
+        self.url = (named or address(listening, secure=secure)).rstrip("/")
         if self._on_bound is not None:
             self._on_bound(self.url)
         if self._with_agent:
             keep_to(self._plan.home())
 
+        self._go_on()
         from edgefront.core.services.dispatch import sender
         from edgefront.core.services.trainings.files.objects import check_store
         from edgefront.core.services.trainings.files.removal import finish_deletions
         from edgefront.core.store.database import Database
+
+        self._go_on()
         from edgefront.workers.embedded import EmbeddedWorker
         from edgefront.workers.training.launch import stop_all
 
+        self._go_on()
         check_store(settings.artifact_url)
         finish_deletions(settings)
         database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
         started.callback(database.dispose)
         database.migrate()
         principal = self._admin(database)
+        self._go_on()
         started.enter_context(_Web(settings, database, listening))
+        self._go_on()
         LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
         started.callback(LocalServer.withdraw, self.home)
         started.callback(stop_all, settings.home, _TRAININGS_S)
         started.enter_context(EmbeddedWorker(settings, database))
+        self._go_on()
         if self._with_agent:
             self.agent = self._agent(database, principal)
             self.agent.start()
             started.callback(self.agent.stop, _DRAIN_S)
+
+    def _go_on(self) -> None:
+        if self._told_to_end.is_set():
+            raise BrokenOff
 
     def _settings(self) -> Settings:
         from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
@@ -140,7 +161,10 @@ class EmbeddedService:
         if self._isolated:
             settings.database = DatabaseSettings()
             settings.artifacts = None
-        settings.http.host = self._host
+        if self._host is not None:
+            settings.http.host = self._host
+        if self.wanted_port is None and "port" in settings.http.model_fields_set:
+            self.wanted_port = settings.http.port
         from edgefront.api.binding import check_bind
 
         check_bind(settings)

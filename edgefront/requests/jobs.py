@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.huggingface import CONFIG, read_config
-from edgefront.core.spaces.models import named_models, resolve
 from edgefront.core.validation import checked
 from edgefront.core.wire.jobs import JobRequest
 
 DEFAULT_SPACE = "lts-gpt2"
-ARCHITECTURE = "architecture.json"
-"""In the folder of a trained or imported model (`core.evaluation.package`)."""
 _RUNTIMES = get_args(Runtime)
 _OF_MODE = ("sequence_length", "memory_length", "new_tokens", "latency")
 _SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
@@ -26,7 +22,7 @@ _SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
 def read_request(path: Path) -> JobRequest:
     """A job request from a JSON file; `InvalidInput` names the field."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
     if not isinstance(value, dict):
@@ -39,26 +35,14 @@ def parse_request(value: Mapping[str, Any]) -> JobRequest:
 
 
 def space_request(name: str, narrow: Mapping[str, Any], model: str | None) -> dict[str, Any]:
-    """The space of a request; around the model that `model` names, where it is given (`described`).
+    """The space of a request; around the model that `model` names, where it is given (`core.evaluation.given_model`).
 
     Around a model the default space stands for the one that has it.
     """
     if model is None:
         return {"name": name, "narrow": dict(narrow)}
     named = {} if name == DEFAULT_SPACE else {"name": name}
-    return {**named, "narrow": dict(narrow), "model": described(model).canonical}
-
-
-def described(model: str) -> Architecture:
-    """The architecture of a Hugging Face folder or `config.json`, of a trained model's folder, of a description in a
-    JSON file, or of a named model. Errors name the fields that cannot be expressed.
-    """
-    path = Path(model)
-    if model in named_models() or not path.exists():
-        return resolve(model)
-    if path.is_dir() and (path / ARCHITECTURE).is_file():
-        return resolve(str(path / ARCHITECTURE))
-    return read_config(path) if path.is_dir() or path.name == CONFIG else resolve(model)
+    return {**named, "narrow": dict(narrow), "model": architecture_of(model).canonical}
 
 
 def narrowing(given: Iterable[str]) -> dict[str, Any]:
@@ -134,33 +118,51 @@ def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) 
         fields = {name: value for name, value in fields.items() if name not in _OF_MODE}
     if {"runtime", "provider"} & changes.keys():
         fields.pop("memory")
+    if changes.get("runtime", protocol.runtime) != protocol.runtime:
+        fields.pop("kv_cache", None)
     return fields | dict(changes)
 
 
 def target(given: str, *, option: str = "target") -> dict[str, Any]:
-    """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
+    """`DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE…]` → the place and the protocol fields; `class=NAME` names a device
+    class.
 
-    Device names may contain colons: only the name of a runtime, and a number after it, are split off the end.
+    Device names may contain colons and commas: only the name of a runtime, a number after it, and fields of the
+    protocol are split off the end.
     """
-    place, threads = given, None
+    place, fields = _split_fields(given)
+    threads = None
     head, colon, tail = place.rpartition(":")
-    if colon and tail.isdigit() and head.rpartition(":")[2] in _RUNTIMES:
+    if colon and tail.isdecimal() and head.rpartition(":")[2] in _RUNTIMES:
         place, threads = head, int(tail)
     head, colon, tail = place.rpartition(":")
     runtime = None
     if colon and tail in _RUNTIMES:
         place, runtime = head, tail
     if not place or place == "class=":
-        allowed = "DEVICE[:RUNTIME[:THREADS]] or class=NAME[:…], as in jetson:onnxruntime:2"
+        allowed = "DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE] or class=NAME[:…], as in jetson:llamacpp:2,kv_cache=q8_0"
         raise _bad(option, given, allowed)
     protocol: dict[str, Any] = {}
     if runtime is not None:
         protocol["runtime"] = runtime
     if threads is not None:
         protocol["threads"] = threads
+    protocol |= fields
     if place.startswith("class="):
         return {"device_class": place.removeprefix("class="), "protocol": protocol}
     return {"device": place, "protocol": protocol}
+
+
+def _split_fields(given: str) -> tuple[str, dict[str, Any]]:
+    """`here:llamacpp,kv_cache=f16,weights=q8_0` → the place, and the fields of the protocol after it."""
+    fields: dict[str, Any] = {}
+    place = given
+    while True:
+        head, comma, last = place.rpartition(",")
+        field, equals, value = last.partition("=")
+        if not (comma and equals and value and field in MeasurementProtocol.model_fields):
+            return place, fields
+        place, fields = head, {field: _scalar(value), **fields}
 
 
 def _scalar(text: str) -> Any:

@@ -15,7 +15,7 @@ from edgefront.core.wire.trainings import TrainingRequest
 def read_request(path: Path) -> TrainingRequest:
     """A request from a JSON file; `InvalidInput` names the field."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
     if not isinstance(value, dict):
@@ -35,7 +35,7 @@ def subject(
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if len(named) != 1:
         what = " and ".join(named) or "none"
-        allowed = "--frontier JOB, --candidate CANDIDATE or --architecture FILE_OR_NAME"
+        allowed = "--frontier JOB, --candidate CANDIDATE or --architecture MODEL"
         raise InvalidInput(
             f"choose what to train by exactly one of {allowed}; given: {what}", field="architecture", allowed=allowed
         )
@@ -50,11 +50,12 @@ def subject(
         return {"frontier": {"job": frontier, **pick}}
     if candidate is not None:
         return {"candidate": candidate}
-    from edgefront.core.spaces.models import named_models, resolve
+    from edgefront.core.evaluation.given_model import architecture_of
+    from edgefront.core.spaces.models import named_models
 
     if architecture in named_models():
         return {"model": architecture}
-    return {"architecture": resolve(str(architecture)).canonical}
+    return {"architecture": architecture_of(str(architecture)).canonical}
 
 
 def overrides(given: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Literal
 from edgefront.core.validation import checked
 from edgefront.core.wire.owners import OwnerRequest, OwnerView
 from edgefront.core.wire.service import KeyRequest, KeyView
-from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 
 
@@ -28,10 +27,10 @@ class Keys:
     ) -> KeyView:
         """A new key; its secret (`key`) is only in this response."""
         request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
-        return KeyView.model_validate_json(self._transport.request("POST", "/v1/keys", body=request).content)
+        return self._transport.ask(KeyView, "POST", "/v1/keys", body=request)
 
     def list(self) -> list[KeyView]:
-        return views(KeyView, self._transport.request("GET", "/v1/keys"))
+        return self._transport.ask(list[KeyView], "GET", "/v1/keys")
 
     def revoke(self, key_id: str, *, force: bool = False) -> None:
         """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
@@ -48,18 +47,15 @@ class Owners:
     def list(self) -> Iterator[OwnerView]:
         """All owners by name, for admins."""
         after: str | None = None
-        while found := views(OwnerView, self._transport.request("GET", "/v1/owners", params={"after": after})):
+        while found := self._transport.ask(list[OwnerView], "GET", "/v1/owners", params={"after": after}):
             yield from found
             after = found[-1].owner
 
     def get(self, owner: str) -> OwnerView:
         """One owner, with what it uses and what admins have changed."""
-        answer = self._transport.request("GET", f"/v1/owners/{segment(owner)}")
-        return OwnerView.model_validate_json(answer.content)
+        return self._transport.ask(OwnerView, "GET", f"/v1/owners/{segment(owner)}")
 
     def set(self, owner: str, **bounds: float | None) -> OwnerView:
         """Sets bounds by name (fields of `OwnerRequest`); None goes back to the settings of the service."""
-        request = OwnerRequest.model_validate(bounds)
-        given = request.model_dump(mode="json", exclude_unset=True)
-        answer = self._transport.request("PATCH", f"/v1/owners/{segment(owner)}", content=given)
-        return OwnerView.model_validate_json(answer.content)
+        given = checked(OwnerRequest, bounds).model_dump(mode="json", exclude_unset=True)
+        return self._transport.ask(OwnerView, "PATCH", f"/v1/owners/{segment(owner)}", body=given)

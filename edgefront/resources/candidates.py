@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from edgefront.core.files import whole_file
 from edgefront.core.wire.jobs import (
     CandidatePage,
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 ExportFormat = Literal["csv", "parquet"]
 
 _FIRST_BYTE_S = 300.0
-_LAUNCHES = TypeAdapter(list[LaunchView])
 
 
 class Candidates:
@@ -73,24 +70,19 @@ class Candidates:
         }
         cursor: str | None = None
         while True:
-            response = self._transport.request(
-                "GET", f"/v1/jobs/{segment(job_id)}/candidates", params={**params, "cursor": cursor}
-            )
-            page = CandidatePage.model_validate_json(response.content)
+            path = f"/v1/jobs/{segment(job_id)}/candidates"
+            page = self._transport.ask(CandidatePage, "GET", path, params={**params, "cursor": cursor})
             yield from page.items
             cursor = page.next_cursor
             if cursor is None:
                 return
 
     def get(self, candidate_id: str) -> CandidateView:
-        return CandidateView.model_validate_json(
-            self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}").content
-        )
+        return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")
 
     def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
         """The launches of its measurement, oldest first: raw samples, memory by parts, environment."""
-        response = self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}/launches")
-        return tuple(_LAUNCHES.validate_json(response.content))
+        return self._transport.ask(tuple[LaunchView, ...], "GET", f"/v1/candidates/{segment(candidate_id)}/launches")
 
     def export(
         self,
@@ -149,5 +141,4 @@ def frontier(
         "by": by,
         "dataset": dataset,
     }
-    response = transport.request("GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
-    return Frontier.model_validate_json(response.content)
+    return transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)

@@ -8,7 +8,6 @@ from typing import Any
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.wire.training_choices import RecipeView
-from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 
 
@@ -19,29 +18,23 @@ class Catalogue:
         self._transport = transport
 
     def spaces(self) -> list[SpaceView]:
-        return views(SpaceView, self._transport.request("GET", "/v1/catalogue/spaces"))
+        return self._transport.ask(list[SpaceView], "GET", "/v1/catalogue/spaces")
 
     def space(self, name: str) -> SpaceView:
-        return SpaceView.model_validate_json(
-            self._transport.request("GET", f"/v1/catalogue/spaces/{segment(name)}").content
-        )
+        return self._transport.ask(SpaceView, "GET", f"/v1/catalogue/spaces/{segment(name)}")
 
     def models(self) -> list[NamedModelView]:
-        return views(NamedModelView, self._transport.request("GET", "/v1/catalogue/models"))
+        return self._transport.ask(list[NamedModelView], "GET", "/v1/catalogue/models")
 
     def model(self, name: str) -> NamedModelView:
-        return NamedModelView.model_validate_json(
-            self._transport.request("GET", f"/v1/catalogue/models/{segment(name)}").content
-        )
+        return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
 
     def quality_laws(self) -> list[QualityLawView]:
         """What each law predicts (of which data, how long trained), and where it holds."""
-        return views(QualityLawView, self._transport.request("GET", "/v1/quality/laws"))
+        return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
 
     def quality_law(self, name: str) -> QualityLawView:
-        return QualityLawView.model_validate_json(
-            self._transport.request("GET", f"/v1/quality/laws/{segment(name)}").content
-        )
+        return self._transport.ask(QualityLawView, "GET", f"/v1/quality/laws/{segment(name)}")
 
     def describe(
         self,
@@ -70,13 +63,12 @@ class Catalogue:
             "weights": weights,
         }
         # It has no side effects, so it may be retried.
-        response = self._transport.request(
-            "POST", "/v1/catalogue/describe", params=params, content=description, repeatable=True
+        return self._transport.ask(
+            Costs, "POST", "/v1/catalogue/describe", params=params, body=description, repeatable=True
         )
-        return Costs.model_validate_json(response.content)
 
     def algorithms(self) -> list[AlgorithmView]:
-        return views(AlgorithmView, self._transport.request("GET", "/v1/catalogue/algorithms"))
+        return self._transport.ask(list[AlgorithmView], "GET", "/v1/catalogue/algorithms")
 
     def recipes(self) -> list[RecipeView]:
-        return views(RecipeView, self._transport.request("GET", "/v1/catalogue/recipes"))
+        return self._transport.ask(list[RecipeView], "GET", "/v1/catalogue/recipes")

@@ -16,7 +16,6 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
     ReenrolRequest,
 )
-from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 
 
@@ -31,14 +30,14 @@ class Devices:
         cursor: str | None = None
         while True:
             params = {"limit": limit, "cursor": cursor}
-            page = DevicePage.model_validate_json(self._transport.request("GET", "/v1/devices", params=params).content)
+            page = self._transport.ask(DevicePage, "GET", "/v1/devices", params=params)
             yield from page.items
             cursor = page.next_cursor
             if cursor is None:
                 return
 
     def get(self, device: str) -> DeviceView:
-        return DeviceView.model_validate_json(self._transport.request("GET", f"/v1/devices/{segment(device)}").content)
+        return self._transport.ask(DeviceView, "GET", f"/v1/devices/{segment(device)}")
 
     def drain(self, device: str) -> DeviceView:
         """The device finishes its launches and gets no more."""
@@ -54,19 +53,16 @@ class Devices:
 
     def anchor(self, device: str) -> AnchorView:
         """The history of the small fixed model that the device measures regularly."""
-        answer = self._transport.request("GET", f"/v1/devices/{segment(device)}/anchor")
-        return AnchorView.model_validate_json(answer.content)
+        return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
 
     def work(self, device: str) -> DeviceWork:
         """What the device does now, and what waits for it."""
-        answer = self._transport.request("GET", f"/v1/devices/{segment(device)}/work")
-        return DeviceWork.model_validate_json(answer.content)
+        return self._transport.ask(DeviceWork, "GET", f"/v1/devices/{segment(device)}/work")
 
     def log(self, device: str, *, after: int = 0, limit: int = 500) -> DeviceLog:
         """The last `limit` lines that the device's agent has logged, of those with a number above `after`."""
         params = {"after": after, "limit": limit}
-        answer = self._transport.request("GET", f"/v1/devices/{segment(device)}/log", params=params)
-        return DeviceLog.model_validate_json(answer.content)
+        return self._transport.ask(DeviceLog, "GET", f"/v1/devices/{segment(device)}/log", params=params)
 
     def revoke(self, device: str) -> DeviceView:
         """Revokes the device's credential permanently; its measurements are kept."""
@@ -75,13 +71,10 @@ class Devices:
     def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:
         """A token that enrols this device again, revoked or offline; its secret (`token`) is only in this response."""
         path = f"/v1/devices/{segment(device)}/reenrol"
-        response = self._transport.request("POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
-        return EnrolmentTokenView.model_validate_json(response.content)
+        return self._transport.ask(EnrolmentTokenView, "POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
 
     def _steer(self, device: str, verb: str) -> DeviceView:
-        return DeviceView.model_validate_json(
-            self._transport.request("POST", f"/v1/devices/{segment(device)}/{verb}").content
-        )
+        return self._transport.ask(DeviceView, "POST", f"/v1/devices/{segment(device)}/{verb}")
 
 
 class Tokens:
@@ -93,21 +86,18 @@ class Tokens:
     def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
         """A new token; its secret (`token`) is only in this response."""
         request = checked(EnrolmentTokenRequest, {"name": name, "minutes": minutes, "uses": uses})
-        return EnrolmentTokenView.model_validate_json(
-            self._transport.request("POST", "/v1/enrolment-tokens", body=request).content
-        )
+        return self._transport.ask(EnrolmentTokenView, "POST", "/v1/enrolment-tokens", body=request)
 
     def get(self, token_id: str) -> EnrolmentTokenView:
         """One token, with the devices that have enrolled with it."""
-        answer = self._transport.request("GET", f"/v1/enrolment-tokens/{segment(token_id)}")
-        return EnrolmentTokenView.model_validate_json(answer.content)
+        return self._transport.ask(EnrolmentTokenView, "GET", f"/v1/enrolment-tokens/{segment(token_id)}")
 
     def address(self) -> AddressView:
         """Where devices reach the service."""
-        return AddressView.model_validate_json(self._transport.request("GET", "/v1/address").content)
+        return self._transport.ask(AddressView, "GET", "/v1/address")
 
     def list(self) -> list[EnrolmentTokenView]:
-        return views(EnrolmentTokenView, self._transport.request("GET", "/v1/enrolment-tokens"))
+        return self._transport.ask(list[EnrolmentTokenView], "GET", "/v1/enrolment-tokens")
 
     def revoke(self, token_id: str) -> None:
         self._transport.request("DELETE", f"/v1/enrolment-tokens/{segment(token_id)}")

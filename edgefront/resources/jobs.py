@@ -38,14 +38,12 @@ class Jobs:
         """
         request = _parsed(request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
-        return Job.read(response.content, self._transport)
+        return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
         """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
         for. Nothing is stored."""
-        response = self._transport.request("POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
-        return JobEstimate.model_validate_json(response.content)
+        return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
 
     def extend(
         self,
@@ -70,23 +68,21 @@ class Jobs:
             "limits": limits,
         }
         request = checked(AddedTargetRequest, value)
-        response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
-        return Job.read(response.content, self._transport)
+        return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
         """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
         cursor: str | None = None
         while True:
             params: dict[str, str | int | None] = {"state": state, "limit": limit, "cursor": cursor}
-            page = _Page.model_validate_json(self._transport.request("GET", "/v1/jobs", params=params).content)
+            page = self._transport.ask(_Page, "GET", "/v1/jobs", params=params)
             yield from (job.with_transport(self._transport) for job in page.items)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
     def get(self, job_id: str) -> Job:
-        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}")
-        return Job.read(response.content, self._transport)
+        return self._job("GET", f"/v1/jobs/{segment(job_id)}")
 
     def recommendation(
         self,
@@ -109,25 +105,22 @@ class Jobs:
             "max_first_token_ms": max_first_token_ms,
             "max_token_ms": max_token_ms,
         }
-        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/recommendation", params=params)
-        return RecommendationView.model_validate_json(response.content)
+        path = f"/v1/jobs/{segment(job_id)}/recommendation"
+        return self._transport.ask(RecommendationView, "GET", path, params=params)
 
     def agreement(self, job_id: str, *, target: str | None = None) -> JobAgreementView:
         """How the measurements of a target (of the job's first if absent) agree with what was predicted before."""
         path = f"/v1/jobs/{segment(job_id)}/agreement"
-        return JobAgreementView.model_validate_json(
-            self._transport.request("GET", path, params={"target": target}).content
-        )
+        return self._transport.ask(JobAgreementView, "GET", path, params={"target": target})
 
     def genes(self, job_id: str, *, target: str | None = None) -> GenesView:
         """Genes and objectives of a target's candidates as columns, and how much each gene decides."""
         path = f"/v1/jobs/{segment(job_id)}/genes"
-        return GenesView.model_validate_json(self._transport.request("GET", path, params={"target": target}).content)
+        return self._transport.ask(GenesView, "GET", path, params={"target": target})
 
     def law(self, job_id: str) -> JobLawView:
         """The quality law that the job has, newer versions, and how far it agrees with trainings."""
-        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/law")
-        return JobLawView.model_validate_json(response.content)
+        return self._transport.ask(JobLawView, "GET", f"/v1/jobs/{segment(job_id)}/law")
 
     def move_law(self, job_id: str, law: str, version: int | None = None) -> JobLawView:
         """Moves the job to another quality law (a name or NAME@VERSION): candidates are predicted again, frontiers
@@ -135,8 +128,7 @@ class Jobs:
         """
         request = checked(LawRequest, {"law": law, "version": version})
         path = f"/v1/jobs/{segment(job_id)}/law"
-        response = self._transport.request("POST", path, body=request, repeatable=True)
-        return JobLawView.model_validate_json(response.content)
+        return self._transport.ask(JobLawView, "POST", path, body=request, repeatable=True)
 
     def pause(self, job_id: str) -> Job:
         return self._steer(job_id, "pause")
@@ -188,9 +180,11 @@ class Jobs:
 
     def _steer(self, job_id: str, verb: str) -> Job:
         # Pausing a paused job changes nothing, likewise the others: they may be retried.
-        response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
-        return Job.read(response.content, self._transport)
+        return self._job("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
+
+    def _job(self, method: str, path: str, **sent: Any) -> Job:
+        return self._transport.ask(Job, method, path, **sent).with_transport(self._transport)
 
 
 def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:
-    return request if isinstance(request, JobRequest) else checked(JobRequest, request)
+    return checked(JobRequest, request)

@@ -87,6 +87,8 @@ def _connection(transport: Transport, path: str, last: int, read: Callable[[str]
         try:
             for message in EventSource(response).iter_sse():
                 if message.data:
-                    yield read(message.data)
+                    with transport.reading("an event"):
+                        event = read(message.data)
+                    yield event
         except httpx.StreamError as error:
             raise Unavailable(f"the event stream was interrupted: {error}") from error

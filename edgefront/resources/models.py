@@ -26,8 +26,7 @@ class Models:
 
         Raises `InvalidInput` with all fields that cannot be expressed: `error.extra["errors"]`.
         """
-        response = self._transport.request("POST", "/v1/models/import", content=dict(config), repeatable=True)
-        return ImportedModel.model_validate_json(response.content)
+        return self._transport.ask(ImportedModel, "POST", "/v1/models/import", body=dict(config), repeatable=True)
 
     def download(
         self,

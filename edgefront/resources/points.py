@@ -28,9 +28,10 @@ def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
     from edgefront.core.wire import points
 
     path = f"/v1/jobs/{segment(job_id)}"
-    response = transport.request("GET", f"{path}/recommendation", params={"target": target})
-    view = RecommendationView.model_validate_json(response.content)
+    view = transport.ask(RecommendationView, "GET", f"{path}/recommendation", params={"target": target})
     best = view.recommended.id if view.recommended else None
     params: dict[str, str | int | None] = {"target": view.target_id, "axis": "predicted", "most": most, "keep": best}
-    header, columns = points.decode(transport.request("GET", f"{path}/points", params=params).content)
+    response = transport.request("GET", f"{path}/points", params=params)
+    with transport.reading("points"):
+        header, columns = points.decode(response.content)
     return Chart(view, header, columns)

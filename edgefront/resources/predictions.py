@@ -24,5 +24,4 @@ def predict(
     value = {"device": device, "device_class": device_class, "protocol": protocol or {}, "architectures": given}
     request = checked(PredictionRequest, value)
     # It changes nothing, so it may be sent again.
-    response = transport.request("POST", "/v1/predictions", body=request, repeatable=True)
-    return PredictionsView.model_validate_json(response.content)
+    return transport.ask(PredictionsView, "POST", "/v1/predictions", body=request, repeatable=True)

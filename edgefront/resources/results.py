@@ -21,11 +21,6 @@ class Job(JobView):
 
     _transport: Transport | None = PrivateAttr(default=None)
 
-    @classmethod
-    def read(cls, content: bytes, transport: Transport) -> Job:
-        """The job of a response."""
-        return cls.model_validate_json(content).with_transport(transport)
-
     def with_transport(self, transport: Transport) -> Job:
         """This job, which asks for its points there."""
         self._transport = transport

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.graph.model_file import ModelFormat
@@ -29,7 +27,6 @@ from edgefront.core.wire.trainings import (
     TrainingView,
 )
 from edgefront.resources.downloads import Progress, download
-from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
@@ -38,8 +35,6 @@ RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
 
 FileProgress = Callable[[str, int, "int | None"], None]
 """Called with a file's path, the received and the total bytes (None while unknown)."""
-
-_FILES = TypeAdapter(list[TrainingFile])
 
 
 class Trainings:
@@ -50,7 +45,7 @@ class Trainings:
 
     def datasets(self) -> list[DatasetView]:
         """The service's data sets, prepared or built in."""
-        return views(DatasetView, self._transport.request("GET", "/v1/datasets"))
+        return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
 
     def create(
         self, request: TrainingRequest | Mapping[str, Any], *, idempotency_key: str | None = None
@@ -60,11 +55,12 @@ class Trainings:
         It can be retried safely: the same key and request return the same trainings. Raises `InvalidInput` that names
         the field, from the client's own validation or the server's.
         """
-        if not isinstance(request, TrainingRequest):
-            request = checked(TrainingRequest, request)
+        request = checked(TrainingRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        response = self._transport.request("POST", "/v1/trainings", body=request, headers=headers, repeatable=True)
-        return TrainingPage.model_validate_json(response.content).items
+        page = self._transport.ask(
+            TrainingPage, "POST", "/v1/trainings", body=request, headers=headers, repeatable=True
+        )
+        return page.items
 
     def list(
         self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
@@ -79,15 +75,14 @@ class Trainings:
                 "limit": limit,
                 "cursor": cursor,
             }
-            response = self._transport.request("GET", "/v1/trainings", params=params)
-            page = TrainingPage.model_validate_json(response.content)
+            page = self._transport.ask(TrainingPage, "GET", "/v1/trainings", params=params)
             yield from page.items
             cursor = page.next_cursor
             if cursor is None:
                 return
 
     def get(self, training_id: str) -> TrainingView:
-        return TrainingView.model_validate_json(self._transport.request("GET", _path(training_id)).content)
+        return self._transport.ask(TrainingView, "GET", _path(training_id))
 
     def pause(self, training_id: str) -> TrainingView:
         """Pauses it after its current step, with a checkpoint."""
@@ -112,15 +107,14 @@ class Trainings:
         step: int | None = after
         while step is not None:
             params = {"after": step, "limit": 5000}
-            response = self._transport.request("GET", f"{_path(training_id)}/metrics", params=params)
-            page = MetricPage.model_validate_json(response.content)
+            page = self._transport.ask(MetricPage, "GET", f"{_path(training_id)}/metrics", params=params)
             yield from page.items
             step = page.next_step
 
     def probabilities(self, training_id: str, *, records: int = 100) -> ProbabilitiesView:
         """For a supernet: the probability of each block in each layer, at `records` steps and at the end."""
         path, params = f"{_path(training_id)}/probabilities", {"records": records}
-        return ProbabilitiesView.model_validate_json(self._transport.request("GET", path, params=params).content)
+        return self._transport.ask(ProbabilitiesView, "GET", path, params=params)
 
     def picture(self, training_id: str, path: str | os.PathLike[str]) -> Path:
         """Plots a supernet's probabilities: a PNG, or an SVG by the file's extension."""
@@ -173,8 +167,7 @@ class Trainings:
 
     def files(self, training_id: str) -> tuple[TrainingFile, ...]:
         """The downloadable files: the result once it is done, the newest checkpoint, TensorBoard's files."""
-        response = self._transport.request("GET", f"{_path(training_id)}/files")
-        return tuple(_FILES.validate_json(response.content))
+        return self._transport.ask(tuple[TrainingFile, ...], "GET", f"{_path(training_id)}/files")
 
     def download(
         self,
@@ -257,8 +250,7 @@ class Trainings:
 
     def _steer(self, training_id: str, verb: str) -> TrainingView:
         # Pausing a paused training changes nothing, likewise the others: they may be retried.
-        response = self._transport.request("POST", f"{_path(training_id)}/{verb}", repeatable=True)
-        return TrainingView.model_validate_json(response.content)
+        return self._transport.ask(TrainingView, "POST", f"{_path(training_id)}/{verb}", repeatable=True)
 
 
 def _path(training_id: str) -> str:

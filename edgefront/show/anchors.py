@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.measurement.runtimes import PROCESSOR
+from edgefront.core.measurement.provider import PROCESSOR
 from edgefront.core.wire.service import AnchorPoint
 from edgefront.show.output import moment, table
 

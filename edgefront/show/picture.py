@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
+from edgefront.core.states import CandidateRole
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 
@@ -57,7 +58,7 @@ def draw(
             behind = [
                 point
                 for point in (others or {}).get(view.target_id, ())
-                if point.latency_ms is not None and not point.on_frontier and point.role == "search"
+                if point.latency_ms is not None and not point.on_frontier and point.role == CandidateRole.SEARCH
             ]
             _panel(row[0], view, behind, "latency_ms", 1.0, "median latency (ms)")
             _panel(row[1], view, behind, "memory_bytes", MB, "peak memory (MB)")

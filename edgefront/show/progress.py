@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from edgefront.core.states import TargetState
 from edgefront.core.wire.jobs import Goal, JobView, TargetView
 from edgefront.show.output import duration, share, table
 
@@ -60,7 +61,7 @@ def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
         f"measuring {share(target.measuring_share)}",
     ]
     parts += doubts(target)
-    if target.seconds_left is not None and target.state != "finished":
+    if target.seconds_left is not None and target.state != TargetState.FINISHED:
         parts.append(f"about {duration(target.seconds_left)} left")
     return f"{target.name}: {target.state}: " + ", ".join(parts)
 
@@ -94,7 +95,7 @@ def progress_table(job: JobView) -> FittingTable:
             str(target.frontier_size),
             *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
             share(target.measuring_share),
-            "" if target.state == "finished" else duration(target.seconds_left),
+            "" if target.state == TargetState.FINISHED else duration(target.seconds_left),
             " ".join([*([", ".join(doubts(target)) + "."] if doubts(target) else []), target.note]).strip(),
         )
     return shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgefront.core.spaces.words import architecture_in_words
+from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds, table

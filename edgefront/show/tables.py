@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.measurement.generation import MEASURED
-from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
+from edgefront.core.spaces.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.spreadsheet import cell
+from edgefront.core.states import CandidateRole
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
 
@@ -100,7 +101,7 @@ def _predicted(point: CandidateView) -> float | None:
 def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
     perplexity = _predicted(point)
     rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
-    versus = point.versus_baseline if point.role == "search" else None
+    versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
     mark = "*" if versus is not None and versus.extrapolated else ""
     return [
         millions(point.decoder_parameters),

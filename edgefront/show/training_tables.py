@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.states import ENDED_TRAININGS
+from edgefront.core.states import ENDED_TRAININGS, TrainingState
 from edgefront.core.wire.supernets import SearchProgress
 from edgefront.core.wire.training_choices import DatasetView, RecipeView
 from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
@@ -118,7 +118,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "scores": "; ".join(_score(score) for score in item.evaluations),
         "measured": _measured(item),
         "worker": item.worker,
-        "queue": item.queue if item.state == "queued" else None,
+        "queue": item.queue if item.state == TrainingState.QUEUED else None,
         "created": moment(item.created_at),
         "finished": moment(item.finished_at) if item.finished_at else None,
     }
@@ -176,7 +176,7 @@ def progress_line(item: TrainingView) -> str:
         parts.append(f"perplexity {_number(perplexity)}")
     if item.seconds_left is not None and item.state not in ENDED_TRAININGS:
         parts.append(f"about {duration(item.seconds_left)} left")
-    if item.state == "done" and item.measured is not None and item.measured.latency_ms is not None:
+    if item.state == TrainingState.DONE and item.measured is not None and item.measured.latency_ms is not None:
         parts.append(f"measured {milliseconds(item.measured.latency_ms)} ms")
     if item.reason or item.note:
         parts.append(item.reason or item.note)

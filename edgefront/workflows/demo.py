@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from edgefront import follow
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.states import JobState
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService
 from edgefront.requests.find import find_request
 from edgefront.requests.jobs import parse_request
 from edgefront.resources.models import ModelFormat
@@ -63,7 +65,8 @@ def run(session: Session, output: Path, *, once: bool, minutes: float, candidate
     with (
         up.log_to(folder.service / "service.log", verbose=False),
         up.told_to_end() as ending,
-        EmbeddedService(folder.service, port=port, isolated=True) as service,
+        suppress(BrokenOff),
+        EmbeddedService(folder.service, port=port, isolated=True, ending=ending) as service,
     ):
         out = session.err if session.json else session.out
         up.announce(session, service, out)
@@ -142,7 +145,7 @@ class Demo:
         job = self.client.jobs.create(request)
         self.out.print(f"  {self.service.url}/jobs/{job.id}", markup=False, soft_wrap=True)
         ended = progress.show(self._until_told(follow.views(self.client, job.id)), self.out) or job
-        if ended.state != "finished":
+        if ended.state != JobState.FINISHED:
             why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
         return ended

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import MeasurementError
+from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
 from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.requests.jobs import described
 
 if TYPE_CHECKING:
     from edgefront.agents.measuring.measure import Measurer
@@ -27,11 +28,11 @@ _MEMORY_PASSES = 2
 
 
 def find_model(file_or_name: str) -> Architecture | Path:
-    """An ONNX file as its path; else the architecture of that JSON file, folder (`requests.jobs.described`) or name."""
+    """An ONNX file as its path; else the architecture of the model (`core.evaluation.given_model`)."""
     path = Path(file_or_name)
     if path.suffix.lower() == ".onnx" and path.is_file():
         return path.resolve()
-    return described(file_or_name)
+    return architecture_of(file_or_name)
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,20 @@ class Measured:
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
 
+    def marked(self) -> str | None:
+        """Which launches were measured under bad conditions, and what they were; None if none was."""
+        said = [said for launch in self.launches if (said := launch.conditions) is not None]
+        if not said:
+            return None
+        context = f"context {self.protocol.memory_length}: " if self.protocol.mode == "generate" else ""
+        return f"{context}{len(said)} of {len(self.launches)} launches: {'; '.join(dict.fromkeys(said))}"
+
     def for_card(self) -> dict[str, Any]:
         """What a model card says of it."""
         from edgefront.agents.device.nvml import Gpu
         from edgefront.agents.device.processor import processor
 
-        device = Gpu.first_visible().name() if self.protocol.provider == "cuda" else processor()[0]
+        device = Gpu.first_visible().name() if Provider(self.protocol.provider).on_nvidia else processor()[0]
         report = self.report()
         return {
             "device": device,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.states import TrainingState
 from edgefront.core.validation import one_of
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.core.wire.trainings import TrainingView
@@ -84,7 +85,7 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
     reasons if no training finished.
     """
     found = [
-        Shipped(point, training, best_perplexity(training) if training.state == "done" else None)
+        Shipped(point, training, best_perplexity(training) if training.state == TrainingState.DONE else None)
         for point, training in zip(points, trainings, strict=True)
     ]
     scored = [(one.perplexity, one.candidate.latency_ms or 0.0, index) for index, one in enumerate(found)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.port import DEFAULT_PORT
-from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService
 from edgefront.show.output import print_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
 
 
 def run(
-    session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: str | None, verbose: bool
+    session: Session, home: Path, *, host: str | None, port: int | None, agent: bool, cores: str | None, verbose: bool
 ) -> None:
     """Starts the service, prints its URL, and stops it on Ctrl-C or SIGTERM."""
 
@@ -38,7 +38,10 @@ def run(
     with (
         log_to(home / "service.log", verbose=verbose),
         told_to_end() as ending,
-        EmbeddedService(home, host=host, port=port, agent=agent, cores=cores, on_bound=say_where) as service,
+        suppress(BrokenOff),
+        EmbeddedService(
+            home, host=host, port=port, agent=agent, cores=cores, on_bound=say_where, ending=ending
+        ) as service,
     ):
         if session.json:
             places = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}

@@ -111,6 +111,11 @@ def has_come(script: Script, message: str) -> bool:
     return message in [line.message for line in script.log]
 
 
+def test_a_token_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\r\n", encoding="utf-8-sig")
+    assert credential.read_token(tmp_path / "token") == TOKEN
+
+
 def test_a_token_comes_by_standard_input_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{TOKEN} \n"))
     assert credential.read_token(Path("-")) == TOKEN

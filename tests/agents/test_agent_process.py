@@ -141,11 +141,26 @@ def test_exit_codes_say_what_is_wrong(start, run_here, tmp_path):
             assert "another agent" in ends_with(start(server.url), 9)
 
 
+def test_an_agent_that_is_ended_while_it_tests_its_runtimes_does_not_wait_for_them(start, tmp_path, monkeypatch):
+    tests_begun = tmp_path / "begun"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, sys, time\n"
+        "if 'edgefront.agents.measuring.runtimes.describe' in sys.orig_argv:\n"
+        f"    pathlib.Path({str(tests_begun)!r}).touch(); time.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    agent = start("http://127.0.0.1:9", probes=True)
+    wait_for(tests_begun.exists, pause_s=0.1)
+    agent.send_signal(signal.SIGINT)
+    assert "drained" in ends_with(agent, 0)
+
+
 def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
     """Against the embedded service: every launch counted once, though the agent dies in the middle of one."""
     from edgefront.embedded.service import EmbeddedService
 
-    for name, value in {"TTL_S": "4", "HEARTBEAT_S": "1", "SWEEP_S": "0.5"}.items():
+    # Heartbeats every 2.5 s: a busy machine may delay one of them for as long as three take.
+    for name, value in {"TTL_S": "10", "HEARTBEAT_S": "2.5", "SWEEP_S": "0.5"}.items():
         monkeypatch.setenv(f"EDGEFRONT_LEASES__{name}", value)
     with (
         EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service,
@@ -177,7 +192,7 @@ def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
         wait_for(lambda: target()["state"] == "finished", pause_s=0.2)
         found = target()
         candidates = api.get(f"{path}/candidates", params={"limit": 100}).raise_for_status().json()["items"]
-        assert {candidate["state"] for candidate in candidates} == {"measured"}
+        assert [one for one in candidates if one["state"] != "measured"] == []
         launches = [
             launch["id"]
             for candidate in candidates

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
+from edgefront.agents.device import conditions as conditions_module
+from edgefront.agents.device.busy_backoff import Patience
+from edgefront.agents.device.cgroups import Quota
 from edgefront.agents.device.conditions import Conditions
+from edgefront.agents.device.cores import Core, CorePlan
 from edgefront.agents.device.kernel import kernel_facts
-from edgefront.agents.device.patience import Patience
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, ceiling
+
+PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 
 
 @pytest.fixture
@@ -32,34 +41,56 @@ def say(system: Path, governor: str, **more: str) -> None:
 
 
 def test_a_power_saving_governor_is_seen(system: Path) -> None:
-    conditions = Conditions(4, system, lambda: 1)
-    assert "power-saving governor" not in conditions.bad(1)
+    conditions = Conditions(PLAN, system, lambda _cores: 0.0)
+    assert "power-saving governor" not in conditions.after(1)
     say(system, "powersave")
-    assert "power-saving governor" in conditions.bad(1)
+    assert "power-saving governor" in conditions.after(1)
     say(system, "powersave", scaling_driver="intel_pstate", energy_performance_preference="balance_performance")
-    assert not [text for text in conditions.bad(1) if "power" in text]
+    assert not [text for text in conditions.after(1) if "power" in text]
     say(system, "powersave", energy_performance_preference="power")
-    assert "energy preference power" in conditions.bad(1)
+    assert "energy preference power" in conditions.after(1)
 
 
-def test_load_is_bad_only_where_it_needs_the_measuring_cores(system: Path) -> None:
-    running_threads = 4
-    conditions = Conditions(4, system, lambda: running_threads)
-    assert not [text for text in conditions.bad(1) if "load" in text]
-    assert "other load (3 threads run)" in conditions.bad(2)
-    running_threads = 1
-    assert not [text for text in conditions.bad(4) if "load" in text]
-    assert not [text for text in Conditions(4, system, lambda: None).bad(4) if "load" in text]
+def test_a_launch_waits_for_others_only_where_they_need_its_cores(system: Path) -> None:
+    others = 3.0
+    conditions = Conditions(PLAN, system, lambda cores: others * (cores == (0, 1, 2, 3)))
+    assert conditions.before(1) == ()
+    assert conditions.before(2) == ("other load (3.0 of 4 cores)",)
+    assert conditions.after(2) == ()  # the process of the passes knows better
+    others = 0.2
+    assert conditions.before(4) == ()
+
+
+def test_what_this_process_its_children_and_its_parent_compute_is_no_other_load(monkeypatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert {os.getpid(), os.getppid(), child.pid} <= set(conditions_module._own_s())
+        child.communicate(b"")
+    busy = iter([100.0, 100.5])
+    own = iter([{1: 7.0, 2: 1.0}, {1: 7.25, 3: 90.0}])  # one has ended, and one is new
+    monkeypatch.setattr(conditions_module, "_busy_s", lambda _cores: next(busy))
+    monkeypatch.setattr(conditions_module, "_own_s", lambda: next(own))
+    monkeypatch.setattr(conditions_module.time, "monotonic", iter([5.0, 5.5]).__next__)
+    assert conditions_module.load_of_others((0,)) == pytest.approx(0.5)
+
+
+def test_the_system_says_how_busy_cores_are() -> None:
+    assert 0 < conditions_module._busy_s((0,)) <= conditions_module._busy_s((0, 1, 100_000))
+
+
+def test_a_quota_below_the_threads_is_a_bad_condition(system: Path) -> None:
+    plan = CorePlan((3,), PLAN.cores, Quota(0.5, Path("/sys/fs/cgroup/user.slice")))
+    assert Conditions(plan, system).after(1) == ("a CPU quota of 0.5 cores (/sys/fs/cgroup/user.slice)",)
+    assert Conditions(replace(plan, quota=Quota(1.5, Path("/")))).after(1) == ()
 
 
 def test_throttling_is_seen_once(system: Path) -> None:
     count = system / "cpu0" / "thermal_throttle" / "core_throttle_count"
     count.write_text("7\n")
-    conditions = Conditions(4, system, lambda: 1)
-    assert "throttled by heat" not in conditions.bad(1)
+    conditions = Conditions(PLAN, system, lambda _cores: 0.0)
+    assert "throttled by heat" not in conditions.after(1)
     count.write_text("9\n")
-    assert "throttled by heat" in conditions.bad(1)
-    assert "throttled by heat" not in conditions.bad(1)
+    assert "throttled by heat" in conditions.after(1)
+    assert "throttled by heat" not in conditions.after(1)
 
 
 def test_the_kernel_says_what_a_core_reaches() -> None:
@@ -75,7 +106,7 @@ def test_an_agent_marks_what_it_measures_under_bad_conditions(config, system):  
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
-        run.agent.conditions = Conditions(4, system, lambda: 1)
+        run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
         script.items.append(item(0))
         wait_for(lambda: len(script.reports) == 1)
     assert "power-saving governor" in script.reports[0].result.environment["conditions"]
@@ -86,7 +117,7 @@ def test_an_agent_waits_for_better_conditions_where_it_is_asked_to(config, syste
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
-        run.agent.conditions = Conditions(4, system, lambda: 1)
+        run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
         script.items.append(item(0, PROTOCOL.model_copy(update={"when_busy": "wait"})))
         wait_for(lambda: "waiting to measure: power-saving governor" in caplog.text)
         assert script.started == []
@@ -159,7 +190,7 @@ def test_launches_that_stay_in_bad_conditions_wait_once_together(config, system,
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
-        run.agent.conditions = Conditions(4, system, lambda: 1)
+        run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
         run.agent.patience = Patience(wait_s=1.0)
         script.items.extend(item(number, WAITING) for number in range(4))
         wait_for(lambda: len(script.reports) == 4)
@@ -172,7 +203,7 @@ def test_launches_that_need_not_wait_are_made_while_others_do(config, system):  
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
-        run.agent.conditions = Conditions(4, system, lambda: 1)
+        run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
         script.items.extend([item(0, WAITING), item(1), item(2)])
         wait_for(lambda: len(script.reports) == 2)
         assert reported(script) == ["lau_1", "lau_2"]

@@ -17,9 +17,9 @@ from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
 from edgefront.agents.device.runtimes_file import RuntimesFile
+from edgefront.agents.measuring.environment import gpu_surroundings
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
-from edgefront.agents.measuring.surroundings import gpu_surroundings
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.services.measuring import anchors

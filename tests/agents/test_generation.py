@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.footprint import least_footprint_bytes
+from edgefront.agents.measuring.generations import Generations
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import library
+from edgefront.agents.measuring.runtimes import Generated, library
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
@@ -136,6 +137,7 @@ def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     seen = []
     for _ in range(3):
         model.let_go()
+        model.prepare()
         model.generate()
         seen.append(model.tokens.copy())
         assert model.finite()
@@ -229,11 +231,54 @@ def test_energy_is_read_from_counters_that_may_begin_again(tmp_path: Path) -> No
     core.mkdir()
     (core / "name").write_text("core\n")
     meter = EnergyMeter("cpu", tmp_path)
-    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("950000\n")
-    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("100000\n")
+    with meter:
+        (tmp_path / "intel-rapl:0" / "energy_uj").write_text("950000\n")
+        (tmp_path / "intel-rapl:1" / "energy_uj").write_text("100000\n")
     joules, source = meter.read()
     assert joules == pytest.approx(0.05 + 0.2)
     assert "RAPL" in source
+
+
+class Counted:
+    """A generator that uses 500 J for the context, 3 J for each generation, and nothing else."""
+
+    tokens = np.zeros((1, 6), np.int64)
+
+    def __init__(self, counter: Path) -> None:
+        self._counter = counter
+        self.versions: dict[str, str] = {}
+        self.starts: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        self._use(500)
+
+    def generate(self) -> Generated:
+        self._use(3)
+        return Generated(2.0, 5.0)
+
+    def let_go(self) -> None:
+        self._use(500)
+
+    def finite(self) -> bool:
+        return True
+
+    def _use(self, joules: int) -> None:
+        self._counter.write_text(str(int(self._counter.read_text()) + joules * 10**6))
+
+
+def test_energy_is_of_the_timed_part_of_the_timed_generations(tmp_path: Path) -> None:
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "name").write_text("package-0\n")
+    (zone / "energy_uj").write_text("7")
+    model = Generations(Counted(zone / "energy_uj"), protocol())
+    model.forward_ms()  # warm-up
+    model.begin(EnergyMeter("cpu", tmp_path))
+    for _ in range(4):
+        assert model.forward_ms() == 7.0
+    samples = model.samples()
+    assert samples.total_ms == (7.0,) * 4
+    assert samples.energy_token_mj == pytest.approx(3000 / 6)
 
 
 def test_energy_that_cannot_be_read_is_said_to_be_absent(tmp_path: Path) -> None:
@@ -245,15 +290,22 @@ def test_energy_that_cannot_be_read_is_said_to_be_absent(tmp_path: Path) -> None
     assert joules is None
     assert "may not be read" in why
     (zone / "energy_uj").write_text("7\n")
-    joules, why = EnergyMeter("cpu", tmp_path).read()
+    meter = EnergyMeter("cpu", tmp_path)
+    with meter:
+        pass
+    joules, why = meter.read()
     assert joules is None
     assert "did not move" in why
-    joules, why = EnergyMeter("cuda", tmp_path).read()
+    meter = EnergyMeter("cuda", tmp_path)
+    with meter:
+        pass
+    joules, why = meter.read()
     assert joules is None or "NVML" in why
 
 
 def tokens_of(weights: Path, architecture: Architecture, asked: MeasurementProtocol) -> np.ndarray[Any, Any]:
     model = library(asked.runtime).generator(request(weights, architecture, asked))
+    model.prepare()
     model.generate()
     return model.tokens
 
@@ -276,6 +328,7 @@ def test_onnxruntime_writes_keys_and_values_where_they_are(weights: Path, name: 
     assert "blocks.0.keys" in buffers
     assert "blocks.3.keys" not in buffers
     before = {entry: array.copy() for entry, array in buffers.items()}
+    model.prepare()
     model.generate()
     for entry, array in buffers.items():
         assert np.array_equal(array[:, :, :13], before[entry][:, :, :13]), entry

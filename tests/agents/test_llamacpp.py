@@ -19,15 +19,23 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import KV_CACHE_BYTES
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import TargetRequest
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
 )
 
 LLAMACPP = MeasurementProtocol(runtime="llamacpp", sequence_length=24, repeats=3)
-FORMATS: list[dict[str, str]] = [{}, {"dtype": "float16"}, {"weights": "q8_0"}, {"weights": "q4_0"}]
+FORMATS: list[dict[str, str]] = [
+    {},
+    {"kv_cache": "f16"},
+    {"dtype": "float16"},
+    {"weights": "q8_0"},
+    {"weights": "q4_0", "kv_cache": "f16"},
+]
 
 
 @pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
@@ -95,6 +103,7 @@ def test_every_family_chooses_the_tokens_of_torch(weights: Path, family: str) ->
         protocol = generation(runtime)
         request = LaunchRequest(architecture=model.canonical, protocol=protocol, seed=3, cache=weights)
         made = library(protocol.runtime).generator(request)
+        made.prepare()
         made.generate()
         tokens[runtime] = made.tokens.tolist()
     assert tokens["llamacpp"] == tokens["pytorch"]
@@ -110,6 +119,26 @@ def model_of(family: str) -> Architecture:
 def generation(runtime: str = "llamacpp", **fields: Any) -> MeasurementProtocol:
     short = {"mode": "generate", "sequence_length": 11, "new_tokens": 8}
     return MeasurementProtocol.model_validate({"runtime": runtime, **short, **fields})
+
+
+def test_a_context_is_evaluated_before_the_timed_generation(weights: Path) -> None:
+    """Also where a convolution needs all of it again for every generation."""
+    request = LaunchRequest(
+        architecture=model_of("lfm2").canonical,
+        protocol=generation(sequence_length=5, memory_length=20),
+        seed=3,
+        cache=weights,
+    )
+    model: Any = library("llamacpp").generator(request)
+    asked: list[int] = []
+    complete = model._complete
+    model._complete = lambda request: asked.append(len(request["prompt"])) or complete(request)
+    for _ in range(2):
+        asked.clear()
+        model.prepare()
+        assert asked == [20]
+        model.generate()
+        assert asked == [20, 25]
 
 
 def test_its_timings_are_those_of_the_wall_clock(weights: Path) -> None:
@@ -165,6 +194,47 @@ def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
         assert expected < result.memory.peak_bytes < expected + 40 * MIB
 
 
+@pytest.mark.slow
+def test_the_cache_takes_as_much_as_its_format(measurer: Measurer) -> None:
+    """Of a model that is little else: 8 layers of keys and values of 2,048 numbers, 64 MiB in float32."""
+    attention = {"kind": "attention", "n_head": 8, "n_kv_head": 8, "d_head": 256, "bias": "none"}
+    model = Architecture.parse(
+        {**ROTARY, "d_model": 64, "embedding": {"vocab_size": 300}, "blocks": [attention, GATED] * 8}
+    )
+    peaks: dict[str, int] = {}
+    for held in ("f32", "f16", "q8_0", "q4_0"):
+        choice = {"mode": "decode", "memory_length": 510, "repeats": 1, "kv_cache": held}
+        protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", **choice})
+        result = measurer.measure(model, protocol, seed=3)
+        assert result.outcome == "done", result.message
+        assert result.memory is not None
+        peaks[held] = result.memory.peak_bytes
+        least = least_footprint_bytes(model, protocol)
+        assert least < peaks[held] < least + 40 * MIB
+    kept = {held: costs(model, mode="decode", memory_length=510, kv_cache=held).state_bytes for held in KV_CACHE_BYTES}
+    for held in ("q8_0", "q4_0"):
+        assert peaks["f16"] - peaks[held] == pytest.approx(kept["f16"] - kept[held], abs=4 * MIB)
+    assert peaks["f32"] - peaks["f16"] > kept["f32"] - kept["f16"] - 4 * MIB  # scores are kept without flash attention
+
+
+def test_a_head_that_blocks_do_not_fill_is_refused_before_a_launch(measurer: Measurer) -> None:
+    for held in ("q8_0", "q4_0"):
+        protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "kv_cache": held})
+        result = measurer.measure(subjects.gpt(), protocol, seed=3)
+        assert (result.outcome, result.reason) == ("failed", "build_error")
+        assert "kv_cache: llama.cpp keeps keys and values as" in str(result.message)
+
+
+def test_the_default_of_requests_is_llama_cpps_own() -> None:
+    import xllamacpp
+
+    own = xllamacpp.CommonParams()
+    protocol = TargetRequest.model_validate({"protocol": {"runtime": "llamacpp"}}).protocol
+    held = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{str(protocol.kv_cache).upper()}")
+    assert own.cache_type_k == own.cache_type_v == held
+    assert own.flash_attn_type == xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_AUTO
+
+
 def test_the_warm_parent_has_one_thread_and_a_launch_opens_no_port(measurer: Measurer, weights: Path) -> None:
     parent = psutil.Process(measurer._server("llamacpp").pid)
     assert parent.num_threads() == 1
@@ -176,6 +246,20 @@ def test_the_warm_parent_has_one_thread_and_a_launch_opens_no_port(measurer: Mea
     assert model._server.listening_address.startswith("unix:")
     assert listening() == before
     model.forward_ms()  # a server that is ended before it works on anything may wait for itself for ever
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's path has a hundred characters at most."""
+    folder = tmp_path / ("t" * 120)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    before = Path.cwd()
+    request = LaunchRequest(architecture=subjects.gpt().canonical, protocol=LLAMACPP, seed=3, cache=weights)
+    assert library("llamacpp").build(request).forward_ms() > 0
+    assert Path.cwd() == before
+    assert not list(folder.iterdir())
 
 
 def listening() -> set[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import subjects
 
 from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.measuring.memory_probes import DeviceRuler
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.units import MIB
@@ -153,7 +155,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
     program = (
         "import mmap, sys\n"
         "import numpy as np\n"
-        "from edgefront.agents.measuring.rulers import AnonymousRuler\n"
+        "from edgefront.agents.measuring.memory_probes import AnonymousRuler\n"
         "ruler = AnonymousRuler(())\n"
         "ruler.start()\n"
         "ruler.built()\n"
@@ -167,6 +169,36 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert int(done.stdout) == pytest.approx(16 * MIB, abs=2 * MIB)
+
+
+class FakeGpu:
+    """Answers its poller's first question, which it is asked during the build, only when that is over."""
+
+    BUILD, PASSES = 900 * MIB, 100 * MIB
+
+    def __init__(self):
+        self.asked, self.is_built, self.is_stored = threading.Event(), threading.Event(), threading.Event()
+
+    def used_bytes(self):
+        if threading.current_thread().name != "gpu-memory":
+            return self.PASSES if self.asked.is_set() else 0
+        if self.asked.is_set():  # asked again: the first answer is stored
+            self.is_stored.set()
+            return self.PASSES
+        self.asked.set()
+        assert self.is_built.wait(10)
+        return self.BUILD
+
+
+def test_a_reading_from_before_the_model_was_built_is_none_of_its_passes():
+    gpu = FakeGpu()
+    ruler = DeviceRuler(gpu)
+    ruler.start()
+    assert gpu.asked.wait(10)
+    ruler.built()
+    gpu.is_built.set()
+    assert gpu.is_stored.wait(10)
+    assert ruler.read({}).forward_peak_bytes == FakeGpu.PASSES
 
 
 def test_an_unusable_cache_folder_is_reported(tmp_path):

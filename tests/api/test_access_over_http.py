@@ -9,9 +9,10 @@ from itertools import count, takewhile
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, problem
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import PUBLIC, is_public
 from edgefront.api.http.credentials import CHECKED_S, TRUSTED_S, Credential, Credentials
 from edgefront.core.errors import Unauthenticated
@@ -55,11 +56,13 @@ def test_wrong_headers_are_refused(sqlite_service: Service, authorization: str) 
     problem(sqlite_service.client(None).get("/v1/me", headers=headers), 401)  # type: ignore[arg-type]
 
 
+@ON_SQLITE
 def test_a_key_has_an_owner(service: Service) -> None:
     me = service.client("user", "bob").get("/v1/me").json()
     assert (me["owner"], me["role"], me["device_id"]) == ("bob", "user", None)
 
 
+@ON_SQLITE
 def test_expired_and_revoked_keys_are_refused(service: Service) -> None:
     expired = service.key(expires_at=service.later(seconds=-1))
     problem(service.client_with({"Authorization": f"Bearer {expired}"}).get("/v1/me"), 401)
@@ -75,19 +78,21 @@ def test_expired_and_revoked_keys_are_refused(service: Service) -> None:
     assert problem(client.get("/v1/me"), 401)["detail"] == "the key was revoked"
 
 
+@ON_SQLITE
 def test_roles(service: Service) -> None:
     user, agent = service.client("user", "bob"), service.agent()
     problem(user.post("/v1/keys", json={"name": "more"}), 403)
     problem(user.post("/v1/enrolment-tokens", json={}), 403)
     problem(user.get("/v1/enrolment-tokens"), 403)
     problem(user.post("/v1/leases", json={}), 403)
-    problem(service.client().post("/v1/reports", json=examples.REPORT_REQUEST), 403)
+    problem(service.client().post("/v1/reports", json=example("report_request")), 403)
     for path in ("/v1/jobs", "/v1/keys", "/metrics", "/v1/devices"):
         problem(agent.get(path), 403)
-    problem(agent.post("/v1/jobs", json=examples.JOB_REQUEST), 403)
+    problem(agent.post("/v1/jobs", json=example("job_requests")["frontier"]["value"]), 403)
     assert agent.get("/v1/me").json()["role"] == "agent"
 
 
+@ON_SQLITE
 def test_users_see_their_own_keys_only(service: Service) -> None:
     bob, eve = service.client("user", "bob"), service.client("user", "eve")
     [own] = bob.get("/v1/keys").json()
@@ -101,6 +106,7 @@ def login(service: Service, key: str, **headers: str) -> httpx.Response:
     return service.client(None).post("/v1/session", json={"key": key}, headers=headers)
 
 
+@ON_SQLITE
 def test_a_browser_trades_its_key_for_a_cookie(service: Service) -> None:
     answer = login(service, service.key("user", "bob"))
     assert answer.status_code == 201
@@ -121,6 +127,7 @@ def test_a_browser_trades_its_key_for_a_cookie(service: Service) -> None:
     problem(browser.get("/v1/me"), 401)
 
 
+@ON_SQLITE
 def test_logging_in_with_a_wrong_key_or_from_another_site_fails(service: Service) -> None:
     problem(login(service, "efk_wrong"), 401)
     problem(login(service, service.enrol()[1]), 403)
@@ -128,6 +135,7 @@ def test_logging_in_with_a_wrong_key_or_from_another_site_fails(service: Service
     problem(service.client(None).post("/v1/session", json={}), 422)
 
 
+@ON_SQLITE
 def test_a_cookie_works_for_the_servers_own_pages_only(service: Service) -> None:
     secret = login(service, service.key()).cookies["edgefront_session"]
     browser = service.client_with({"Cookie": f"edgefront_session={secret}"})
@@ -146,6 +154,7 @@ def test_a_cookie_works_for_the_servers_own_pages_only(service: Service) -> None
     assert browser.get("/v1/keys", headers={"Sec-Fetch-Site": "none"}).status_code == 200
 
 
+@ON_SQLITE
 def test_a_session_ends_with_its_key(service: Service) -> None:
     admin = service.client()
     made = admin.post("/v1/keys", json={"name": "bob"}).json()
@@ -156,6 +165,7 @@ def test_a_session_ends_with_its_key(service: Service) -> None:
     problem(browser.get("/v1/me"), 401)
 
 
+@ON_SQLITE
 def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
     start_service: Callable[..., Service], database: Database
 ) -> None:
@@ -168,11 +178,13 @@ def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
     assert browser.post("/v1/keys", json={"name": "x"}, headers={"Origin": https}).status_code == 201
 
 
+@ON_SQLITE
 def test_forwarded_headers_of_strangers_are_not_believed(service: Service) -> None:
     answer = login(service, service.key(), **{"X-Forwarded-Proto": "https"})
     assert "Secure" not in answer.headers["set-cookie"]
 
 
+@ON_SQLITE
 def test_rates_are_bounded_for_each_key(start_service: Callable[..., Service], database: Database) -> None:
     service = start_service(database, requests_per_minute=60)
     busy, other = service.client("user", "bob"), service.client("user", "eve")
@@ -279,6 +291,7 @@ async def test_a_revocation_here_counts_at_once(database: Database) -> None:
         await credentials.resolve(Credential(secret))
 
 
+@ON_SQLITE
 def test_a_key_ends_in_every_process_of_the_service(database: Database, start_service: Callable[..., Service]) -> None:
     here, elsewhere = start_service(database), start_service(database)
     made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()
@@ -295,6 +308,7 @@ def test_a_key_ends_in_every_process_of_the_service(database: Database, start_se
         problem(answer, code)
 
 
+@ON_SQLITE
 def test_the_last_admin_key_is_not_revoked_by_mistake(service: Service) -> None:
     admin = service.client()
     [key] = [key for key in admin.get("/v1/keys").json() if key["role"] == "admin"]
@@ -306,6 +320,7 @@ def test_the_last_admin_key_is_not_revoked_by_mistake(service: Service) -> None:
     problem(admin.get("/v1/me"), 401)
 
 
+@ON_SQLITE
 def test_a_user_does_not_revoke_the_admin_key_of_the_same_owner(service: Service) -> None:
     admin = service.client()
     owner = admin.get("/v1/me").json()["owner"]
@@ -318,6 +333,7 @@ def test_a_user_does_not_revoke_the_admin_key_of_the_same_owner(service: Service
     assert admin.get("/v1/me").status_code == 200
 
 
+@ON_SQLITE
 def test_a_device_renews_its_credential_over_http(database: Database, start_service: Callable[..., Service]) -> None:
     service = start_service(database)
     device, secret = service.enrol("board")
@@ -335,6 +351,7 @@ def test_a_device_renews_its_credential_over_http(database: Database, start_serv
     problem(answer, 401)
 
 
+@ON_SQLITE
 def test_an_owner_makes_a_token_for_one_device(service: Service) -> None:
     service.enrol("board", owner="bob")
     owner, other = service.client("user", "bob"), service.client("user", "eve")
@@ -343,7 +360,7 @@ def test_an_owner_makes_a_token_for_one_device(service: Service) -> None:
     made = owner.post("/v1/devices/board/reenrol", json={"minutes": 5})
     assert made.status_code == 201
     assert (made.json()["uses_left"], made.json()["name"]) == (1, "board")
-    asked = {**examples.ENROL_REQUEST, "name": "another"}
+    asked = {**example("enrol_request"), "name": "another"}
     bearer = service.client_with({"Authorization": f"Bearer {made.json()['token']}"})
     assert problem(bearer.post("/v1/agents/enrol", json=asked), 409)["field"] == "name"
     answer = bearer.post("/v1/agents/enrol", json={**asked, "name": "board"})

@@ -9,6 +9,7 @@ import json
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_parameters
 from sqlalchemy import select
@@ -103,6 +104,7 @@ def test_pages_filters_and_sorts(client: httpx.Client, path: str) -> None:
     problem(client.get(f"{path}/candidates", params={"target": "elsewhere"}), 404)
 
 
+@ON_SQLITE
 def test_export_csv(client: httpx.Client, path: str) -> None:
     response = client.get(f"{path}/candidates", params={"format": "csv", "sort": "-proxy"})
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -114,6 +116,7 @@ def test_export_csv(client: httpx.Client, path: str) -> None:
     assert "T" in rows[0]["created_at"]
 
 
+@ON_SQLITE
 def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service, client: httpx.Client) -> None:
     SimulatedAgent(service.database)
     name = "@SUM(1,2)"
@@ -127,6 +130,7 @@ def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service
     assert frontier_csv([view]).splitlines()[1].startswith(f'"\'{name}",')
 
 
+@ON_SQLITE
 def test_export_parquet(client: httpx.Client, path: str) -> None:
     response = client.get(f"{path}/candidates", params={"format": "parquet", "role": "search"})
     assert response.headers["content-type"] == "application/vnd.apache.parquet"
@@ -144,6 +148,7 @@ def test_export_of_an_unknown_job_is_refused_before_the_first_byte(client: httpx
     problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
 
 
+@ON_SQLITE
 def test_frontier(client: httpx.Client, path: str) -> None:
     view = FrontierView.model_validate_json(client.get(f"{path}/frontier").content)
     assert view.points

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 import httpx
+from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_size, done
 
@@ -33,6 +34,7 @@ def finished(service: Service, client: httpx.Client, **changes: Any) -> dict[str
     return view
 
 
+@ON_SQLITE
 def test_two_boards_of_one_job(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada, targets=[{"device_class": CLASS}, {"device_class": OTHER}])
@@ -76,6 +78,7 @@ def test_what_another_job_has_measured_counts(service: Service) -> None:
     assert all(one["entries"][0]["latency_ms"] == one["entries"][1]["latency_ms"] for one in found["architectures"])
 
 
+@ON_SQLITE
 def test_targets_that_were_measured_differently_are_noted(service: Service) -> None:
     ada = service.client("user", "ada")
     targets = [{"device_class": CLASS}, {"device_class": CLASS, "protocol": {"sequence_length": 64}}]
@@ -84,6 +87,7 @@ def test_targets_that_were_measured_differently_are_noted(service: Service) -> N
     assert "differ in sequence length" in note
 
 
+@ON_SQLITE
 def test_a_comparison_is_of_ones_own_targets(service: Service) -> None:
     ada, bob = service.client("user", "ada"), service.client("user", "bob")
     SimulatedAgent(service.database)
@@ -149,6 +153,7 @@ def test_where_milliseconds_and_bytes_go(service: Service) -> None:
     problem(service.client("user", "bob").get(f"/v1/candidates/{candidate['id']}/parts"), 404)
 
 
+@ON_SQLITE
 def test_what_was_not_measured_on_a_target_is_predicted(service: Service) -> None:
     ada = service.client("user", "ada")
     here = finished(service, ada)

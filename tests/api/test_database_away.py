@@ -14,7 +14,7 @@ from simulated_agent import CLASS
 from sqlalchemy import make_url
 from tcp_proxy import Proxy, proxy
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.http.credentials import Credential
 from edgefront.core.services.jobs.events import Entry, append_all
 from edgefront.core.store.database import Database
@@ -82,7 +82,7 @@ def test_a_report_sent_again_after_the_outage_is_counted_once(service: Service, 
     agent = service.agent("board", CLASS)
     made = service.submit(service.client("user", "bob"))
     found = agent.post("/v1/leases", json={"wait_s": 0, "max_items": 1}).json()
-    report = {**examples.REPORT_REQUEST["reports"][0]}
+    report = {**example("report_request")["reports"][0]}
     report |= {key: found["items"][0][key] for key in ("launch_id", "fence")}
     line.cut()
     problem(agent.post("/v1/reports", json={"reports": [report]}), 503)

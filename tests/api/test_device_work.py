@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
@@ -38,6 +39,7 @@ def test_the_last_lines_of_an_agent_are_kept_and_no_others(service: Service) -> 
     assert [one["message"] for one in others] == ["of another"]
 
 
+@ON_SQLITE
 def test_a_log_obeys_no_terminal_and_only_agents_write_one(service: Service) -> None:
     agent = service.agent()
     sent = {"lines": [line("\x1b[2Jcleared\x07\N{GRINNING FACE} and ünder")]}
@@ -50,6 +52,7 @@ def test_a_log_obeys_no_terminal_and_only_agents_write_one(service: Service) -> 
     problem(service.client().get("/v1/devices/no-such/log"), 404)
 
 
+@ON_SQLITE
 def test_what_a_device_does_names_only_ones_own_jobs(service: Service) -> None:
     device = SimulatedAgent(service.database)
     ada, bob = service.client("user", "ada"), service.client("user", "bob")

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from httpx_sse import EventSource, ServerSentEvent
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent
@@ -27,6 +28,7 @@ def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = Non
         yield (event for event in EventSource(response).iter_sse() if event.data)
 
 
+@ON_SQLITE
 def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +80,7 @@ def path(job: dict[str, Any]) -> str:
     return f"/v1/jobs/{job['id']}"
 
 
+@ON_SQLITE
 def test_replay_then_follow(service: Service, client: httpx.Client, job: dict[str, Any], path: str) -> None:
     last = job["last_event"]
     assert last > 2
@@ -87,6 +90,7 @@ def test_replay_then_follow(service: Service, client: httpx.Client, job: dict[st
         assert [event.data for event in take(events, 3)] == [{"made": 0}, {"made": 1}, {"made": 2}]
 
 
+@ON_SQLITE
 def test_resume_by_last_event_id_or_after(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
@@ -100,6 +104,7 @@ def test_resume_by_last_event_id_or_after(
         assert take(events, 1)[0].number == last + 1
 
 
+@ON_SQLITE
 def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, path: str) -> None:
     for headers, params in (({}, {"after": 10**6}), ({"Last-Event-ID": "1000000"}, {})):
         response = client.get(f"{path}/events", headers=headers, params=params)
@@ -108,6 +113,7 @@ def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, pat
     problem(client.get(f"{path}/events", params={"after": -1}), 422)
 
 
+@ON_SQLITE
 def test_a_long_log_comes_whole_to_every_reader(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
@@ -122,6 +128,7 @@ def test_a_long_log_comes_whole_to_every_reader(
             assert take(events, feeds.PAGE + 1)[-1].number == whole + feeds.PAGE + 1
 
 
+@ON_SQLITE
 def test_readers_of_one_job_share_a_feed_that_ends_with_them(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
@@ -137,6 +144,7 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
     assert service.context.feeds._feeds == {}
 
 
+@ON_SQLITE
 def test_a_whole_job_is_streamed(service: Service, client: httpx.Client) -> None:
     agent = SimulatedAgent(service.database)
     made = service.submit(client)
@@ -151,6 +159,7 @@ def test_a_whole_job_is_streamed(service: Service, client: httpx.Client) -> None
     assert {"candidate", "generation", "frontier", "job_state"} <= {event.kind for event in told}
 
 
+@ON_SQLITE
 def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +177,7 @@ def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
         assert rest == list(range(job["last_event"] + 1, job["last_event"] + 1 + len(rest)))
 
 
+@ON_SQLITE
 def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "MAX_READERS_PER_KEY", 1)
     with follow(client, path) as events:
@@ -177,6 +187,7 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
         assert refused.headers["retry-after"]
 
 
+@ON_SQLITE
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgefront.api.live.streaming.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
@@ -185,6 +196,7 @@ def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkey
         assert next(line for line in lines if line == ": still here")
 
 
+@ON_SQLITE
 def test_stopping_the_server_ends_streams(start_service: Callable[..., Service], database: Database) -> None:
     service = start_service(database)
     client = service.client("user", "bob")

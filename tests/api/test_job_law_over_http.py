@@ -12,7 +12,7 @@ from simulated_trainings import BASE, Trainings
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.quality import refits
 from edgefront.core.services.tasks import MOVE_LAW, REFIT
-from edgefront.workers.learning import move
+from edgefront.workers.laws import move
 
 
 def learnt(service: Service, tmp_path: Path, job_id: str, owner: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
@@ -24,6 +25,7 @@ def test_submit_get_list(service: Service) -> None:
     assert len(client.get("/v1/jobs", params={"state": "running"}).json()["items"]) == 1
 
 
+@ON_SQLITE
 def test_pages_of_jobs(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)
@@ -35,6 +37,7 @@ def test_pages_of_jobs(service: Service) -> None:
     assert problem(client.get("/v1/jobs", params={"cursor": "garbage"}), 422)["field"] == "cursor"
 
 
+@ON_SQLITE
 def test_the_same_idempotency_key_makes_one_job(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)
@@ -48,6 +51,7 @@ def test_the_same_idempotency_key_makes_one_job(service: Service) -> None:
     assert problem(client.post("/v1/jobs", json=job(), headers={"Idempotency-Key": "x" * 201}), 422)["in"] == "header"
 
 
+@ON_SQLITE
 def test_steering(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)
@@ -90,6 +94,7 @@ def test_anothers_job_does_not_exist(sqlite_service: Service, method: str, suffi
     assert admin.get(f"/v1/jobs/{made['id']}").status_code == 200
 
 
+@ON_SQLITE
 def test_no_agent_online_waits_and_says_so(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)
@@ -97,6 +102,7 @@ def test_no_agent_online_waits_and_says_so(service: Service) -> None:
     assert "wait" in client.get(f"/v1/jobs/{view['id']}").json()["targets"][0]["note"]
 
 
+@ON_SQLITE
 def test_jobs_that_make_no_sense_name_the_field(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)

@@ -12,18 +12,19 @@ from urllib.parse import unquote
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS
 from sqlalchemy import select
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.settings import LeaseSettings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Launch
 from edgefront.core.wire.agent import PROTOCOL_VERSION, WITHHELD_HEADER, LeaseResponse, ReportResponse
 
-MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
+MEMORY = example("report_request")["reports"][0]["result"]["memory"]
 
 
 def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:
@@ -33,7 +34,7 @@ def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:
 
 
 def reports(found: LeaseResponse, **result: Any) -> dict[str, Any]:
-    shown = examples.REPORT_REQUEST["reports"][0]["result"]
+    shown = example("report_request")["reports"][0]["result"]
     return {
         "reports": [
             {"launch_id": item.launch_id, "fence": item.fence, "result": {**shown, **result}} for item in found.items
@@ -52,25 +53,27 @@ def job(service: Service, agent: httpx.Client) -> dict[str, Any]:
     return service.submit(service.client("user", "bob"))
 
 
+@ON_SQLITE
 def test_enrolment_over_http(service: Service) -> None:
     admin = service.client()
     token = admin.post("/v1/enrolment-tokens", json={"name": "lab", "uses": 1}).json()
     assert admin.get("/v1/enrolment-tokens").json()[0]["token"] is None
     newcomer = service.client_with({"Authorization": f"Bearer {token['token']}"})
-    made = newcomer.post("/v1/agents/enrol", json=examples.ENROL_REQUEST)
+    made = newcomer.post("/v1/agents/enrol", json=example("enrol_request"))
     assert made.status_code == 201
     problem(newcomer.get("/v1/me"), 401)
-    problem(newcomer.post("/v1/agents/enrol", json={**examples.ENROL_REQUEST, "name": "other"}), 401)
-    problem(admin.post("/v1/agents/enrol", json=examples.ENROL_REQUEST), 401)
+    problem(newcomer.post("/v1/agents/enrol", json={**example("enrol_request"), "name": "other"}), 401)
+    problem(admin.post("/v1/agents/enrol", json=example("enrol_request")), 401)
     agent = service.client_with({"Authorization": f"Bearer {made.json()['credential']}"})
     assert agent.get("/v1/me").json()["device_id"] == made.json()["device_id"]
     assert agent.get(f"/v1/devices/{made.json()['device_id']}").json()["name"] == "lab-7"
     unused = admin.post("/v1/enrolment-tokens", json={}).json()
     assert admin.delete(f"/v1/enrolment-tokens/{unused['id']}").status_code == 204
     late = service.client_with({"Authorization": f"Bearer {unused['token']}"})
-    problem(late.post("/v1/agents/enrol", json=examples.ENROL_REQUEST), 401)
+    problem(late.post("/v1/agents/enrol", json=example("enrol_request")), 401)
 
 
+@ON_SQLITE
 def test_devices_are_listed_drained_rotated_and_revoked(service: Service) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})
@@ -89,8 +92,9 @@ def test_devices_are_listed_drained_rotated_and_revoked(service: Service) -> Non
     assert problem(agent.post("/v1/leases", json={"wait_s": 0}), 410)["kind"] == "gone"
 
 
+@ON_SQLITE
 def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
-    found = lease(agent, max_items=2, facts=examples.ENROL_REQUEST["facts"])
+    found = lease(agent, max_items=2, facts=example("enrol_request")["facts"])
     assert len(found.items) == 2
     assert found.heartbeat_s == service.settings.leases.heartbeat_s
     first = found.items[0]
@@ -113,6 +117,7 @@ def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job
     assert view["targets"][0]["launches_done"] == 2
 
 
+@ON_SQLITE
 def test_release_gives_back(agent: httpx.Client, job: dict[str, Any]) -> None:
     found = lease(agent)
     assert lease(agent).items == ()
@@ -123,6 +128,7 @@ def test_release_gives_back(agent: httpx.Client, job: dict[str, Any]) -> None:
     assert {item.launch_id for item in lease(agent).items} == {item.launch_id for item in found.items[1:]}
 
 
+@ON_SQLITE
 def test_another_devices_lease_is_not_seen(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
     found = lease(agent)
     stranger = service.agent("other", CLASS)
@@ -169,7 +175,7 @@ def test_huge_exponents_in_the_environment_are_refused(sqlite_service: Service) 
 def test_an_agent_of_another_protocol_version_is_refused(sqlite_service: Service) -> None:
     agent = sqlite_service.agent()
     assert "version" in problem(agent.post("/v1/leases", json={"protocol_version": 99}), 409)["detail"]
-    body = {**examples.REPORT_REQUEST, "protocol_version": 99}
+    body = {**example("report_request"), "protocol_version": 99}
     problem(agent.post("/v1/reports", json=body), 409)
 
 
@@ -178,12 +184,13 @@ def test_an_agent_of_the_version_before_works_and_reports(sqlite_service: Servic
     sqlite_service.submit(sqlite_service.client("user", "bob"))
     before = {"protocol_version": PROTOCOL_VERSION - 1}
     assert agent.post("/v1/leases", json={**before, "max_items": 1}).json()["items"]
-    answered = agent.post("/v1/reports", json={**examples.REPORT_REQUEST, **before})
+    answered = agent.post("/v1/reports", json={**example("report_request"), **before})
     assert [receipt["outcome"] for receipt in answered.json()["receipts"]] == ["unknown"]
     older = {"protocol_version": PROTOCOL_VERSION - 2}
     assert "update the agent" in problem(agent.post("/v1/leases", json=older), 409)["detail"]
 
 
+@ON_SQLITE
 def test_a_report_for_a_deleted_job_is_dropped(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
     found = lease(agent)
     admin = service.client()
@@ -221,6 +228,7 @@ def _until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+@ON_SQLITE
 def test_a_waiting_agent_gets_work_as_soon_as_there_is_some(service: Service, agent: httpx.Client) -> None:
     waiting = Waiting(service, agent)
     service.submit(service.client("user", "bob"))
@@ -228,15 +236,18 @@ def test_a_waiting_agent_gets_work_as_soon_as_there_is_some(service: Service, ag
     assert _waiting(service) == 0
 
 
+@ON_SQLITE
 def test_waiting_without_work_ends_with_none(service: Service, agent: httpx.Client) -> None:
     assert lease(agent, wait_s=0.3).items == ()
 
 
+@ON_SQLITE
 def test_the_servers_bound_on_waiting_holds(start_service: Callable[..., Service], database: Database) -> None:
     service = start_service(database, leases=LeaseSettings(max_wait_s=0.2))
     assert lease(service.agent(), wait_s=60).items == ()
 
 
+@ON_SQLITE
 def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
     device, credential = service.enrol("board", CLASS)
     waiting = Waiting(service, service.client_with({"Authorization": f"Bearer {credential}"}))
@@ -244,6 +255,7 @@ def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
     assert waiting.answer().state == "draining"
 
 
+@ON_SQLITE
 def test_a_device_in_quarantine_is_told_why(service: Service, database: Database) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})
@@ -263,6 +275,7 @@ def test_a_device_in_quarantine_is_told_why(service: Service, database: Database
     assert WITHHELD_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
 
 
+@ON_SQLITE
 def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(
     service: Service,
 ) -> None:
@@ -306,14 +319,16 @@ def test_stopping_the_server_answers_waiting_requests(
 
 
 @pytest.mark.parametrize(("name", "fact"), [("note", "x" * 8001), ("x" * 65, 1), ("serial", 1 << 63)])
+@ON_SQLITE
 def test_facts_are_small(service: Service, name: str, fact: str | int) -> None:
     token = service.client().post("/v1/enrolment-tokens", json={}).json()["token"]
-    facts = {**examples.ENROL_REQUEST["facts"], "extra": {name: fact}}
+    facts = {**example("enrol_request")["facts"], "extra": {name: fact}}
     newcomer = service.client_with({"Authorization": f"Bearer {token}"})
-    refused = problem(newcomer.post("/v1/agents/enrol", json={**examples.ENROL_REQUEST, "facts": facts}), 422)
+    refused = problem(newcomer.post("/v1/agents/enrol", json={**example("enrol_request"), "facts": facts}), 422)
     assert refused["field"].startswith(f"facts.extra.{name}")
 
 
+@ON_SQLITE
 def test_a_fence_beyond_64_bits_is_refused(agent: httpx.Client, job: dict[str, Any]) -> None:
     (item,) = lease(agent, max_items=1).items
     for fence in (1 << 63, -(1 << 63) - 1, 10**30):

@@ -145,4 +145,8 @@ def test_a_config_json_becomes_a_description(client: httpx.Client) -> None:
     assert refused["field"] == refused["errors"][0]["field"]
     assert "yarn" in refused["detail"]
     problem(client.post("/v1/models/import", json=[1]), 422)
+    for number in ("1e999", "NaN", "1" + 400 * "0"):
+        text = json.dumps(config)[:-1] + f', "rope_theta": {number}}}'
+        answer = client.post("/v1/models/import", content=text, headers={"Content-Type": "application/json"})
+        assert "rope_theta" in problem(answer, 422)["detail"]
     problem(client.post("/v1/models/import", json={"model_type": "mixtral"}), 422)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -12,10 +13,16 @@ from openapi_spec_validator import validate
 from running_api import Service
 
 from edgefront.api.app import create_app
+from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import is_public
+from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.versions import FIELDS
+from edgefront.core.wire.agent import PROTOCOL_VERSION
+from edgefront.core.wire.jobs import JobRequest
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +118,51 @@ def test_examples_of_descriptions_are_models(document: dict[str, Any]) -> None:
     assert described["pattern"] == named_model("par-base").architecture
     answer = document["paths"]["/v1/catalogue/describe"]["post"]["responses"]["200"]["content"]["application/json"]
     assert answer["example"]["digest"] == described["example"].digest
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/catalogue/spaces/par-32", "space"),
+        ("/v1/catalogue/models/srupp-small", "model"),
+        ("/v1/quality/laws/lts-gpt2-wikitext103", "quality_law"),
+    ],
+)
+def test_examples_of_the_catalogue_are_what_the_service_answers(sqlite_service: Service, path: str, name: str) -> None:
+    assert sqlite_service.client().get(path).json() == example(name)
+
+
+def test_examples_of_descriptions_are_what_the_service_answers(sqlite_service: Service) -> None:
+    client = sqlite_service.client()
+    assert client.post("/v1/catalogue/describe", json=example("architecture")).json() == example("costs")
+    assert client.post("/v1/models/import", json=example("huggingface_config")).json() == example("imported_model")
+    (recipe,) = example("recipes")
+    assert recipe in client.get("/v1/catalogue/recipes").json()
+
+
+def test_examples_about_one_model_agree() -> None:
+    """Costs of the example's architecture, and what a job and a device say of themselves."""
+    costs, candidate = example("costs"), example("candidate")
+    for field in ("digest", "decoder_parameters", "total_parameters", "weight_bytes", "flops"):
+        assert candidate[field] == costs[field]
+        assert example("predictions")["predictions"][0][field] == costs[field]
+    assert example("training")["digest"] == example("anchor")["digest"] == costs["digest"]
+    (item,) = example("lease_response")["items"]
+    assert (item["digest"], item["architecture"]) == (costs["digest"], example("architecture"))
+    job = example("job")
+    assert job["request"] == example("job_requests")["frontier"]["value"]
+    assert job["proxy_trust"] == published_trust(JobRequest.model_validate(job["request"])).model_dump(mode="json")
+    assert example("enrol_request")["facts"]["descriptions"] == FIELDS
+    for name in ("enrol_request", "enrol_response", "lease_request", "report_request"):
+        assert example(name)["protocol_version"] == PROTOCOL_VERSION
+
+
+def test_every_file_of_examples_is_used() -> None:
+    folder = Path(examples.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in folder.parents[1].glob("*/*.py"))
+    source += (folder.parents[1] / "app.py").read_text(encoding="utf-8")
+    names = {file.stem for file in folder.glob("*.json")}
+    assert names == set(re.findall(r'\bexample\("(\w+)"\)', source))
 
 
 def test_every_path_parameter_has_an_example(document: dict[str, Any]) -> None:

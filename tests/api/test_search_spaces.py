@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from databases import ON_SQLITE
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
@@ -21,6 +22,7 @@ def tiny(space: SearchSpace) -> dict[str, object]:
     return {name: values for name, values in wanted.items() if set(values) <= set(genes.get(name, ()))}
 
 
+@ON_SQLITE
 def test_the_catalogue_says_size_and_caveat(service: Service) -> None:
     views = [SpaceView.model_validate(item) for item in service.client("user").get("/v1/catalogue/spaces").json()]
     assert [view.name for view in views] == list(spaces())
@@ -28,6 +30,7 @@ def test_the_catalogue_says_size_and_caveat(service: Service) -> None:
         space = spaces()[view.name]
         assert int(view.size) == space.size()
         assert view.genes == space.genes()
+        assert view.loads_in == space.loaders()
         assert view.caveat == space.caveat
     par = service.client("user").get("/v1/catalogue/spaces/par-32").json()
     assert "252.9 without attention" in par["caveat"]
@@ -72,6 +75,7 @@ WRONG = (
 )
 
 
+@ON_SQLITE
 def test_impossible_spaces_name_the_gene(service: Service) -> None:
     service.enrol("board", CLASS)
     client = service.client("user")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from databases import ON_SQLITE
 from prometheus_client.parser import text_string_to_metric_families
 from running_api import Service, running
 from simulated_agent import CLASS
@@ -29,6 +30,7 @@ def metrics(service: Service) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
     }
 
 
+@ON_SQLITE
 def test_ready_names_each_check(service: Service) -> None:
     answer = service.client(None).get("/v1/ready")
     assert answer.json() == {
@@ -47,6 +49,7 @@ def test_a_schema_that_is_behind_is_not_ready(service: Service) -> None:
     assert answer.json()["checks"]["database"] == "ok"
 
 
+@ON_SQLITE
 def test_an_unavailable_broker_is_not_ready(
     start_service: Callable[..., Service], database: Database, redis_url: str
 ) -> None:
@@ -68,6 +71,7 @@ def test_the_application_opens_and_migrates_its_own_database(tmp_path: object) -
         assert context.database.is_current()
 
 
+@ON_SQLITE
 def test_metrics_count_requests_by_template_and_show_the_service(service: Service) -> None:
     service.enrol("board", CLASS)
     user = service.client("user", "bob")

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from sqlalchemy import select
@@ -79,6 +80,7 @@ def status(client: httpx.Client, path: str) -> int:
         return answer.status_code
 
 
+@ON_SQLITE
 def test_a_viewer_changes_nothing(service: Service, things: dict[str, str]) -> None:
     viewer = service.client("viewer", "mia")
     before = rows(service)
@@ -108,6 +110,7 @@ def test_a_viewer_reads_what_an_admin_reads(service: Service, things: dict[str, 
     assert rows(service) == before
 
 
+@ON_SQLITE
 def test_what_a_viewer_sends_is_only_computed(service: Service, things: dict[str, str]) -> None:
     viewer = service.client("viewer", "mia")
     before = rows(service)
@@ -120,6 +123,7 @@ def test_what_a_viewer_sends_is_only_computed(service: Service, things: dict[str
         assert next(line for line in stream.iter_lines() if line.startswith("id:")) == "id: 1"
 
 
+@ON_SQLITE
 def test_services_refuse_a_viewer_by_themselves(service: Service, things: dict[str, str]) -> None:
     mia = Principal("key_m", "mia", "mia", "viewer")
     with service.database.write() as session:
@@ -130,6 +134,7 @@ def test_services_refuse_a_viewer_by_themselves(service: Service, things: dict[s
             devices.drain_device(session, mia, things["device_id"], now)
 
 
+@ON_SQLITE
 def test_an_admin_makes_and_ends_a_viewer(service: Service) -> None:
     admin = service.client()
     made = admin.post("/v1/keys", json={"name": "mia", "role": "viewer"}).raise_for_status().json()

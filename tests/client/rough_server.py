@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+
+from http_server import QuietHandler, serving
 
 
 @dataclass
@@ -20,11 +21,12 @@ class Rough:
 
 
 @contextmanager
-def rough_server() -> Iterator[Rough]:
+def rough_server(tls: ssl.SSLContext | None = None) -> Iterator[Rough]:
     rough = Rough()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes
 
         def handle_any(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -32,22 +34,10 @@ def rough_server() -> Iterator[Rough]:
             answer = rough.answers.pop(0) if len(rough.answers) > 1 else rough.answers[0]
             answer(self)
 
-        do_GET = do_POST = do_DELETE = handle_any  # noqa: N815
+        do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    rough.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler, tls) as rough.url:
         yield rough
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def answer(

@@ -119,6 +119,7 @@ def here(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return folder
 
 
+@pytest.mark.hypothesis
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_any_value_of_any_option_is_answered(words: tuple[str, ...], here: Path) -> None:
@@ -156,6 +157,7 @@ def test_any_value_of_any_option_is_answered(words: tuple[str, ...], here: Path)
         ("job", "show", ""),
         ("job", "show", "a/../b"),
         ("job", "submit", "--seed", "99999999999999999999"),
+        ("owner", "set", "anna", "--running-jobs", "99999999999999999999"),
         ("generate", "model", "--threads", "99999999999999999999"),
     ],
     ids=" ".join,

@@ -14,8 +14,8 @@ from command_line import edgefront, environment
 from edgefront import exits
 from edgefront.core.cost.costs import costs
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.models import named_models
-from edgefront.core.spaces.words import stack_in_words
+from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
+from edgefront.core.spaces.models import named_model, named_models
 
 HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
 
@@ -139,7 +139,7 @@ def test_a_wrong_architecture_file_names_the_field(tmp_path: Path) -> None:
         (("describe", "no-such-model"), exits.NOT_FOUND, "edgefront model list"),
         (("describe", "gpt2-small", "--batch", "0"), exits.USAGE, "--batch"),
         (("describe", "gpt2-small", "--dtype", "int3"), exits.REFUSED, "int3"),
-        (("describe",), exits.USAGE, "FILE_OR_NAME"),
+        (("describe",), exits.USAGE, "MODEL"),
         (("jobb",), exits.USAGE, "jobb"),
         (("job", "list"), exits.SERVER_AWAY, "edgefront up"),
         (("space", "show", "lts-gpt2", "--narrow", "depth=2"), exits.REFUSED, "n_layer"),
@@ -242,3 +242,12 @@ def test_stacks_in_words() -> None:
     assert stack_in_words([attention, inner] * 3) == "3 layers"
     assert stack_in_words([attention, inner, inner]) == "1 attention, 2 feed-forward"
     assert stack_in_words([recurrent, {**recurrent, "attends": "none"}]) == "1 SRU++, 1 SRU++ without attention"
+
+
+def test_a_layer_is_a_mixer_and_the_feed_forward_after_it() -> None:
+    attention, inner, conv = ({"kind": kind} for kind in ("attention", "feed_forward", "short_conv"))
+    assert layers_in_words([conv, inner, attention, inner]) == "2 layers"
+    assert layers_in_words([attention, attention, inner, inner, {"kind": "identity"}]) == "3 layers"
+    assert layers_in_words([{"kind": "srupp"}] * 2) == "2 layers"
+    for name, said in (("lfm2-350m", "16 layers"), ("smollm2-135m", "30 layers"), ("gpt2-small", "12 layers")):
+        assert layers_in_words(named_model(name).architecture.canonical["blocks"]) == said

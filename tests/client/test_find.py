@@ -12,10 +12,10 @@ from rich.console import Console
 from running_client import BOARD, Running
 
 from edgefront import exits
-from edgefront.api.docs.examples import RECOMMENDATION
+from edgefront.api.docs.examples import example
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.words import architecture_in_words
+from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import PredictedView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.requests.find import check_limits, find_request
@@ -86,12 +86,12 @@ def test_limits_in_answer_out(running: Running) -> None:
 
 @pytest.mark.parametrize("extrapolated", [True, False])
 def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) -> None:
-    example = RecommendationView.model_validate(RECOMMENDATION)
-    one = example.recommended
+    view = RecommendationView.model_validate(example("recommendation"))
+    one = view.recommended
     assert one is not None
     predicted = PredictedView(perplexity=30.0, perplexity_low=29.0, perplexity_high=31.0, extrapolated=extrapolated)
     best = one.model_copy(update={"predicted": predicted})
-    view = example.model_copy(update={"recommended": best, "baseline": None, "runners_up": (), "trained": ()})
+    view = view.model_copy(update={"recommended": best, "baseline": None, "runners_up": (), "trained": ()})
     console = Console(file=io.StringIO(), width=200)
     show(view, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]

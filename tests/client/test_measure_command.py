@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from command_line import edgefront
 
 from edgefront import exits
+from edgefront.commands.base import Session
+from edgefront.commands.measure import _note
 from edgefront.core.graph.export import write_onnx
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
-from edgefront.workflows.measure import time_limit_s
+from edgefront.workflows.measure import Measured, time_limit_s
 
 TINY = {
     "d_model": 64,
@@ -68,6 +72,20 @@ def test_decode_after_a_cache_with_int8_weights(description: Path, runtime: str)
     shown = edgefront("measure", str(description), *options)
     assert "of one decode of 1 token after 20" in shown.stdout
     assert "weights int8" in shown.stderr
+
+
+def test_a_launch_under_bad_conditions_is_said() -> None:
+    samples = LatencySamples(samples_ms=(1.0, 2.0))
+    memory = PeakMemory(method="resident", peak_bytes=2, forward_peak_bytes=2, build_peak_bytes=1)
+    good = LaunchResult(outcome="done", latency=samples, memory=memory)
+    slowed = good.model_copy(update={"environment": {"conditions": "CPU quota (it stopped the passes)"}})
+    lines: list[str] = []
+    session = cast("Session", SimpleNamespace(note=lines.append))
+    subject = Architecture.parse(TINY)
+    _note(session, Measured(subject, MeasurementProtocol(), (good, good)))
+    assert len(lines) == 1
+    _note(session, Measured(subject, MeasurementProtocol(), (good, slowed, slowed)))
+    assert lines[2:] == ["! 2 of 3 launches: CPU quota (it stopped the passes)"]
 
 
 def test_choices_that_do_not_go_together_name_the_field(description: Path) -> None:

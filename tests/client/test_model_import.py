@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from command_line import edgefront
@@ -129,6 +130,40 @@ def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> N
     refused = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out))
     assert refused.returncode != exits.OK
     assert "exists: name a folder that does not" in refused.stderr
+
+
+def test_every_file_of_an_imported_model_states_its_context(tmp_path: Path) -> None:
+    import gguf
+
+    their_folder(tmp_path / "theirs", 280)
+    config = tmp_path / "theirs" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 1234}))
+    import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    found = read_package(tmp_path / "mine")
+    assert found.architecture.context_length == 1234
+    assert "for up to 1,234 of them at once" in (tmp_path / "mine" / "README.md").read_text()
+    files = found.hugging_face_files()
+    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=files)
+    write_model(found.architecture, "gguf", found.weights, tmp_path / "a.gguf", files=files)
+    write_model(found.architecture, "onnx", found.weights, tmp_path / "a.onnx")
+    with tarfile.open(tmp_path / "a.tar") as file:
+        file.extractall(tmp_path, filter="data")
+    folder = tmp_path / f"edgefront-{found.architecture.digest[:12]}"
+    assert transformers.AutoConfig.from_pretrained(folder).max_position_embeddings == 1234
+    assert transformers.AutoTokenizer.from_pretrained(folder).model_max_length == 1234
+    fields = gguf.GGUFReader(tmp_path / "a.gguf").fields
+    assert fields["qwen3.context_length"].contents() == 1234
+    described = {entry.key: entry.value for entry in onnx.load(tmp_path / "a.onnx").metadata_props}
+    assert Architecture.parse(described["architecture"]).context_length == 1234
+
+
+def test_an_end_that_is_no_token_is_left_out_and_said(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 280)
+    (tmp_path / "theirs" / "generation_config.json").write_text('{"eos_token_id": [0, 128009], "pad_token_id": -1}')
+    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"))
+    assert done.returncode == exits.OK, done.stderr
+    assert "without eos_token_id 128009 of generation_config.json" in done.stderr
+    assert read_package(tmp_path / "mine").tokenizer.stops == (0,)
 
 
 def test_a_folder_that_cannot_be_imported_leaves_nothing(tmp_path: Path) -> None:

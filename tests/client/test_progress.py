@@ -7,11 +7,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.core.wire.jobs import JobView
 from edgefront.show import progress
 
-JOB = JobView.model_validate(examples.JOB)
+JOB = JobView.model_validate(example("job"))
 
 
 def job(state: str, settled: int, note: str) -> JobView:

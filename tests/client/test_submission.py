@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.errors import InvalidInput
-from edgefront.requests.jobs import narrowing, parse_request, read_request, settings, target
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.wire.jobs import TargetRequest
+from edgefront.requests.jobs import changed_protocol, narrowing, parse_request, read_request, settings, target
 
 
 def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
@@ -42,7 +44,20 @@ def test_a_gene_given_twice_is_refused() -> None:
         ("jetson:onnxruntime:4", {"device": "jetson", "protocol": {"runtime": "onnxruntime", "threads": 4}}),
         ("class=rpi 4:pytorch", {"device_class": "rpi 4", "protocol": {"runtime": "pytorch"}}),
         ("host:8090", {"device": "host:8090", "protocol": {}}),
+        (
+            "jetson:llamacpp:2,kv_cache=q8_0,weights=q4_0",
+            {
+                "device": "jetson",
+                "protocol": {"runtime": "llamacpp", "threads": 2, "kv_cache": "q8_0", "weights": "q4_0"},
+            },
+        ),
+        (
+            "class=EPYC 7B13, 2 cores, x86_64:llamacpp,batch=1",
+            {"device_class": "EPYC 7B13, 2 cores, x86_64", "protocol": {"runtime": "llamacpp", "batch": 1}},
+        ),
+        ("EPYC, 2 cores", {"device": "EPYC, 2 cores", "protocol": {}}),
         ("rack:3:onnxruntime", {"device": "rack:3", "protocol": {"runtime": "onnxruntime"}}),
+        ("jetson:onnxruntime:²", {"device": "jetson:onnxruntime:²", "protocol": {}}),
     ],
 )
 def test_targets(given: str, expected: dict[str, object]) -> None:
@@ -53,6 +68,15 @@ def test_targets(given: str, expected: dict[str, object]) -> None:
 def test_targets_without_a_place_are_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
         target(given)
+
+
+def test_a_changed_runtime_has_its_own_cache() -> None:
+    stored = MeasurementProtocol(runtime="llamacpp")
+    assert changed_protocol(stored, {"threads": 2})["kv_cache"] == "f32", "as it was measured"
+    assert "kv_cache" not in changed_protocol(stored, {"runtime": "onnxruntime"})
+    assert (
+        TargetRequest.model_validate({"protocol": changed_protocol(stored, {"threads": 2})}).protocol.kv_cache == "f32"
+    )
 
 
 def test_settings_are_json_values_or_words() -> None:
@@ -70,6 +94,11 @@ def test_a_job_file(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidInput):
             read_request(file)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"targets": [{"device": "jetson"}]}', encoding="utf-8-sig")
+    assert read_request(tmp_path / "job.json").targets[0].device == "jetson"
 
 
 def test_a_wrong_value_names_its_field() -> None:

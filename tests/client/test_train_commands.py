@@ -86,6 +86,13 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     )
     assert fetched.stdout.strip() == str(tmp_path / "a.tar")
     assert tarfile.is_tarfile(tmp_path / "a.tar")
+    asked = ("train", "download", training.id, "--format", "transformers", "-o", str(tmp_path / "folder"))
+    fetched = edgefront(*asked, home=pool.home)
+    assert fetched.stdout.strip() == str(tmp_path / "folder")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        file.name for file in (tmp_path / "folder").iterdir()
+    }
+    assert "replace it with --force" in edgefront(*asked, home=pool.home).stderr
     for words, said in (
         (("--numbers", "q8_0"), "numbers needs --format"),
         (("--format", "gguf", "--checkpoint"), "of the result, not of --checkpoint"),
@@ -94,7 +101,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
         refused = edgefront("train", "download", training.id, *words, home=pool.home, cwd=tmp_path)
         assert refused.returncode == exits.REFUSED
         assert said in refused.stderr
-    assert {file.suffix for file in tmp_path.iterdir()} == {".gguf", ".tar"}
+    assert {file.suffix for file in tmp_path.iterdir()} == {".gguf", ".tar", ""}
 
 
 def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:

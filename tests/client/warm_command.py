@@ -53,6 +53,7 @@ def _become(request: dict[str, object], out: int, err: int) -> None:
 
 
 if __name__ == "__main__":
+    cli.command()  # built, as the modules are loaded
     with socket.socket(fileno=int(sys.argv[1])) as opened:
         is_command = serve(opened)
     if is_command:

@@ -25,7 +25,7 @@ from edgefront.core.graph.state import state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 

@@ -11,7 +11,7 @@ import pytest
 from edgefront.core.cost.parameters import count
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions, NoPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, NoPositions, RelativePositions
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.models.srupp import srupp_layers, stack
 from edgefront.core.spaces.pattern import expand

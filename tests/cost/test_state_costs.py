@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import pytest
 from descriptions import descriptions
@@ -10,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.cost.state import kept_numbers
+from edgefront.core.cost.state import kept
 from edgefront.core.graph.state import state_specs
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import KvCache
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 
@@ -19,7 +23,7 @@ from edgefront.core.spaces.models import named_model
 @given(descriptions(causal=True), st.integers(1, 3), st.integers(0, 60), st.integers(1, 9))
 def test_numbers_are_those_of_the_entries(model: Architecture, batch: int, tokens: int, source: int) -> None:
     entries = [spec.sizes(batch, tokens, source) for spec in state_specs(model, "cache") if not spec.integer]
-    assert kept_numbers(model, batch, tokens, source) == sum(map(prod, entries))
+    assert sum(kept(model, batch, tokens, source)) == sum(map(prod, entries))
 
 
 @given(descriptions(causal=False))
@@ -39,6 +43,18 @@ def test_an_encoder_keeps_nothing(model: Architecture) -> None:
 def test_caches_that_people_know(name: str, per_token: int) -> None:
     found = costs(named_model(name).architecture, mode="decode", memory_length=511, dtype="bfloat16", batch=2)
     assert found.state_bytes == 2 * 2 * 512 * per_token
+
+
+@pytest.mark.parametrize(("held", "bytes_of_32"), [("f32", 128), ("f16", 64), ("q8_0", 34), ("q4_0", 18)])
+def test_llama_cpp_keeps_keys_and_values_in_a_format_of_their_own(held: KvCache, bytes_of_32: int) -> None:
+    fields: dict[str, Any] = {"mode": "decode", "memory_length": 99, "kv_cache": held}
+    protocol = MeasurementProtocol(runtime="llamacpp", **fields)
+    smollm, lfm2 = (named_model(name).architecture for name in ("smollm2-135m", "lfm2-350m"))
+    assert protocol_costs(smollm, protocol).state_bytes == 100 * 2 * 30 * 192 // 32 * bytes_of_32
+    cells = 4 * 10 * 2 * 1024
+    assert protocol_costs(lfm2, protocol).state_bytes == 100 * 2 * 6 * 512 // 32 * bytes_of_32 + cells
+    generation = MeasurementProtocol(runtime="llamacpp", mode="generate", sequence_length=50, kv_cache=held)
+    assert protocol_costs(smollm, generation).state_bytes == 114 * 2 * 30 * 192 // 32 * bytes_of_32
 
 
 def test_a_convolution_keeps_as_much_after_any_number_of_tokens() -> None:

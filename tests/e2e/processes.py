@@ -14,10 +14,13 @@ from pathlib import Path
 MARK = "EDGEFRONT_TEST_MARK"
 """Environment variable by which a test finds all that it started: children inherit it, sessions of their own too."""
 
+NO_PROXY_THERE = "http://127.0.0.1:9"
+"""Nothing listens there: what is on this machine is reached without a proxy."""
+
 
 def environment(mark: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDGEFRONT_")}
-    return kept | {"COLUMNS": "200", "NO_COLOR": "1", MARK: mark}
+    return kept | {"COLUMNS": "200", "NO_COLOR": "1", MARK: mark, "HTTP_PROXY": NO_PROXY_THERE, "NO_PROXY": ""}
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"n_layer": [2], "d_model": [128], "d_inner": [256, 320]}
@@ -22,7 +23,9 @@ def running(name: str, folder: Path, **parameters: object) -> Iterator[NotebookC
     assert not any(cell.get("outputs") for cell in book.cells), "outputs are cleared before a notebook is committed"
     (given,) = [cell for cell in book.cells if "parameters" in cell.metadata.get("tags", ())]
     given.source += "".join(f"\n{key} = {value!r}" for key, value in parameters.items())
-    client = NotebookClient(book, timeout=120, resources={"metadata": {"path": str(folder)}})
+    # Over TCP a kernel binds ports that were free a moment ago, and any other process may have taken one since.
+    sockets = Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])})
+    client = NotebookClient(book, config=sockets, timeout=120, resources={"metadata": {"path": str(folder)}})
     with client.setup_kernel():
         *cells, last = list(enumerate(book.cells))
         for index, cell in cells:

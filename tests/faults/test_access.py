@@ -20,12 +20,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 from simulated_pool import ARCHITECTURE, DATA, prepare
 from sqlalchemy import func, select, update
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ApiKey, Job, WebSession
 
@@ -173,6 +174,7 @@ def test_a_browser_session_ends_when_it_expires(services: tuple[Service, Service
 # Credentials and tokens -----------------------------------------------------------------------------------------------
 
 
+@ON_SQLITE
 def test_an_old_credential_that_a_process_remembers_gets_no_new_one(services: tuple[Service, Service]) -> None:
     here, elsewhere = services
     device, old = here.enrol("board")
@@ -185,11 +187,12 @@ def test_an_old_credential_that_a_process_remembers_gets_no_new_one(services: tu
     assert bearer(here, new).post("/v1/leases", json=LEASE).status_code == 200
 
 
+@ON_SQLITE
 def test_a_token_takes_over_no_device(services: tuple[Service, Service]) -> None:
     here, elsewhere = services
     admin = here.client()
     token = admin.post("/v1/enrolment-tokens", json={"uses": 9}).json()["token"]
-    request = {**examples.ENROL_REQUEST, "name": "board"}
+    request = {**example("enrol_request"), "name": "board"}
     mine = bearer(here, token).post("/v1/agents/enrol", json={**request, "nonce": "n" * 43}).json()
     for asked_for in (request, {**request, "nonce": "another" * 4}):  # facts are no secret
         problem(bearer(elsewhere, token).post("/v1/agents/enrol", json=asked_for), 409)
@@ -198,6 +201,7 @@ def test_a_token_takes_over_no_device(services: tuple[Service, Service]) -> None
     problem(bearer(here, token).post("/v1/agents/enrol", json={**request, "nonce": "n" * 43}), 409)
 
 
+@ON_SQLITE
 def test_a_revoked_device_comes_back_only_by_a_token_made_afterwards(services: tuple[Service, Service]) -> None:
     here, elsewhere = services
     device, credential = here.enrol("board", owner="bob")
@@ -205,7 +209,7 @@ def test_a_revoked_device_comes_back_only_by_a_token_made_afterwards(services: t
     ended, old, new = (owner.post("/v1/devices/board/reenrol", json={}).json() for _ in range(3))
     problem(here.client("user", "eve").delete(f"/v1/enrolment-tokens/{new['id']}"), 403)
     owner.post("/v1/devices/board/revoke").raise_for_status()
-    request = {**examples.ENROL_REQUEST, "name": "board"}
+    request = {**example("enrol_request"), "name": "board"}
     for token in (ended, old, new):
         problem(bearer(here, token["token"]).post("/v1/agents/enrol", json=request), 401)
     time.sleep(ENDED_S)
@@ -222,7 +226,7 @@ def test_a_revoked_device_comes_back_only_by_a_token_made_afterwards(services: t
 def test_tokens_that_enrol_one_name_at_once(services: tuple[Service, Service]) -> None:
     admin = services[0].client()
     tokens = [admin.post("/v1/enrolment-tokens", json={}).json()["token"] for _ in range(8)]
-    request = {**examples.ENROL_REQUEST, "name": "board"}
+    request = {**example("enrol_request"), "name": "board"}
     clients = [bearer(services[number % 2], token) for number, token in enumerate(tokens)]
     with ThreadPoolExecutor(8) as many:
         answers = list(many.map(lambda client: client.post("/v1/agents/enrol", json=request), clients))
@@ -249,6 +253,7 @@ def test_two_admins_do_not_revoke_each_other(services: tuple[Service, Service]) 
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../elsewhere"])
+@ON_SQLITE
 def test_the_data_of_a_proxy_is_no_path(services: tuple[Service, Service], name: str) -> None:
     services[0].enrol("board", CLASS)
     refused = services[0].client("user").post("/v1/jobs", json=job(proxy="snip", proxy_settings={"data": name}))

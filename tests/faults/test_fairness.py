@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
@@ -121,6 +122,7 @@ def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
         database.dispose()
 
 
+@ON_SQLITE
 def test_jobs_of_one_owner_take_turns(world: World) -> None:
     device = world.device()
     made = asked(world, [("ann", 1, 50), ("ann", 2, 10), ("bob", 1, 20)])
@@ -147,6 +149,7 @@ def test_launches_of_a_class_and_of_a_device_alone_take_turns(world: World) -> N
     assert served(world, device, made, 100, at_once=8).count("bob 1") == 3  # no more are left
 
 
+@ON_SQLITE
 def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
     """The turn of a launch that is given back is of long ago: who asks now does not begin there."""
     device = world.device()

@@ -6,6 +6,7 @@ import threading
 from datetime import datetime
 
 import pytest
+from databases import ON_SQLITE
 from lease_world import World, done
 from sqlalchemy import func, select
 
@@ -14,11 +15,11 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.leases import (
     LIMITS_PER_LAUNCH,
-    MOST_HELD,
-    MOST_LOST,
+    MAX_HELD,
+    MAX_LOST,
     ROOM_S,
     WAITS_FOR,
-    withheld,
+    blocked_reason,
 )
 from edgefront.core.store.tables import Device, Launch, Lease, Target
 from edgefront.core.wire.agent import MAX_BATCH, LeaseResponse
@@ -32,26 +33,27 @@ def held(world: World, device: str) -> int:
         return session.scalar(query) or 0
 
 
+@ON_SQLITE
 def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
     hoarder, other = world.device("hoarder"), world.device("other")
-    world.launches(MOST_HELD + 40)
+    world.launches(MAX_HELD + 40)
     first = world.claim(hoarder, MAX_BATCH)
     world.claim(hoarder, MAX_BATCH - 1)
     assert len(world.claim(hoarder, MAX_BATCH).items) == 1, "as many as it may still hold"
     for _ in range(3):
         assert world.claim(hoarder, MAX_BATCH) == LeaseResponse()
-    assert held(world, hoarder) == MOST_HELD
+    assert held(world, hoarder) == MAX_HELD
     assert len(world.claim(other, MAX_BATCH).items) == MAX_BATCH
 
     world.append(hoarder, *((item, done()) for item in first.items[:3]))
     world.release(hoarder, first, first.items[3].launch_id)
     assert len(world.claim(hoarder, MAX_BATCH).items) == 4, "a report, or one that is given back, makes room"
-    assert held(world, hoarder) == MOST_HELD
+    assert held(world, hoarder) == MAX_HELD
 
 
 def test_requests_at_once_hold_no_more(world: World) -> None:
     hoarder = world.device()
-    world.launches(MOST_HELD + 60)
+    world.launches(MAX_HELD + 60)
     begin = threading.Barrier(8)
     failures: list[BaseException] = []
 
@@ -71,18 +73,18 @@ def test_requests_at_once_hold_no_more(world: World) -> None:
     assert failures == []
     while world.claim(hoarder, MAX_BATCH).items:  # a request during another one gets nothing
         pass
-    assert held(world, hoarder) == MOST_HELD
+    assert held(world, hoarder) == MAX_HELD
 
 
 def test_a_device_that_holds_enough_makes_no_further_launches(world: World) -> None:
     """Refinements are made for who asks: none for a device that may not take them."""
-    hoarder, other, target = world.device("hoarder"), world.device("other"), world.target(planned=MOST_HELD + 4)
-    world.launches(MOST_HELD + 4, target)
+    hoarder, other, target = world.device("hoarder"), world.device("other"), world.target(planned=MAX_HELD + 4)
+    world.launches(MAX_HELD + 4, target)
     (first, *_) = world.claim(hoarder, 4).items
     world.report(hoarder, (first, done()))
     while world.claim(hoarder, MAX_BATCH).items:
         pass
-    assert held(world, hoarder) == MOST_HELD
+    assert held(world, hoarder) == MAX_HELD
     with world.write() as session:
         session.query(Launch).filter(Launch.state == "wanted").delete()
     assert not world.claim(hoarder).items
@@ -105,6 +107,7 @@ def kept(world: World, device: str, *held: LeaseResponse, stop_s: float = 1e6) -
 
 
 @pytest.mark.parametrize("limit_s", [5.0, 3600.0])
+@ON_SQLITE
 def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, limit_s: float) -> None:
     """Until one launch would have had its result: then the device has failed at all that it held."""
     hoarder, other = world.device("hoarder"), world.device("other")
@@ -125,7 +128,7 @@ def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, 
 
 def test_a_device_that_holds_many_and_has_no_result_is_quarantined(world: World) -> None:
     hoarder, other = world.device("hoarder"), world.device("other")
-    made = world.launches(MOST_HELD)
+    made = world.launches(MAX_HELD)
     held_leases: list[LeaseResponse] = []
     while (lease := world.claim(hoarder, MAX_BATCH)).items:
         held_leases.append(lease)
@@ -143,6 +146,7 @@ def test_a_device_that_holds_many_and_has_no_result_is_quarantined(world: World)
     assert world.row(Device, other).quarantine is None
 
 
+@ON_SQLITE
 def test_results_keep_a_lease_as_long_as_its_launches_may_take(world: World) -> None:
     """One result shortly before each time that the lease would end, and never more."""
     hoarder, limit_s = world.device(), 60.0
@@ -156,6 +160,7 @@ def test_results_keep_a_lease_as_long_as_its_launches_may_take(world: World) -> 
     assert longest <= (world.now - begun).total_seconds() <= longest + 2 * BEAT_S
 
 
+@ON_SQLITE
 def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
     """It waits minutes before each launch, and asks for the next batch when it starts the last launch."""
     device = world.device()
@@ -178,6 +183,7 @@ def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
 
 
 @pytest.mark.parametrize("beats", [0, 1, 8])
+@ON_SQLITE
 def test_an_agent_that_is_lost_has_failed_at_nothing_that_it_has_not_started(world: World, beats: int) -> None:
     """Without a network it sends no heartbeats, however long a lease lasts without one."""
     world.ttl_s = 60.0 if beats else 3600.0
@@ -204,36 +210,38 @@ def lose(world: World, device: str, times: int, most: int = 8) -> list[int]:
     return held_each
 
 
-def why_withheld(world: World, device: str) -> str | None:
+def why_blocked(world: World, device: str) -> str | None:
     with world.database.read() as session:
-        return withheld(session, own_device(session, device), world.now, world.ttl_s)
+        return blocked_reason(session, own_device(session, device), world.now, world.ttl_s)
 
 
+@ON_SQLITE
 def test_a_device_that_loses_its_leases_one_after_another_waits(world: World) -> None:
     """An agent that is started again and again, and dies: the others of its class get the work meanwhile."""
     broken, other = world.device("broken"), world.device("other")
     made = world.launches(8)
-    assert lose(world, broken, MOST_LOST + 1) == [8] * MOST_LOST + [0]
+    assert lose(world, broken, MAX_LOST + 1) == [8] * MAX_LOST + [0]
     assert {item.launch_id for item in world.claim(other).items} == set(made)
     assert {world.launch(id_).attempts for id_ in made} == {0}
     assert world.row(Device, broken).quarantine is None
     world.launches(8)
     assert world.claim(broken).items == ()
-    said = why_withheld(world, broken)
+    said = why_blocked(world, broken)
     assert said is not None
-    assert said.startswith(f"its agent took launches {MOST_LOST} times and was not heard of again")
-    assert why_withheld(world, other) is None
+    assert said.startswith(f"its agent took launches {MAX_LOST} times and was not heard of again")
+    assert why_blocked(world, other) is None
     world.tick(WAITS_FOR.total_seconds())
     assert lose(world, broken, 3) == [8, 0, 0], "one try each time"
 
 
+@ON_SQLITE
 def test_a_result_ends_the_waiting(world: World) -> None:
     device = world.device()
     world.launches(8)
     (item, *_) = world.claim(device).items
     world.tick(world.ttl_s + 1)
     world.sweep()
-    lose(world, device, MOST_LOST - 1)
+    lose(world, device, MAX_LOST - 1)
     assert world.claim(device).items == ()
     assert world.outcomes(device, (item, done())) == ["accepted"]
     assert world.claim(device).items
@@ -241,7 +249,7 @@ def test_a_result_ends_the_waiting(world: World) -> None:
 
 def test_leases_of_launches_that_were_withdrawn_or_reported_are_not_lost(world: World) -> None:
     device = world.device()
-    for _ in range(MOST_LOST):
+    for _ in range(MAX_LOST):
         target = world.target(planned=2)
         world.launches(2, target)
         assert world.claim(device).items
@@ -267,6 +275,7 @@ def test_no_heartbeat_extends_a_lease_beyond_its_end(world: World) -> None:
     assert world.rows(Lease)[0].expires_at == row.ends_at
 
 
+@ON_SQLITE
 def test_giving_back_and_taking_again_does_not_move_the_end(world: World) -> None:
     device = world.device()
     world.launches(2)

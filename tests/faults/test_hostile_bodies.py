@@ -12,11 +12,11 @@ import pytest
 from pydantic import ValidationError
 from running_api import Service, problem
 
-from edgefront.api.docs import examples
-from edgefront.api.http import turns
+from edgefront.api.docs.examples import example
+from edgefront.api.http import concurrency
 from edgefront.api.http.auth import ENROL_PATH
-from edgefront.api.http.guard import ENROL_BYTES, PUBLIC_BYTES
 from edgefront.api.http.json_body import MAX_FIELDS
+from edgefront.api.http.middleware import ENROL_BYTES, PUBLIC_BYTES
 from edgefront.core.errors import ArchitectureError, TooManyRequests
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult
 from edgefront.core.spaces.architecture import Architecture
@@ -99,7 +99,7 @@ ESCAPES = "\x1b]0;owned\x07\x9b2J\u202e\x00"
 
 def test_what_devices_say_has_no_control_characters() -> None:
     facts = DeviceFacts.model_validate(
-        {**examples.FACTS.model_dump(), "cpu": f"good {ESCAPES}cpu", "extra": {f"a{ESCAPES}": f"b\n{ESCAPES}"}}
+        {**example("enrol_request")["facts"], "cpu": f"good {ESCAPES}cpu", "extra": {f"a{ESCAPES}": f"b\n{ESCAPES}"}}
     )
     assert facts.cpu == "good  ]0;owned  2J  cpu"
     assert facts.extra == {"a ]0;owned  2J  ": "b\n ]0;owned  2J  "}
@@ -137,7 +137,7 @@ def test_work_beyond_what_can_be_counted_is_refused(service: Service) -> None:
 
 
 def test_bodies_of_one_sender_are_bounded_together(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "BODIES_BYTES", 20_000)
+    monkeypatch.setattr(concurrency, "BODIES_BYTES", 20_000)
     eve, agent = service.client("user", "eve"), service.agent()
     large = json.dumps({"key": "x" * 30_000})
     for client, path in ((eve, "/v1/jobs"), (agent, "/v1/reports")):
@@ -148,8 +148,8 @@ def test_bodies_of_one_sender_are_bounded_together(service: Service, monkeypatch
 
 
 def test_bodies_that_are_under_way_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "BODIES_BYTES", 20_000)
-    shares = turns.Shares(8)
+    monkeypatch.setattr(concurrency, "BODIES_BYTES", 20_000)
+    shares = concurrency.Shares(8)
     with shares.body("eve", None) as first:
         first(15_000)
         with shares.body("eve", None) as second, shares.body("bob", None) as other:
@@ -174,18 +174,18 @@ def test_the_next_large_body_of_a_sender_waits(monkeypatch: pytest.MonkeyPatch) 
         clock[0] += 0.5
 
     async def two_and_one_later() -> None:
-        turns.asked_by(turns.Shares(8), owner="eve", device_id=None)
-        large = b" " * (turns.LARGE_BYTES + 1)
-        await turns.parsed(large, parse)
+        concurrency.asked_by(concurrency.Shares(8), owner="eve", device_id=None)
+        large = b" " * (concurrency.LARGE_BYTES + 1)
+        await concurrency.parsed(large, parse)
         assert slept == []
-        await turns.parsed(large, parse)
-        assert slept == [pytest.approx(turns.REST * 0.5)]
+        await concurrency.parsed(large, parse)
+        assert slept == [pytest.approx(concurrency.REST * 0.5)]
         clock[0] += 10.0
-        await turns.parsed(large, parse)
+        await concurrency.parsed(large, parse)
         assert len(slept) == 1
 
-    monkeypatch.setattr(turns.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(turns.asyncio, "sleep", rest)
+    monkeypatch.setattr(concurrency.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(concurrency.asyncio, "sleep", rest)
     asyncio.run(two_and_one_later())
 
 
@@ -193,9 +193,9 @@ def test_others_come_between_large_bodies_of_one_sender() -> None:
     order: list[str] = []
 
     async def bodies() -> None:
-        turns.asked_by(turns.Shares(8), owner="eve", device_id=None)
-        large = b" " * (turns.LARGE_BYTES + 1)
-        await asyncio.gather(*(turns.parsed(large, lambda _: order.append("eve")) for _ in range(5)))
+        concurrency.asked_by(concurrency.Shares(8), owner="eve", device_id=None)
+        large = b" " * (concurrency.LARGE_BYTES + 1)
+        await asyncio.gather(*(concurrency.parsed(large, lambda _: order.append("eve")) for _ in range(5)))
 
     async def others() -> None:
         while order.count("eve") < 5:

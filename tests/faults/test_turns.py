@@ -25,21 +25,24 @@ from simulated_service import request
 from sqlalchemy import func, select
 
 from edgefront.api.candidates import tables
-from edgefront.api.http import turns
+from edgefront.api.http import concurrency
 from edgefront.api.jobs import endpoints
-from edgefront.api.live.waiting import OF_DEVICE
+from edgefront.api.live.long_poll import OF_DEVICE
 from edgefront.core.errors import InvalidInput, TooManyRequests
 from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
+from edgefront.core.services.search.computing import Computed, ComputeStep
+from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
+from edgefront.core.services.work import SEARCH
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Training, WebSession
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers.searching import Searching, Work, continue_work, next_compute_step
-from edgefront.workers.turns import Turns
+from edgefront.workers.work import Worker
 
 
 @pytest.fixture
@@ -167,7 +170,7 @@ def test_a_device_waits_in_few_requests(service: Service) -> None:
 
 def test_devices_of_one_owner_leave_threads_for_others() -> None:
     """However many they are: each may have four requests in threads, and all together half of the connections."""
-    shares, lock, at_once, most = turns.Shares(8), threading.Lock(), 0, 0
+    shares, lock, at_once, most = concurrency.Shares(8), threading.Lock(), 0, 0
     full, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -182,8 +185,8 @@ def test_devices_of_one_owner_leave_threads_for_others() -> None:
             at_once -= 1
 
     async def send(owner: str, device_id: str | None, work: Callable[[], None]) -> None:
-        turns.asked_by(shares, owner=owner, device_id=device_id)
-        await turns.in_turn(work)
+        concurrency.asked_by(shares, owner=owner, device_id=device_id)
+        await concurrency.in_turn(work)
 
     async def all_of_them() -> None:
         sent = [asyncio.create_task(send("eve", f"dev_{number % 10}", work)) for number in range(30)]
@@ -201,12 +204,12 @@ def test_devices_of_one_owner_leave_threads_for_others() -> None:
 
 
 def test_large_bodies_of_one_owners_devices_are_parsed_one_by_one() -> None:
-    shares, at_once, most = turns.Shares(8), 0, 0
+    shares, at_once, most = concurrency.Shares(8), 0, 0
 
     async def send(device_id: str) -> None:
         nonlocal at_once, most
-        turns.asked_by(shares, owner="eve", device_id=device_id)
-        asker = turns._asker.get()
+        concurrency.asked_by(shares, owner="eve", device_id=device_id)
+        asker = concurrency._asker.get()
         assert asker is not None
         async with asker.body():
             at_once += 1
@@ -222,7 +225,7 @@ def test_large_bodies_of_one_owners_devices_are_parsed_one_by_one() -> None:
 
 
 def test_bodies_of_one_owners_devices_count_together() -> None:
-    shares = turns.Shares(8)
+    shares = concurrency.Shares(8)
     with ExitStack() as under_way:
         for number in range(4):
             under_way.enter_context(shares.body("eve", f"dev_{number}"))(32 << 20)
@@ -289,7 +292,7 @@ def test_an_export_is_under_way_until_it_is_sent(service: Service, monkeypatch: 
 
 
 def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_WEB_SESSIONS", 3)
+    monkeypatch.setattr(keys, "MAX_WEB_SESSIONS", 3)
     key, nobody = service.key("user", "eve"), service.client(None)
     cookies = []
     for _ in range(5):
@@ -306,42 +309,11 @@ def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: py
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def test_who_had_no_turn_for_longest_comes_next() -> None:
-    turns, order = Turns(), []
-    for _ in range(5):
-        owner = turns.order(["ann", "bob", "ann"])[0]
-        turns.take(owner)
-        order.append(owner)
-    assert order == ["ann", "bob", "ann", "bob", "ann"]
-    assert turns.order(["ann", "bob", "cy"])[0] == "cy"
-
-
 def of(searches: Searches, owner: str) -> Searches:
     """The same database as another user has it."""
     other = Searches.__new__(Searches)
     other.__dict__.update(searches.__dict__, user=principal(searches.database, owner))
     return other
-
-
-def test_searches_of_owners_are_computed_in_turn(
-    sqlite_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ann = Searches(open_database(sqlite_url))
-    SimulatedAgent(ann.database, by_size())
-    bob = of(ann, "bob")
-    jobs = [ann.create(request(name=f"ann {number}", seed=number)) for number in range(3)]
-    jobs.append(bob.create(request(seed=9)))
-    steps = [next_compute_step(ann.database, one.targets[0].id) for one in jobs]
-    assert [one.owner for one in steps if one] == ["ann", "ann", "ann", "bob"]
-    at_work, order = Searching(ann.database, Settings()), []
-    at_work._held = [Work(one) for one in steps if one]
-
-    def computed(_database: Database, work: Work, _settings: Settings | None = None) -> None:
-        order.append(work.step.owner)
-
-    monkeypatch.setattr("edgefront.workers.searching.continue_work", computed)
-    at_work._run()
-    assert order == ["ann", "bob", "ann", "ann"]
 
 
 def test_a_long_computation_of_one_owner_does_not_hold_up_another(
@@ -356,34 +328,38 @@ def test_a_long_computation_of_one_owner_does_not_hold_up_another(
         pass
     ann.inbox.clear()
     begun, may_end = threading.Semaphore(0), threading.Event()
+    compute = ComputeStep.compute
 
-    def long_for_ann(here: Database, work: Work, settings: Settings | None = None) -> Work | None:
-        if work.step.owner == "ann":
+    def long_for_ann(step: ComputeStep, settings: Settings | None = None) -> Computed | WantedSupernet:
+        if step.owner == "ann":
             begun.release()
             assert may_end.wait(60)
-        return continue_work(here, work, settings)
+        return compute(step, settings)
 
     def proposed(number: int) -> int:
         with database.read() as session:
             query = select(func.count()).where(Candidate.job_id == jobs[number].id, Candidate.role == "search")
             return session.scalar(query) or 0
 
-    monkeypatch.setattr("edgefront.workers.searching.continue_work", long_for_ann)
-    at_work = Searching(database, Settings())
-    try:
-        for one in jobs:
-            at_work.advance(one.targets[0].id)
-        assert begun.acquire(timeout=60)
-        until(lambda: proposed(3) == 10)
-        assert not begun.acquire(blocking=False), "of one owner one step after the other"
-        may_end.set()
-        until(lambda: [proposed(number) for number in range(4)] == [10] * 4)
-    finally:
-        may_end.set()
-        at_work.stop()
+    monkeypatch.setattr(ComputeStep, "compute", long_for_ann)
+    worker = Worker(database, Settings(), slots=3)  # one is left to what is short
+    with ThreadPoolExecutor(3) as slots:
+        try:
+            for one in jobs:
+                worker.requested(WorkKind.ADVANCE, one.targets[0].id)
+            slots.submit(worker.work, SEARCH)
+            assert begun.acquire(timeout=60)
+            slots.submit(worker.work, SEARCH).result(60)
+            assert proposed(3) == 10
+            assert not begun.acquire(blocking=False), "an owner has all slots but one"
+            may_end.set()
+            until(lambda: [proposed(number) for number in range(4)] == [10] * 4)
+        finally:
+            may_end.set()
+            worker.stop()
 
 
-def test_scores_of_owners_are_computed_in_turn(database: Database) -> None:
+def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Searches(database)
     SimulatedAgent(database, by_size())
 
@@ -394,14 +370,18 @@ def test_scores_of_owners_are_computed_in_turn(database: Database) -> None:
 
     jobs = {scored(ann, 1).id: "ann", scored(ann, 2).id: "ann", scored(of(ann, "bob"), 3).id: "bob"}
     assert len(jobs) == 3
-    turns, order = Turns(), []
-    while True:
+    worker, order = Worker(database, Settings()), []
+
+    def one(owner: str) -> bool:
         with database.write() as session:
-            held = scoring.claim(session, database.now(session), turns.order)
-        if held is None:
-            break
-        turns.take(held.owner)
-        order.append(held.owner)
+            held = scoring.claim(session, owner, database.now(session))
+            if held is not None:
+                scoring.settle(session, held.id, 1.0, None, database.now(session))
+                order.append(owner)
+            return held is not None
+
+    monkeypatch.setattr(worker.scoring, "compute_some", one)
+    worker.requested(WorkKind.SCORE, "0")
     assert order == ["ann", "bob"] * 3 + ["ann"] * 3
 
 

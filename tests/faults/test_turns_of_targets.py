@@ -1,28 +1,25 @@
-"""However many messages one owner causes, a worker notes each target once, and advances those of others in turn."""
+"""However many messages one owner causes, each target waits once, and those of others get their turn."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from simulated_agent import CLASS, SimulatedAgent, by_size, principal
 from simulated_service import Service, request
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from edgefront.core.services import sweep
+from edgefront.core.services import sweep, tasks, work
 from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.settings import DatabaseSettings, Settings
-from edgefront.core.services.tasks import ADVANCE, SETTLE
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.work import SEARCH, SHORT, Claim
+from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import ProxyScore
+from edgefront.core.store.tables import ProxyScore, WorkItem
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers import learning
-from edgefront.workers.app import create_celery
-from edgefront.workers.searching import next_compute_step
-from edgefront.workers.targets import Noted, Targets
+from edgefront.workers.work import Worker
 
 
 def of(service: Service, owner: str) -> Service:
@@ -51,175 +48,235 @@ def many(service: Service, count: int = 16) -> JobView:
     return service.create(request(targets=many_targets(count)))
 
 
-class Held:
-    """What is done for targets: noted, and held up until it may go on."""
+def items(service: Service) -> dict[str, WorkItem]:
+    with service.database.read() as session:
+        return {item.subject: item for item in session.scalars(select(WorkItem))}
 
-    def __init__(self) -> None:
-        self.order: list[Noted] = []
-        self.begun, self.may_go = threading.Semaphore(0), threading.Semaphore(0)
-        self.parts: dict[Noted, int] = {}
-        """Of a target so many more parts follow."""
 
-    def __call__(self, target_id: Noted) -> bool:
-        self.order.append(target_id)
+class Recorder(Worker):
+    """A worker that notes what it does, and finds more to do for a subject as often as `parts` says."""
+
+    def __init__(self, service: Service, slots: int = 2) -> None:
+        super().__init__(service.database, Settings(), slots=slots)
+        self.order: list[str] = []
+        self.parts: dict[str, int] = {}
+        self.blocked: dict[str, threading.Event] = {}
+        """Owner → event that lets what is done for the owner end."""
+        self.begun = threading.Semaphore(0)
+        self._do = dict.fromkeys(WorkKind, self._record)
+
+    def _record(self, held: Claim) -> bool:
+        self.order.append(held.subject)
         self.begun.release()
-        assert self.may_go.acquire(timeout=60)
-        left = self.parts.get(target_id, 0)
-        self.parts[target_id] = left - 1
+        if held.owner in self.blocked:
+            assert self.blocked[held.owner].wait(60)
+        left = self.parts.get(held.subject, 0)
+        self.parts[held.subject] = left - 1
         return left > 0
 
-    def go(self, steps: int) -> None:
-        for _ in range(steps):
-            self.may_go.release()
+    def request(self, kind: WorkKind, subject: str, owner: str) -> None:
+        with self.database.write() as session:
+            work.request(session, kind, {subject: owner}, self.database.now(session))
 
 
-@pytest.fixture
-def held(eve: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Held, Targets]]:
-    monkeypatch.setattr("edgefront.workers.targets.AT_ONCE", 1)
-    does = Held()
-    targets = Targets("test", eve.database, does)
-    yield does, targets
-    does.go(10_000)
-    targets.stop()
+def test_a_target_waits_once_however_often_it_is_sent(eve: Service) -> None:
+    worker = Recorder(eve)
+    ids = [target.id for target in many(eve).targets]
+    for _ in range(20):
+        for target_id in ids:
+            worker.request(WorkKind.RESULTS, target_id, "eve")
+    worker.work(SHORT)
+    assert sorted(worker.order) == sorted(ids)
+    assert items(eve) == {}
 
 
-def ended(targets: Targets) -> None:
-    for thread in list(targets._threads):
-        thread.join(60)
-        assert not thread.is_alive()
+def test_what_is_requested_while_it_is_done_is_done_once_more(eve: Service) -> None:
+    """What its worker has read may be of before."""
+    worker = Recorder(eve)
+    worker.blocked["eve"] = threading.Event()
+    worker.request(WorkKind.RESULTS, "tgt_1", "eve")
+    with ThreadPoolExecutor(1) as slot:
+        done = slot.submit(worker.work, SHORT)
+        assert worker.begun.acquire(timeout=60)
+        for _ in range(3):
+            worker.request(WorkKind.RESULTS, "tgt_1", "eve")
+        worker.blocked["eve"].set()
+        done.result(60)
+    assert worker.order == ["tgt_1"] * 2
 
 
-def test_a_target_waits_once_however_often_it_is_sent(eve: Service, held: tuple[Held, Targets]) -> None:
-    does, targets = held
-    ids = [one.id for one in many(eve).targets]
-    for _ in range(500):
-        for id_ in ids:
-            targets.add(id_)
-    does.go(10_000)
-    ended(targets)
-    assert set(does.order) == set(ids)
-    # One for which something is being done may be noted again meanwhile: what it read may be of before.
-    assert len(does.order) <= 2 * len(ids)
-
-
-def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service, held: tuple[Held, Targets]) -> None:
-    does, targets = held
-    ids = [one.id for one in many(eve).targets]
+def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service) -> None:
+    worker = Recorder(eve)
+    ids = [target.id for target in many(eve).targets]
     bobs = of(eve, "bob").create(request(name="bob")).targets[0].id
-    does.parts = {ids[0]: 100, bobs: 2}
-    for id_ in ids:
-        targets.add(id_)
-    assert does.begun.acquire(timeout=60)
-    targets.add(bobs)
-    does.go(10_000)
-    ended(targets)
-    places = [place for place, id_ in enumerate(does.order) if id_ == bobs]
+    worker.parts = {ids[0]: 100, bobs: 2}
+    for target_id in ids:
+        worker.request(WorkKind.ADVANCE, target_id, "eve")
+    worker.requested(WorkKind.ADVANCE, bobs)
+    places = [place for place, target_id in enumerate(worker.order) if target_id == bobs]
     assert len(places) == 3
-    assert places[-1] <= 1 + 2 * 3
-    assert set(does.order[: len(ids) + 3]) == {*ids, bobs}  # eve's other targets before the parts of her first
-    assert does.order.count(ids[0]) == 101
+    assert places[-1] <= 2 * 3
+    assert set(worker.order[: len(ids) + 3]) == {*ids, bobs}  # eve's other targets before the parts of her first
+    assert worker.order.count(ids[0]) == 101
 
 
-def test_what_an_owner_holds_up_holds_up_nobody_else(eve: Service) -> None:
+@pytest.mark.parametrize(("queue", "slots"), [(SHORT, 2), (SEARCH, 3)])
+def test_what_an_owner_holds_up_holds_up_nobody_else(eve: Service, queue: work.Queue, slots: int) -> None:
     """A step that waits for a lock of its owner's request, for as long as that takes."""
-    ids = [one.id for one in many(eve).targets]
-    bobs = of(eve, "bob").create(request(name="bob")).targets[0].id
-    may_go, came = threading.Event(), threading.Event()
-    at_once: list[Noted] = []
-
-    def do(target_id: Noted) -> bool:
-        at_once.append(target_id)
-        if target_id == bobs:
-            came.set()
-        else:
-            assert may_go.wait(60)
-        return False
-
-    targets = Targets("test", eve.database, do)
-    try:
-        for id_ in (*ids, bobs):
-            targets.add(id_)
-        assert came.wait(60)
-        assert set(at_once) == {ids[0], bobs}
-    finally:
-        may_go.set()
-        targets.stop()
+    worker = Recorder(eve, slots)
+    worker.blocked["eve"] = threading.Event()
+    for number in range(5):
+        worker.request(queue.kinds[0], f"tgt_{number}", "eve")
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            held_up = pool.submit(worker.work, queue)
+            assert worker.begun.acquire(timeout=60)
+            worker.request(queue.kinds[0], "tgt_bob", "bob")
+            pool.submit(worker.work, queue).result(60)
+            assert worker.order == ["tgt_0", "tgt_bob"]
+            assert not held_up.done()
+        finally:
+            worker.blocked["eve"].set()
+    assert sorted(worker.order) == sorted([*(f"tgt_{number}" for number in range(5)), "tgt_bob"])
 
 
-def test_a_step_that_fails_stops_no_other(eve: Service) -> None:
-    ids = [one.id for one in many(eve, 3).targets]
-    seen: list[Noted] = []
+def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
+    worker = Recorder(eve, slots=2)
+    worker.blocked = {"eve": threading.Event(), "bob": threading.Event()}
+    for owner in ("eve", "bob"):
+        worker.request(WorkKind.SEARCH, f"tgt_{owner}", owner)
+    worker.request(WorkKind.RESULTS, "tgt_cy", "cy")
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            pool.submit(worker.work, SEARCH)
+            assert worker.begun.acquire(timeout=60)
+            pool.submit(worker.work, SEARCH).result(60)  # not for bob, nor for a score
+            worker.request(WorkKind.SCORE, "cy 0", "cy")
+            pool.submit(worker.work, work.SCORES).result(60)
+            worker.work(SHORT)
+            assert worker.order == ["tgt_eve", "tgt_cy"]
+        finally:
+            for event in worker.blocked.values():
+                event.set()
 
-    def do(target_id: Noted) -> bool:
-        seen.append(target_id)
+
+def test_several_workers_share_one_owners_searches(eve: Service) -> None:
+    workers = [Recorder(eve, slots=2) for _ in range(3)]
+    for number in range(10):
+        workers[0].request(WorkKind.SEARCH, f"tgt_{number}", "eve")
+    for worker in workers:
+        worker.blocked["eve"] = threading.Event()
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            for worker in workers:
+                pool.submit(worker.work, SEARCH)
+            for worker in workers:
+                assert worker.begun.acquire(timeout=60)
+        finally:
+            for worker in workers:
+                worker.blocked["eve"].set()
+    done = [subject for worker in workers for subject in worker.order]
+    assert sorted(done) == sorted(f"tgt_{number}" for number in range(10))
+
+
+def test_a_step_that_fails_stops_no_other(eve: Service, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Recorder(eve)
+
+    def broken(held: Claim) -> bool:
+        worker.order.append(held.subject)
         raise RuntimeError("no")
 
-    targets = Targets("test", eve.database, do)
-    for id_ in (*ids, None, "tgt_deleted"):
-        targets.add(id_)
-    ended(targets)
-    assert sorted(map(str, seen)) == sorted(map(str, (*ids, None, "tgt_deleted")))
+    worker._do = dict.fromkeys(WorkKind, broken)
+    for subject in ("tgt_1", "tgt_2", ""):
+        worker.request(WorkKind.RESULTS, subject, "eve" if subject else "")
+    worker.work(SHORT)
+    assert sorted(worker.order) == ["", "tgt_1", "tgt_2"]
+    assert caplog.text.count("the sweep requests it again") == 3
 
 
-def test_tasks_only_note_their_targets(eve: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = eve.database.url.render_as_string(hide_password=False)
-    app = create_celery(Settings(home=tmp_path, database=DatabaseSettings(url=url)), eve.database)
-    ids = [one.id for one in many(eve).targets]
-    may_go, steps = threading.Event(), []
-
-    def step(target_id: str) -> bool:
-        steps.append(target_id)
-        assert may_go.wait(60)
-        return False
-
-    monkeypatch.setattr(app.edgefront_searching, "step", step)
-    try:
-        for _ in range(100):  # all of this while the first step has not ended
-            for id_ in ids:
-                app.tasks[ADVANCE](target_id=id_)
-                app.tasks[SETTLE](target_id=id_)
-        assert len(steps) <= 1
-        assert len(app.edgefront_advancing._noted) <= len(ids)
-        may_go.set()
-        ended(app.edgefront_advancing)
-        ended(app.edgefront_settling)
-    finally:
-        may_go.set()
-        app.edgefront_advancing.stop()
-        app.edgefront_settling.stop()
-    assert set(steps) == set(ids)
+def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
+    with eve.database.write() as session:
+        now = eve.database.now(session)
+        work.request(session, WorkKind.SEARCH, {"tgt_1": "eve"}, now)
+        first = work.claim(session, SEARCH, "wrk_dead", 1, now)
+        assert first is not None
+        assert work.claim(session, SEARCH, "wrk_2", 1, now) is None
+        work.resend(session, now)
+        assert session.info.get("edgefront.outbox") is None
+        later = now + work.CLAIM
+        work.resend(session, later)
+        second = work.claim(session, SEARCH, "wrk_2", 1, later)
+        assert second is not None
+        assert (second.fence, second.attempts) == (2, 2)
+        assert not work.extend(session, first, later)
+        work.finish(session, first, later)  # the dead one was only slow: it ends nothing
+        assert work.extend(session, second, later)
+        work.finish(session, second, later)
+        assert work.claim(session, SEARCH, "wrk_2", 1, later) is None
 
 
-def test_jobs_of_owners_are_moved_to_other_laws_in_turn(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
+    with eve.database.write() as session:
+        work.request(session, WorkKind.REFIT, {"manner": ""}, eve.database.now(session))
+    eve.tasks.others.clear()
+    with eve.database.write() as session:
+        sweep.sweep(session, eve.database.now(session))
+    assert (tasks.WORK, {"queue": "search"}) in eve.tasks.others
+
+
+def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> None:
+    job = many(eve, 1)
+    (target,) = job.targets
+    worker = Worker(eve.database, Settings())
+    with eve.database.write() as session:
+        now = eve.database.now(session)
+        work.request(session, WorkKind.SEARCH, {target.id: "eve"}, now)
+        for _ in range(work.MAX_ATTEMPTS):
+            assert work.claim(session, SEARCH, "wrk_dead", 1, now) is not None
+            session.execute(update(WorkItem).values(claimed_until=now - timedelta(seconds=1)))
+            session.expire_all()
+    worker.work(SEARCH)
+    assert "10 workers died of it" in eve.get(job.id).targets[0].note
+    assert items(eve) == {}
+
+
+def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefront.workers.work.interval_s", lambda hold_s: hold_s / 2000)
+    extend, broken, extended = work.extend, [RuntimeError("broken")], threading.Event()
+
+    def breaks_once(*arguments: object) -> bool:
+        if broken:
+            raise broken.pop()
+        extended.set()
+        return extend(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "extend", breaks_once)
+    worker = Recorder(eve)
+    worker.blocked["eve"] = threading.Event()
+    worker.request(WorkKind.SEARCH, "tgt_1", "eve")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(worker.work, SEARCH)
+        assert extended.wait(60)
+        worker.blocked["eve"].set()
+    assert items(eve) == {}
+
+
+def test_jobs_of_owners_are_moved_to_other_laws_in_turn(eve: Service) -> None:
+    worker = Recorder(eve)
     eves = [eve.create(request(name=str(number), seed=number)).id for number in range(4)]
     bobs = of(eve, "bob").create(request(name="bob")).id
-    order: list[str] = []
-    begun, may_go = threading.Event(), threading.Event()
-
-    def move(_database: Database, job_id: str) -> None:
-        order.append(job_id)
-        begun.set()
-        assert may_go.wait(60)
-
-    monkeypatch.setattr(learning, "move", move)
-    learns = learning.Learning(eve.database)
-    learns.move(eves[0])
-    assert begun.wait(60)
-    for job_id in (*eves, *eves[1:], bobs):  # the first is being moved, and waits once more
-        learns.move(job_id)
-    thread = learns._thread
-    assert thread is not None
-    may_go.set()
-    thread.join(60)
-    assert order == [eves[0], bobs, eves[0], *eves[1:]]
+    for job_id in eves:
+        worker.request(WorkKind.MOVE_LAW, job_id, "eve")
+    worker.requested(WorkKind.MOVE_LAW, bobs)
+    assert worker.order == [eves[0], bobs, *eves[1:]]
 
 
 # What the sweep sends for --------------------------------------------------------------------------------------------
 
 
-def stalled(service: Service, later: timedelta = timedelta(0)) -> list[str]:
+def stalled(service: Service) -> list[str]:
     with service.database.write() as session:
-        return advancing.stalled(session, service.database.now(session) + later)
+        return advancing.stalled(session, service.database.now(session))
 
 
 def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
@@ -232,16 +289,16 @@ def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == [target.id]
 
 
-def test_a_target_whose_generation_is_computed_is_not_sent_for(eve: Service) -> None:
+def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     agent = SimulatedAgent(eve.database, by_size())
     (target,) = eve.submit().targets
     while agent.step():
         pass
     eve.inbox.clear()
-    assert stalled(eve) == [target.id]  # nobody computes it
-    assert next_compute_step(eve.database, target.id) is not None
+    assert stalled(eve) == [target.id]  # nobody was asked
+    with eve.database.write() as session:
+        work.request(session, WorkKind.SEARCH, {target.id: "eve"}, eve.database.now(session))
     assert stalled(eve) == []
-    assert stalled(eve, advancing.CLAIM) == [target.id]
 
 
 def test_a_target_whose_baselines_have_further_launches_is_not_sent_for(eve: Service) -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.measurement.belief import (
+from edgefront.core.measurement.agreement import (
     Expectation,
-    Vote,
+    LaunchFigures,
     agreement,
     apart,
+    figures_of,
     from_prediction,
     latency_fit,
     memory_fit,
-    times_of,
 )
 from edgefront.core.measurement.ceiling import (
     CORE_GB,
@@ -32,8 +32,8 @@ from edgefront.core.measurement.ceiling import (
 from edgefront.core.measurement.drift import drift
 from edgefront.core.measurement.plausible import Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.record import conditions_of
-from edgefront.core.measurement.statistics import MOST_SPREAD, LaunchVariance, half_width_ms
+from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.measurement.statistics import MAX_SPREAD, LaunchVariance, half_width_ms
 from edgefront.core.units import MB
 
 TWICE = math.log(2)
@@ -46,8 +46,8 @@ def facts(**changes: Any) -> dict[str, Any]:
 # Agreement ---------------------------------------------------------------------------------------------------------
 
 
-def vote(device: str, latency_ms: float, memory_bytes: float = 100 * MB) -> Vote:
-    return Vote(device, latency_ms, memory_bytes)
+def vote(device: str, latency_ms: float, memory_bytes: float = 100 * MB) -> LaunchFigures:
+    return LaunchFigures(device, latency_ms, memory_bytes)
 
 
 def test_launches_of_one_device_agree_by_majority() -> None:
@@ -81,14 +81,14 @@ def test_launches_agree_only_if_their_memory_does() -> None:
 
 def test_launches_agree_only_if_the_times_of_their_generations_do() -> None:
     made = [
-        Vote(name, 10.0, 100 * MB, times)
+        LaunchFigures(name, 10.0, 100 * MB, times)
         for name, times in zip("abc", [(4.0, 2.0), (4.1, 1.9), (1.0, 3.0)], strict=True)
     ]
     found = agreement(made, TWICE)
     assert (found.agreeing, found.outliers) == ({0, 1}, {2})
-    result = {"generation": {"first_token_ms": [4.0, 9.0, 3.0], "token_ms": [2.0, 1.0, 3.0], "total_ms": [1.0]}}
-    assert times_of(result) == (4.0, 2.0)
-    assert times_of({"outcome": "done"}) == ()
+    times = GenerationSamples(first_token_ms=(4.0, 9.0, 3.0), token_ms=(2.0, 1.0, 3.0), total_ms=(6.0, 10.0, 6.0))
+    assert figures_of("a", measured().model_copy(update={"generation": times})).times == (4.0, 2.0)
+    assert figures_of("a", measured(10.0, 100)) == LaunchFigures("a", 10.0, 100)
 
 
 def test_the_more_is_known_of_the_spread_the_closer_launches_must_be() -> None:
@@ -107,9 +107,9 @@ def test_a_result_far_from_its_peers_is_doubted() -> None:
     expected = fit.expected(1e9)
     assert expected is not None
     assert expected.value == pytest.approx(10.0)
-    assert expected.doubt(25.0) is None
-    assert "40 times faster than expected" in (expected.doubt(0.25) or "")
-    assert "slower" in (expected.doubt(100.0) or "")
+    assert expected.outlier_reason(25.0) is None
+    assert "40 times faster than expected" in (expected.outlier_reason(0.25) or "")
+    assert "slower" in (expected.outlier_reason(100.0) or "")
     assert fit.expected(0.0) is None
     assert latency_fit(peers[:4]) is None
     assert latency_fit([*peers[:4], (0.0, 10.0), (1e9, 0.0)]) is None
@@ -124,13 +124,13 @@ def test_small_models_take_as_long_as_their_operators_do() -> None:
     for size in (0.02, 0.2, 5.0):
         expected = fit.expected(1e9 * size)
         assert expected is not None
-        assert expected.doubt(5.0 + size) is None
-        assert expected.doubt((5.0 + size) / 20) is not None
+        assert expected.outlier_reason(5.0 + size) is None
+        assert expected.outlier_reason((5.0 + size) / 20) is not None
 
 
 def test_a_wide_prediction_doubts_less() -> None:
-    assert from_prediction("latency", 10.0, 9.0, 11.0).doubt(30.0) is not None
-    assert from_prediction("latency", 10.0, 5.0, 20.0).doubt(30.0) is None
+    assert from_prediction("latency", 10.0, 9.0, 11.0).outlier_reason(30.0) is not None
+    assert from_prediction("latency", 10.0, 5.0, 20.0).outlier_reason(30.0) is None
 
 
 def test_half_of_the_peak_memory_is_doubted() -> None:
@@ -139,26 +139,27 @@ def test_half_of_the_peak_memory_is_doubted() -> None:
     assert fit is not None
     expected = fit.expected(50.0 * MB)
     assert expected is not None
-    assert expected.doubt(90.0 * MB) is None
-    assert "a peak memory of 48 MB, 1.89 times less" in (expected.doubt(48.0 * MB) or "")
-    assert "times more" in (expected.doubt(200.0 * MB) or "")
+    assert expected.outlier_reason(90.0 * MB) is None
+    assert "a peak memory of 48 MB, 1.89 times less" in (expected.outlier_reason(48.0 * MB) or "")
+    assert "times more" in (expected.outlier_reason(200.0 * MB) or "")
     predicted = from_prediction("memory", 90.0 * MB, 88.0 * MB, 92.0 * MB)
-    assert predicted.doubt(45.0 * MB) is not None
+    assert predicted.outlier_reason(45.0 * MB) is not None
     both = Expectation(from_prediction("latency", 10.0, 9.0, 11.0), predicted)
-    assert both.doubt(Vote(None, 10.0, 91.0 * MB)) is None
-    assert "times less" in (both.doubt(Vote(None, 10.0, 45.0 * MB)) or "")
-    assert "times faster" in (both.doubt(Vote(None, 1.0, 45.0 * MB)) or "")
+    assert both.outlier_reason(LaunchFigures(None, 10.0, 91.0 * MB)) is None
+    assert "times less" in (both.outlier_reason(LaunchFigures(None, 10.0, 45.0 * MB)) or "")
+    assert "times faster" in (both.outlier_reason(LaunchFigures(None, 1.0, 45.0 * MB)) or "")
 
 
 # What is possible --------------------------------------------------------------------------------------------------
 
 
-def measured(latency_ms: float = 10.0, peak: int = 100 << 20, wall_s: float = 1.0) -> dict[str, Any]:
-    return {
-        "latency": {"warmup_ms": [latency_ms], "samples_ms": [latency_ms] * 3},
-        "memory": {"peak_bytes": peak},
-        "wall_s": wall_s,
-    }
+def measured(latency_ms: float = 10.0, peak: int = 100 << 20, wall_s: float = 1.0) -> LaunchResult:
+    return LaunchResult(
+        outcome="done",
+        latency=LatencySamples(warmup_ms=(latency_ms,), samples_ms=(latency_ms,) * 3),
+        memory=PeakMemory(method="anonymous", peak_bytes=peak, forward_peak_bytes=0, build_peak_bytes=0),
+        wall_s=wall_s,
+    )
 
 
 WORK = Work(flops=1e9, read_bytes=10e6, held_bytes=50 << 20)
@@ -175,7 +176,7 @@ WORK = Work(flops=1e9, read_bytes=10e6, held_bytes=50 << 20)
         (measured(wall_s=60.0), None, None),
     ],
 )
-def test_what_cannot_be_is_named(result: dict[str, Any], elapsed_s: float | None, why: str | None) -> None:
+def test_what_cannot_be_is_named(result: LaunchResult, elapsed_s: float | None, why: str | None) -> None:
     said = implausible(result, WORK, ceiling(facts(), MeasurementProtocol(), WORK.read_bytes), elapsed_s)
     assert (said is None) == (why is None)
     assert said is None or (why or "") in said
@@ -186,8 +187,8 @@ def test_what_cannot_be_is_named(result: dict[str, Any], elapsed_s: float | None
     [(None, None), (1, None), (True, None), ("", None), (" ", None), ("\n", None), (" on battery\n", "on battery")],
 )
 def test_only_text_that_is_not_blank_says_something_of_conditions(said: object, counts: str | None) -> None:
-    assert conditions_of({"environment": {"conditions": said}}) == counts
-    assert conditions_of({"environment": {}}) is None
+    assert measured().model_copy(update={"environment": {"conditions": said}}).conditions == counts
+    assert measured().conditions is None
 
 
 def test_no_launch_takes_more_memory_than_the_device_has() -> None:
@@ -205,7 +206,7 @@ def test_no_launch_takes_more_memory_than_the_device_has() -> None:
     [(60.0, 60.0, False), (55.0, 52.0, False), (0.1, 60.0, True), (60.0, 1.0, True), (53.0, 60.0, True)],
 )
 def test_a_time_limit_has_passed_or_has_not(wall_s: float, elapsed_s: float, too_early: bool) -> None:
-    assert (over_time_too_early({"wall_s": wall_s}, 60.0, elapsed_s) is not None) == too_early
+    assert (over_time_too_early(measured(wall_s=wall_s), 60.0, elapsed_s) is not None) == too_early
 
 
 def test_weights_that_no_cache_holds_are_read_from_memory() -> None:
@@ -267,7 +268,7 @@ def test_lies_on_one_measurement_do_not_widen_the_intervals_of_others() -> None:
 
 def test_an_interval_is_bounded_whatever_was_reported() -> None:
     lies = LaunchVariance.pooled([(3, 2 * math.log(1e9) ** 2)] * 3)
-    assert lies.relative == MOST_SPREAD
+    assert lies.relative == MAX_SPREAD
     assert half_width_ms(10.0, 1, lies) == pytest.approx(10.0)
 
 

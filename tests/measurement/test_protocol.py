@@ -12,7 +12,9 @@ from edgefront.core.measurement.passes import protocol_costs, source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime, not_installed
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import invalid_input
+from edgefront.core.wire.jobs import AddedTargetRequest, TargetRequest
 
 WORDS = {"vocab_size": 100}
 ATTENTION = {"kind": "attention", "n_head": 2}
@@ -103,6 +105,84 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
     assert len({MeasurementProtocol(**choice).digest for choice in choices}) == len(choices)
 
 
+def llamacpp(**fields: Any) -> MeasurementProtocol:
+    return MeasurementProtocol.model_validate({"runtime": "llamacpp", **fields})
+
+
+LLAMA = {
+    "positions": {"kind": "rotary"},
+    "norm_kind": "rms",
+    "activation": "silu",
+    "embedding": {"vocab_size": 320},
+    "blocks": [
+        {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"},
+        {"kind": "feed_forward", "d_inner": 96, "gated": True, "bias": False},
+    ],
+}
+FORMER = {
+    "f32": [
+        ({}, "ab3467c94b3d97b9706555e1ca781d4e3e153ff0f196c79c3a5fe80951a37291"),
+        ({"weights": "q8_0"}, "b124bbb908db9075b63997ebb08c707e46bd8cc43c84b639c3b202442e5c5336"),
+        ({"weights": "q4_0", "mode": "decode"}, "995d3083da4f279fd3d104fd8164f9b2d78bbbf819ef7a3a7f8442c60ac9d26d"),
+    ],
+    "f16": [({"dtype": "float16"}, "289e1433cf20e5815061ab2bb12f89fa90a49be1fdfaabafd0856e71ac00b97f")],
+}
+"""What llama.cpp's cache held, and the digest, of protocols from before `kv_cache`."""
+
+
+@pytest.mark.parametrize(("held", "fields", "digest"), [(held, *one) for held, some in FORMER.items() for one in some])
+def test_protocols_from_before_the_kv_cache_keep_meaning_and_digest(
+    held: str, fields: dict[str, Any], digest: str
+) -> None:
+    stored = llamacpp(**fields)
+    assert (stored.kv_cache, stored.digest) == (held, digest)
+    spelled_out = llamacpp(**fields, kv_cache=held)
+    assert spelled_out.digest == llamacpp(**fields, kv_cache=None).digest == digest
+    for_any = spelled_out.for_any_agent().model_dump(mode="json")
+    assert "kv_cache" not in for_any
+    assert MeasurementProtocol.model_validate(for_any) == stored
+
+
+def test_every_kv_cache_has_a_digest_of_its_own_and_is_sent() -> None:
+    for fields in ({}, {"dtype": "float16"}, {"weights": "q8_0"}):
+        found = [llamacpp(**fields, kv_cache=held) for held in ("f32", "f16", "q8_0", "q4_0")]
+        assert len({one.digest for one in found}) == 4
+        for one in found:
+            assert MeasurementProtocol.model_validate_json(one.model_dump_json()) == one
+            former = one.kv_cache == llamacpp(**fields).kv_cache
+            assert ("kv_cache" in one.for_any_agent().model_dump()) != former
+    assert "kv_cache" not in MeasurementProtocol().model_dump()
+
+
+@pytest.mark.parametrize("message", [TargetRequest, AddedTargetRequest])
+def test_a_request_gets_the_cache_that_llama_cpp_has_by_default(message: type[TargetRequest]) -> None:
+    fields: dict[str, Any]
+    for fields in ({}, {"weights": "q8_0"}, {"dtype": "float16"}, {"kv_cache": None}):
+        as_object = llamacpp(**fields)
+        assert as_object.digest
+        for asked in ({"runtime": "llamacpp", **fields}, as_object):
+            protocol = message(device="here", protocol=asked).protocol  # type: ignore[arg-type]
+            assert protocol is not None
+            assert protocol.kv_cache == "f16"
+            assert (protocol.digest == as_object.digest) == (protocol.dtype == "float16"), "float32 had f32"
+            sent = message(device="here", protocol=protocol).model_dump_json()
+            assert message.model_validate_json(sent).protocol == protocol
+    for held in ("f32", "q4_0"):
+        assert message(device="here", protocol=llamacpp(kv_cache=held)).protocol == llamacpp(kv_cache=held)
+    assert TargetRequest(device="here").protocol.kv_cache is None
+
+
+def test_quantised_caches_need_heads_that_blocks_fill() -> None:
+    smollm, narrow = named_model("smollm2-135m").architecture, Architecture.parse({**LLAMA, "d_model": 96})
+    for held in ("q8_0", "q4_0"):
+        assert protocol_costs(smollm, llamacpp(kv_cache=held)).flops
+        with pytest.raises(InvalidInput, match=r"^kv_cache: .* the heads of blocks\.0 have 24 features") as caught:
+            protocol_costs(narrow, llamacpp(kv_cache=held))
+        assert (caught.value.field, caught.value.value) == ("kv_cache", held)
+    for held in ("f16", "f32"):
+        assert protocol_costs(narrow, llamacpp(kv_cache=held)).flops
+
+
 def test_decode_is_one_token_after_192_by_default() -> None:
     decode = MeasurementProtocol(mode="decode")
     assert (decode.sequence_length, decode.memory_length) == (1, 192)
@@ -130,6 +210,8 @@ def test_decode_is_one_token_after_192_by_default() -> None:
         ({"block_size": 64}, "block_size", "32, or weights int4"),
         ({"runtime": "tensorflow"}, "runtime", "'onnxruntime', 'pytorch', 'openvino' or 'llamacpp'"),
         ({"runtime": "llamacpp", "batch": 2}, "batch", "1"),
+        ({"runtime": "llamacpp", "kv_cache": "q5_0"}, "kv_cache", "'f32', 'f16', 'q8_0' or 'q4_0'"),
+        ({"kv_cache": "f16"}, "kv_cache", "no value, or runtime llamacpp"),
         ({"runtime": "llamacpp", "memory_length": 8}, "memory_length", "0"),
         ({"runtime": "llamacpp", "dtype": "bfloat16"}, "dtype", "float32 or float16"),
     ],

@@ -19,7 +19,7 @@ from tiny_models import lively_weights
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.graph.state import state_specs
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]

@@ -76,7 +76,8 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(tmp_path: P
 
     model, cache = gpt2(), WeightCache(tmp_path / "cache")
     write_gguf(model, 7, tmp_path / "model.gguf", numbers)
-    one, two = gguf.GGUFReader(tmp_path / "model.gguf"), gguf.GGUFReader(cached_gguf(cache, model, 7, numbers))
+    with cached_gguf(cache, model, 7, numbers) as path:
+        one, two = gguf.GGUFReader(tmp_path / "model.gguf"), gguf.GGUFReader(path)
     assert [tensor.name for tensor in one.tensors] == [tensor.name for tensor in two.tensors]
     for left, right in zip(one.tensors, two.tensors, strict=True):
         if left.name != "position_embd.weight":
@@ -137,41 +138,63 @@ def test_quantised_blocks_are_those_of_gguf(numbers: Any) -> None:
     assert np.array_equal(encode(values, numbers), expected.reshape(-1))
 
 
-def test_processes_that_write_files_of_one_cache_at_once_all_get_whole_ones(tmp_path: Path) -> None:
-    """Two agents of a host that measure different models, and the same one."""
+@pytest.mark.parametrize(("room", "left"), [(8 << 30, [2]), (1, [1, 2])], ids=["roomy", "full"])
+def test_processes_that_write_files_of_one_cache_at_once_all_get_whole_ones(
+    tmp_path: Path, room: int, left: list[int]
+) -> None:
+    """Two agents of a host that measure different models, and the same one; also where each file makes another go."""
     program = (
         "import sys, gguf\n"
         "from edgefront.core.graph.gguf import cached_gguf\n"
         "from edgefront.core.graph.weights import WeightCache\n"
         "from edgefront.core.spaces.architecture import Architecture\n"
         "for turn in range(3):\n"
-        "    for text in sys.argv[2:]:\n"
-        "        path = cached_gguf(WeightCache(sys.argv[1]), Architecture.parse(text), 7, 'float32')\n"
-        "        assert len(gguf.GGUFReader(path).tensors) > 4\n"
+        "    for text in sys.argv[3:]:\n"
+        "        model = Architecture.parse(text)\n"
+        "        with cached_gguf(WeightCache(sys.argv[1], int(sys.argv[2])), model, 7, 'float32') as path:\n"
+        "            assert len(gguf.GGUFReader(path).tensors) > 4\n"
     )
     models = [of_heads(4).canonical_json, of_heads(2).canonical_json]
     started = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), *order], stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(room), *order], stderr=subprocess.PIPE)
         for order in (models, models[::-1], models)
     ]
     for process in started:
         errors = process.communicate(timeout=120)[1]
         assert process.returncode == 0, errors.decode()
-    assert len(list((tmp_path / "gguf").glob("*.gguf"))) == 2
+    assert len(list((tmp_path / "gguf").glob("*.gguf"))) in left
     assert not list((tmp_path / "gguf").glob("*.part"))
+
+
+def test_a_file_that_is_used_is_not_removed(tmp_path: Path) -> None:
+    models, cache = [of_heads(count) for count in (2, 4, 8)], WeightCache(tmp_path, max_bytes=1)
+    with cached_gguf(cache, models[0], 7, "float32") as first, cached_gguf(cache, models[0], 7, "float32") as same:
+        assert first == same
+        with cached_gguf(cache, models[1], 7, "float32") as second:
+            assert first.exists()
+        with cached_gguf(cache, models[2], 7, "float32"):
+            assert first.exists()
+            assert not second.exists()
+    with cached_gguf(cache, models[1], 7, "float32"):
+        assert not first.exists()
 
 
 def test_the_latest_files_stay_within_a_share_of_the_cache(tmp_path: Path) -> None:
     models = [of_heads(count) for count in (2, 4, 8)]
-    first = cached_gguf(WeightCache(tmp_path), models[0], 7, "float32")
+
+    def cached(cache: WeightCache, model: Architecture) -> Path:
+        with cached_gguf(cache, model, 7, "float32") as path:
+            return path
+
+    first = cached(WeightCache(tmp_path), models[0])
     cache = WeightCache(tmp_path, max_bytes=4 * 5 * first.stat().st_size // 2)
-    second = cached_gguf(cache, models[1], 7, "float32")
+    second = cached(cache, models[1])
     os.utime(second, (0, 0))
     os.utime(first, (1, 1))
     left = first.with_name("left-by-a-crash.part")
     left.write_bytes(b"half")
-    third = cached_gguf(cache, models[2], 7, "float32")
+    third = cached(cache, models[2])
     assert {path.name for path in third.parent.glob("*.*")} - {".lock"} == {first.name, third.name}
     before = first.stat().st_mtime
-    assert cached_gguf(cache, models[0], 7, "float32") == first
+    assert cached(cache, models[0]) == first
     assert first.stat().st_mtime > before

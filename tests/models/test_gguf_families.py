@@ -104,7 +104,8 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
     model = STACKS[name]
     write_gguf(model, 7, tmp_path / "model.gguf", numbers)
     one = gguf.GGUFReader(tmp_path / "model.gguf")
-    two = gguf.GGUFReader(cached_gguf(WeightCache(tmp_path / "cache"), model, 7, numbers))
+    with cached_gguf(WeightCache(tmp_path / "cache"), model, 7, numbers) as path:
+        two = gguf.GGUFReader(path)
     for left, right in zip(one.tensors, two.tensors, strict=True):
         assert (left.name, left.data.tolist()) == (right.name, right.data.tolist())
     kind = "full" if numbers == "float32" else numbers

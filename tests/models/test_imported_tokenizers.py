@@ -346,6 +346,68 @@ def test_numbers_without_a_token_get_names_of_their_own(tmp_path: Path) -> None:
     assert len(tokens) == 3
 
 
+BEYOND = (1 << 31, 1 << 32, 1 << 70)
+
+
+@pytest.mark.parametrize("end", [None, -1, [-1], [], [-1, 5], [5, *BEYOND], *BEYOND], ids=str)
+def test_numbers_below_zero_mean_no_token_and_those_beyond_are_named(tmp_path: Path, end: Any) -> None:
+    path = foreign("qwen2", tmp_path) / "tokenizer.json"
+    (tmp_path / "tokenizer_config.json").unlink()
+    stated = {"eos_token_id": end, "pad_token_id": -1, "bos_token_id": -(1 << 70)}
+    (tmp_path / "generation_config.json").write_text(json.dumps(stated))
+    ours = Pieces.given(path)
+    given = end if isinstance(end, list) else [end]
+    assert ours.left_out == tuple(
+        ("eos_token_id", number, "generation_config.json") for number in given if number in BEYOND
+    )
+    assert (5 in ours.stops) == (5 in given)
+    assert not {"bos_token", "pad_token"} & ours.config_fields.keys()
+    for role in ("bos_token_id", "pad_token_id"):
+        (tmp_path / "generation_config.json").write_text(json.dumps({role: BEYOND[1]}))
+        assert Pieces.given(path).left_out == ((role, BEYOND[1], "generation_config.json"),)
+
+
+def test_without_a_generation_config_the_model_s_own_names_its_tokens(tmp_path: Path) -> None:
+    path = foreign("qwen2", tmp_path) / "tokenizer.json"
+    (tmp_path / "tokenizer_config.json").unlink()
+    generation = tmp_path / "generation_config.json"
+    stated = {"eos_token_id": [5, 6, BEYOND[0]], "pad_token_id": 7, "bos_token_id": -1}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", **stated}))
+    generation.write_text("{}")
+    before = Pieces.given(path)
+    assert not {5, 6} & set(before.stops)
+    assert "pad_token" not in before.config_fields
+    generation.unlink()
+    ours = Pieces.given(path)
+    assert {5, 6} <= set(ours.stops)
+    assert ours.config_fields["pad_token"] == Tokenizer.from_file(str(path)).id_to_token(7)
+    assert ours.left_out == (("eos_token_id", BEYOND[0], "config.json"),)
+    (tmp_path / "mine").mkdir()
+    ours.save(tmp_path / "mine")
+    assert load_tokenizer(tmp_path / "mine", trained=False).stops == ours.stops
+    (tmp_path / "config.json").write_text('{"eos_token_id": "5"}')
+    with pytest.raises(InvalidInput, match=r"/config\.json has eos_token_id .5., which is no token"):
+        Pieces.given(path)
+
+
+@pytest.mark.parametrize("wrong", [1.5, "5", True, {"id": 5}, [[5]], float("inf")], ids=str)
+def test_what_is_no_number_of_a_token_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = foreign("qwen2", tmp_path) / "tokenizer.json"
+    for role in ("eos_token_id", "bos_token_id", "pad_token_id"):
+        (tmp_path / "generation_config.json").write_text(json.dumps({role: wrong}))
+        with pytest.raises(InvalidInput, match=rf"generation_config\.json has {role} .* is no token's number"):
+            Pieces.given(path)
+
+
+def test_pointers_of_git_lfs_are_called_so(tmp_path: Path) -> None:
+    path = foreign("qwen2", tmp_path) / "tokenizer.json"
+    for name in ("tokenizer_config.json", "generation_config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+        with pytest.raises(InvalidInput, match=f"{name} is a pointer of Git LFS"):
+            Pieces.given(path)
+        (tmp_path / name).write_text("{}")
+
+
 def test_broken_files_beside_a_tokenizer_are_named(tmp_path: Path) -> None:
     path = foreign("qwen2", tmp_path) / "tokenizer.json"
     for name in ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json"):

@@ -23,7 +23,7 @@ from edgefront.core.spaces.models import named_models
 Part = dict[str, Any]
 SHAPES = [(1, 11), (3, 6)]
 SEED = 5
-ALIKE = 6
+UNIFORM = 6
 """Layers that are kept of a stack of equal ones: sessions of forty take seconds, and run the same nodes again."""
 
 
@@ -50,8 +50,8 @@ def narrow(description: Part) -> Part:
 
 def _shortened(blocks: list[Part]) -> list[Part]:
     for layer in range(1, 5):
-        if len(blocks) > ALIKE * layer and blocks[layer:] == blocks[:-layer]:
-            return blocks[: ALIKE * layer]
+        if len(blocks) > UNIFORM * layer and blocks[layer:] == blocks[:-layer]:
+            return blocks[: UNIFORM * layer]
     return blocks
 
 

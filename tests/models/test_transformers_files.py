@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from foreign_models import difference, randomised, transformers
+from foreign_models import difference, transformers
 from safetensors.torch import load_file, save_file
-from tiny_models import as_tensors, lively_weights, random_tokens
+from their_models import our_logits, small
+from tiny_models import lively_weights, random_tokens
 
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.graph.huggingface import TransformersWeights, write_transformers
 from edgefront.core.graph.model_file import check_format
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.load import load
-from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.huggingface import from_config, read_config, to_config
@@ -84,11 +83,6 @@ def their_logits(folder: Path, tokens: Any) -> Any:
         return theirs.eval()(torch.from_numpy(tokens)).logits.numpy()
 
 
-def our_logits(model: Architecture, weights: Any, tokens: Any) -> Any:
-    with torch.inference_mode():
-        return load(LanguageModel(model), as_tensors(weights)).eval()(torch.from_numpy(tokens)).numpy()
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_transformers_loads_it_with_the_same_logits(tmp_path: Path, name: str) -> None:
     model = MODELS[name]
@@ -138,32 +132,6 @@ def test_untrained_weights_are_those_of_the_seed(tmp_path: Path) -> None:
     assert transformers.GenerationConfig.from_pretrained(folder) is not None
 
 
-def small(kind: str) -> Any:
-    """A random model of transformers, of a small configuration by its own class."""
-    common = {
-        "vocab_size": 89, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2,
-    }  # fmt: skip
-    special: dict[str, dict[str, Any]] = {
-        "llama": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
-        "mistral": {"sliding_window": 5},
-        "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
-        "qwen3": {"head_dim": 10, "tie_word_embeddings": True},
-        "lfm2": {"full_attn_idxs": [1], "block_multiple_of": 20, "pad_token_id": None},
-    }
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
-    if kind == "opt":
-        config = transformers.OPTConfig(
-            vocab_size=89, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
-            max_position_embeddings=40, word_embed_proj_dim=20, pad_token_id=1, **ends,
-        )  # fmt: skip
-    elif kind == "gpt2":
-        config = transformers.GPT2Config(vocab_size=89, n_embd=32, n_head=4, n_layer=2, n_positions=40, **ends)
-    else:
-        config = transformers.AutoConfig.for_model(kind, **common, **special[kind], **ends)
-    return randomised(transformers.AutoModelForCausalLM.from_config(config), "float32")
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "lfm2"])
 def test_a_folder_of_transformers_is_read(tmp_path: Path, kind: str) -> None:
     theirs = small(kind)
@@ -192,7 +160,9 @@ def test_halves_and_shards_are_read(tmp_path: Path) -> None:
 
 def test_uneven_layers_are_refused_with_the_search_that_has_none() -> None:
     uneven = rotary(ATTENTION, GATED, {**ATTENTION, "n_head": 8}, GATED)
-    with pytest.raises(InvalidInput, match=r"blocks\.2\.n_head 8, which is 4 .* llama and lfm with layers alike"):
+    with pytest.raises(
+        InvalidInput, match=r"blocks\.2\.n_head 8, which is 4 .* lts-opt narrowed to loads_in=transformers"
+    ):
         check_format(uneven, "transformers")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefront.core.prediction.importance import LEAST, importance
+from edgefront.core.prediction.importance import MIN_CANDIDATES, importance
 
 GENES = np.random.default_rng(1).uniform(1.0, 4.0, (200, 4))
 
@@ -37,5 +37,5 @@ def test_the_same_candidates_give_the_same_answer_and_few_give_none() -> None:
     assert first is not None
     assert again is not None
     assert (first.shares == again.shares).all()
-    assert importance(GENES[: LEAST - 1], wanted[: LEAST - 1]) is None
-    assert importance(GENES[:LEAST], wanted[:LEAST]) is not None
+    assert importance(GENES[: MIN_CANDIDATES - 1], wanted[: MIN_CANDIDATES - 1]) is None
+    assert importance(GENES[:MIN_CANDIDATES], wanted[:MIN_CANDIDATES]) is not None

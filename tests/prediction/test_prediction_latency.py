@@ -51,7 +51,7 @@ def over_splits(device: str, launches: int) -> tuple[float, float]:
 
 
 # The two last are of devices that changed their speed while they were measured: as far apart as the speeds are.
-MOST_ERROR = {
+MAX_ERROR = {
     "a100_ms": 0.005,
     "v100_ms": 0.028,
     "rtx3080_ms": 0.045,
@@ -61,14 +61,14 @@ MOST_ERROR = {
 }
 
 
-@pytest.mark.parametrize("device", MOST_ERROR)
+@pytest.mark.parametrize("device", MAX_ERROR)
 def test_twenty_launches_predict_a_device(device: str) -> None:
     error, held = over_splits(device, 20)
-    assert error <= MOST_ERROR[device]
+    assert error <= MAX_ERROR[device]
     assert 0.88 <= held <= 0.99
 
 
-@pytest.mark.parametrize("device", MOST_ERROR)
+@pytest.mark.parametrize("device", MAX_ERROR)
 def test_intervals_hold_from_ten_launches(device: str) -> None:
     assert over_splits(device, 10)[1] >= 0.88
 

@@ -76,6 +76,17 @@ def test_a_cache_holds_shared_keys_once_and_no_more_than_a_window() -> None:
     assert found["inner"] == 4 * 3 * 3 * 32
 
 
+@pytest.mark.parametrize("mode", ["forward", "decode", "generate"])
+def test_the_cache_of_llama_cpp_is_predicted_in_its_format(mode: Any) -> None:
+    smollm = Shapes.of([named_model("smollm2-135m").architecture])
+    found = {}
+    for held in ("f32", "f16", "q8_0", "q4_0"):
+        protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "mode": mode, "kv_cache": held})
+        found[held] = memory_features(smollm, protocol)[0, list(MEMORY_FEATURES).index("state")]
+    assert found["f32"] > 0
+    assert [found[held] / found["f32"] for held in found] == pytest.approx([1, 1 / 2, 34 / 128, 18 / 128])
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
 def test_ten_launches_tell_what_a_runtime_holds(protocol: MeasurementProtocol) -> None:
     shapes = Shapes.of(drawn("lts-gpt2", 60))

@@ -93,6 +93,11 @@ def test_missing_columns_rows_and_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"embed_dim")[:-6])
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_table(tmp_path / "cut.csv.gz")
+    (tmp_path / "damaged.csv.gz").write_bytes(gzip.compress(b"embed_dim" * 99)[:10] + b"\xff" * 20)
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_table(tmp_path / "damaged.csv.gz")
+    with pytest.raises(InvalidInput, match="cannot be read: field larger"):
+        read_table(written(tmp_path, HEAD, ROW + "1" * 200_000))
 
 
 def test_a_spread_choice_covers_the_table_and_is_the_same_each_time() -> None:

@@ -93,7 +93,8 @@ def test_too_few_or_constant_values_have_no_correlation() -> None:
     assert math.isnan(spearman([1, 1, 1], [1, 2, 3]))
     assert math.isnan(kendall([1, 1, 1], [1, 2, 3]))
     assert interval([1, 2], [1, 2]) is None
-    assert interval([1, 1, 1], [1, 2, 3]) is None
+    assert interval(range(9), range(9)) is None
+    assert interval([1] * 20, range(20)) is None
 
 
 def test_the_interval_repeats_and_narrows_with_more_models() -> None:
@@ -106,6 +107,73 @@ def test_the_interval_repeats_and_narrows_with_more_models() -> None:
     assert interval(a, b) == narrow
     assert narrow[0] < spearman(a, b) < narrow[1]
     assert narrow[1] - narrow[0] < wide[1] - wide[0]
+
+
+def test_the_interval_is_that_of_bonett_and_wright() -> None:
+    """z = atanh(ρ) with variance (1 + ρ²/2) / (n - 3), for ρ = -0.8."""
+    order = [10, 9, 8, 7, 6, 5, 4, 1, 2, 3, 0]  # ρ = -1 + 6 · (2² + 2²) / (11 · 120) … of 11
+    rho = spearman(range(11), order)
+    half = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / 8)
+    assert interval(range(11), order) == pytest.approx(
+        (math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half))
+    )
+
+
+def test_a_perfect_order_of_few_models_is_no_certainty() -> None:
+    for sign in (1, -1):
+        found = interval(range(10), [sign * one for one in range(10)])
+        assert found is not None
+        near, far = sorted(found, key=abs, reverse=True)
+        assert near == sign
+        assert 0.9 < sign * far < 0.95
+
+
+def test_the_interval_holds_as_often_as_it_says() -> None:
+    """Of normal pairs ρ_S = 6/π · asin(ρ/2)."""
+    rng = np.random.default_rng(0)
+    for models, rho in ((10, 0.5), (10, 0.9), (30, 0.9)):
+        truth, held = 6 / math.pi * math.asin(rho / 2), 0
+        for _ in range(400):
+            first, other = rng.normal(size=(2, models))
+            found = interval(first, rho * first + math.sqrt(1 - rho**2) * other)
+            assert found is not None
+            held += found[0] <= truth <= found[1]
+        assert held / 400 >= 0.91
+
+
+def test_a_row_that_is_given_twice_counts_once(trained: list[Row]) -> None:
+    part = where(trained, {"set": "random_GPT2_wt103"})[:40]
+    once, twice = study_of(part), study_of([*part, *part])
+    assert twice.proxies == once.proxies
+    assert (twice.models, twice.repeated, twice.left_out) == (40, 40, 0)
+    assert (once.repeated, once.models) == (0, 40)
+
+
+def test_a_model_that_was_trained_with_several_seeds_is_one_model(trained: list[Row]) -> None:
+    part = where(trained, {"set": "random_GPT2_wt103"})[:12]
+    seeds = [
+        {**dict(reversed(row.items())), "seed": s, "valid_ppl": row["valid_ppl"] + s} for s in (1, -1) for row in part
+    ]
+    once, often = study_of(part), study_of([*part, *seeds, *part])
+    assert (once.models, once.trainings, once.repeated) == (12, 12, 0)
+    assert (often.models, often.trainings, often.repeated) == (12, 36, 12)
+    assert often.proxies == once.proxies  # the mean of a model's trainings is that of the first here
+    latencies = [{**row, "ms": row["n_layer"] + (0.5 if "seed" in row else 2)} for row in (*part, *seeds)]
+    assert study_of(latencies, latency="ms").proxies[0].d_avg is not None
+    with pytest.raises(InvalidInput, match="36 rows are of 2 different models"):
+        study_of([{**row, "valid_ppl": 9.0 + place} for place, row in enumerate(part[:2] * 18)])
+
+
+def test_numbers_that_no_float_holds_are_no_quality_and_no_score(trained: list[Row], tmp_path: Path) -> None:
+    part = where(trained, {"set": "random_GPT2_wt103"})[:12]
+    for name, kept in (("valid_ppl", 11), ("decoder_parameters", 12)):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(json.dumps(row) for row in [*part[:11], {**part[11], name: 10**400}]))
+        assert study_of(read_table(path)).models == kept
+    for layers in (1e9, 10**400):
+        with pytest.raises(InvalidInput) as caught:
+            architecture_of({**part[0], "n_layer": layers, "n_head": 2, "d_inner": 64})
+        assert (caught.value.field, caught.value.allowed) == ("n_layer", "at most 1024")
 
 
 def test_the_common_ratio_is_the_overlap_of_two_tops() -> None:
@@ -210,6 +278,20 @@ def test_models_that_a_proxy_cannot_score_are_left_out_of_it_alone() -> None:
 TINY = ProxySettings(rows=2, length=3)
 
 
+@pytest.mark.parametrize("end", ["\u0085", "\u2028", "\u2029"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+def test_rows_of_a_table_end_at_line_feeds_alone(tmp_path: Path, name: str, end: str) -> None:
+    rows = [{"note": f"one{end}two", "ppl": 9}, {"note": "x", "ppl": 8}]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    texts = {
+        "a.jsonl": "\r\n".join(lines),
+        "a.json": f"[{','.join(lines)}]",
+        "a.csv": "note,ppl\r\n" + "\r\n".join(f'"{row["note"]}",{row["ppl"]}' for row in rows),
+    }
+    (tmp_path / name).write_bytes(texts[name].encode("utf-8-sig"))
+    assert read_table(tmp_path / name) == rows
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -220,6 +302,9 @@ TINY = ProxySettings(rows=2, length=3)
         ("a.csv", "ppl,layers\n", "no rows"),
         ("a.csv", "ppl,layers\n9,1\n8,2,3\n", "row 2 has more cells than the header has columns"),
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8 text"),
+        ("a.jsonl", "[" * 100_000, "line 1 is not JSON"),
+        ("a.json", "[" * 100_000, "not JSON"),
+        ("a.csv", "ppl,layers\n9," + "1" * 200_000, "not CSV: field larger"),
     ],
 )
 def test_invalid_tables_are_reported(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:

@@ -81,6 +81,9 @@ def test_models_trained_here_come_first() -> None:
     assert live.spearman == pytest.approx(0.9)
     told = trust("lts-opt", "snip", "", live)
     assert told.sentence.startswith(
-        "snip ranks the 5 models of this job that were trained on text with Spearman's ρ of 0.90 (95 %: "
+        "snip ranks the 5 models of this job that were trained on text with Spearman's ρ of 0.90 (no interval: "
+        "fewer than 10 models)"
     )
+    many = live_of("text", "perplexity", range(10), [*range(8), 9, 8])
+    assert " with Spearman's ρ of 0.99 (95 %: 0.93 to 1.00)" in trust("lts-opt", "snip", "", many).sentence
     assert told.sentence.endswith("by perplexity.")

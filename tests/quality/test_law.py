@@ -11,8 +11,10 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.correlation import best, spearman
 from edgefront.core.proxies.trained import Trained
-from edgefront.core.quality.law import Origin, Prediction, QualityLaw, cross_validated
+from edgefront.core.quality.features import features
+from edgefront.core.quality.law import Origin, Prediction, QualityLaw, cross_validated, folds
 from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.stored import to_text
 from edgefront.core.spaces.catalogue import space
 
 ORIGIN = Origin("test", "test")
@@ -40,6 +42,36 @@ def test_ten_folds(name: str, best_tenth: float, request: pytest.FixtureRequest)
     assert rank(table.log_perplexity, found, 1) >= 0.99
     assert 0.90 <= held(table.log_perplexity, found) <= 0.97
     assert np.sqrt(np.mean((found.log_perplexity - table.log_perplexity) ** 2)) < 0.014
+
+
+def test_a_table_given_twice_is_no_better_known(gpt2: Trained) -> None:
+    part = np.arange(40)
+    twice = np.concatenate([part, part])
+    once = (gpt2.shapes.take(part), gpt2.log_perplexity[part])
+    again = (gpt2.shapes.take(twice), gpt2.log_perplexity[twice])
+    laws = [QualityLaw.fit(*each, ORIGIN) for each in (once, again)]
+    assert to_text(laws[0]) == to_text(laws[1])
+    found = [cross_validated(*each) for each in (once, again)]
+    assert np.array_equal(found[0].log_perplexity, found[1].log_perplexity[:40])
+    assert np.array_equal(found[0].half_width, found[1].half_width[40:])
+
+
+def test_models_of_one_shape_are_in_one_fold(gpt2: Trained) -> None:
+    """Seeds of one architecture differ a little; a fold that leaves out one leaves out all."""
+    inputs = features(gpt2.shapes.take(np.repeat(np.arange(30), 3))).round(6)
+    masks = folds(inputs)
+    assert len(masks) == 10
+    assert np.array_equal(np.sum(masks, 0), np.ones(90))
+    for mask in masks:
+        assert {tuple(row) for row in inputs[mask]}.isdisjoint({tuple(row) for row in inputs[~mask]})
+
+
+def test_more_seeds_of_the_same_architectures_leave_the_intervals_as_wide(gpt2: Trained) -> None:
+    rng = np.random.default_rng(0)
+    part, seeds = gpt2.shapes.take(np.arange(12)), gpt2.shapes.take(np.repeat(np.arange(12), 10))
+    one = QualityLaw.fit(part, gpt2.log_perplexity[:12], ORIGIN)
+    ten = QualityLaw.fit(seeds, np.repeat(gpt2.log_perplexity[:12], 10) + rng.normal(0, 0.003, 120), ORIGIN)
+    assert ten.quantile == one.quantile
 
 
 def test_one_family_ranks_the_other(gpt2: Trained, txl: Trained) -> None:

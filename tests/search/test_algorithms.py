@@ -21,11 +21,11 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
 from edgefront.core.search.registry import algorithms, make
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 pytestmark = pytest.mark.slow
 

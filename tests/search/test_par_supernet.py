@@ -13,10 +13,10 @@ from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings, block_latencies
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
+from edgefront.core.spaces.block_stack import PAR_32
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.pattern import expand
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.spaces.stacks import PAR_32
 from edgefront.core.supernet.settings import CHOICES, SupernetSettings
 
 EIGHT = PAR_32.narrow({"n_block": {"min": 2, "max": 8}, "d_model": 128, "n_head": 4, "d_inner": 512})

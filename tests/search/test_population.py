@@ -10,14 +10,14 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.search.population import Population
-from edgefront.core.spaces.around import space_around
+from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from edgefront.core.measurement.record import LatencySamples, LaunchResult, Peak
 from edgefront.core.services import sweep
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.services.measuring.queries import launches
-from edgefront.core.services.measuring.settling import settle
+from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
 from edgefront.core.wire.agent import (
@@ -247,7 +247,7 @@ class World:
         self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0
     ) -> tuple[ReportReceipt, ...]:
         receipts = self._append(device_id, told, busy_s)
-        self.settle()
+        self.process()
         return receipts
 
     def _append(
@@ -257,13 +257,13 @@ class World:
         with self.write() as session:
             return reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
 
-    def settle(self) -> None:
+    def process(self) -> None:
         """What the worker does after reports."""
         with self.write() as session:
             targets = launches.unsettled_targets(session, self.now + timedelta(seconds=1))
         for target_id in targets:
             with self.write() as session:
-                settle(session, target_id, self.now)
+                process(session, target_id, self.now)
 
     def outcomes(self, device_id: str, *told: tuple[LeaseItem, LaunchResult]) -> list[str]:
         return [receipt.outcome for receipt in self.report(device_id, *told)]

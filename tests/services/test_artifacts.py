@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import onnx
 import pytest
+from databases import ON_SQLITE
 from safetensors import safe_open
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import Service, request
@@ -45,6 +46,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+@ON_SQLITE
 def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     folder = tmp_path / "artifacts"
@@ -86,6 +88,7 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
     assert json.loads(described) == candidate.architecture
 
 
+@ON_SQLITE
 def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = {
@@ -106,6 +109,7 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
 
 
+@ON_SQLITE
 def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
@@ -151,6 +155,7 @@ def test_requests_at_once_build_once(
     assert artifacts._building == {}
 
 
+@ON_SQLITE
 def test_building_holds_no_transaction(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +192,7 @@ def test_a_full_disk_leaves_nothing_behind(
         artifact_for(service.database, service.user, candidate.id, "onnx", blocked)
 
 
+@ON_SQLITE
 def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
@@ -217,6 +223,7 @@ def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateV
         assert session.scalars(select(Artifact.format)).all() == ["safetensors"]
 
 
+@ON_SQLITE
 def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +255,7 @@ def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
     assert kept() == {"safetensors", "onnx"}
 
 
+@ON_SQLITE
 def test_a_model_beyond_what_is_kept_is_not_built(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +269,7 @@ def test_a_model_beyond_what_is_kept_is_not_built(
     assert len(files(tmp_path)) == 1
 
 
+@ON_SQLITE
 def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     with pytest.raises(InvalidInput, match="onnx-segment, gguf, transformers, safetensors, architecture"):

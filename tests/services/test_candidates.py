@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, by_size, failing
@@ -87,6 +88,7 @@ def _figure(view: CandidateView, name: str) -> Any:
     return getattr(view, name)
 
 
+@ON_SQLITE
 def test_a_page_holds_its_place_while_candidates_are_added(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -192,6 +194,7 @@ def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> 
         assert (page.place.offset, page.place.total) == (0, groups["frontier"])
 
 
+@ON_SQLITE
 def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     with service.database.read() as session:
@@ -214,6 +217,7 @@ def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
                 export_rows(session, user, unknown)
 
 
+@ON_SQLITE
 def test_cursors_of_others_making_are_refused_and_not_run(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     forged: list[Any] = [
@@ -250,6 +254,7 @@ def test_cursors_come_back(value: tuple[str, int]) -> None:
     assert tuple(cursors.decode(cursors.encode(list(value)), (str, int))) == value
 
 
+@ON_SQLITE
 def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     views = {view.id: view for view in pages(service, job.id)}
@@ -275,6 +280,7 @@ def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> 
     assert {row["id"] for row in few} == {id_ for id_, view in views.items() if view.on_frontier}
 
 
+@ON_SQLITE
 def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     with service.database.read() as session:
@@ -288,6 +294,7 @@ def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> Non
         assert len(launch.result.latency.samples_ms) == 5
 
 
+@ON_SQLITE
 def test_views_fit_the_wire(measured: tuple[Service, JobView], open_database: Callable[..., Database]) -> None:
     """Views are made without validation; they are valid all the same."""
     service, job = measured

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import func, select
@@ -36,6 +37,7 @@ def count(service: Service, table: type, **values: Any) -> int:
         return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
 
 
+@ON_SQLITE
 def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     lease = agent.lease(2)
@@ -98,6 +100,7 @@ def test_pausing_spends_no_refinements(service: Service) -> None:
     assert service.get(job.id).state == "finished"
 
 
+@ON_SQLITE
 def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: SimulatedAgent) -> None:
     one, two = service.submit(), service.submit(request(name="twin"))
     service.act("pause", one.id)
@@ -195,6 +198,7 @@ def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None
     assert service.get(again.id).state == "finished"
 
 
+@ON_SQLITE
 def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     service.run(agent)

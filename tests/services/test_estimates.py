@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service, request
@@ -50,6 +51,7 @@ def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAge
     assert sum(len(str(data)) for data in events) == pytest.approx(found.event_bytes.expected, rel=0.4)
 
 
+@ON_SQLITE
 def test_what_is_known_is_not_launched_again_and_tells_the_pace(service: Service, agent: SimulatedAgent) -> None:
     first = service.submit(request(budget={"refinement": 0.0}))
     service.run(agent)
@@ -113,6 +115,7 @@ def test_one_wrong_target_leaves_the_estimate_of_the_others(service: Service, ag
     assert [one.device for one in found.targets] == [CLASS]
 
 
+@ON_SQLITE
 def test_no_session_is_open_while_it_computes(
     service: Service, agent: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

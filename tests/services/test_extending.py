@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.jobs.extending import extend_job
+from edgefront.core.services.jobs.add_target import extend_job
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.store.tables import Candidate, Target
@@ -105,6 +105,7 @@ def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, t
     assert added.candidates < first.candidates
 
 
+@ON_SQLITE
 def test_a_running_job_is_extended_when_its_own_targets_have_ended(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent
 ) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import event, select
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.events import read_events
-from edgefront.core.services.jobs.frontier import Finding, candidate_settled, frontier_view
+from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
 from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
@@ -82,7 +82,7 @@ class World:
                 measurement.measured_at = now if state == "measured" else None
                 findings.append(Finding(candidate, measurement, 0.1))
             session.flush()
-            candidate_settled(session, target, findings, now)
+            update_frontier(session, target, findings, now)
 
     def check(self) -> None:
         with self.database.read() as session:

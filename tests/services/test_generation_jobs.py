@@ -60,6 +60,7 @@ def generated(latency_ms: float, energy: float | None = None) -> LaunchResult:
     return done(latency_ms).model_copy(update={"generation": made})
 
 
+@ON_SQLITE
 def test_settling_takes_the_median_of_each_time_over_launches(world: World) -> None:
     device = world.device(modes=["generate"])
     target = world.target(protocol=PROTOCOL)
@@ -173,6 +174,7 @@ def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAg
     assert "raise the further-token limit" in nothing.sentence
 
 
+@ON_SQLITE
 def test_exports_and_views_carry_all_times(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked({}, goal="frontier"))
     with service.database.read() as session:
@@ -184,6 +186,7 @@ def test_exports_and_views_carry_all_times(service: Service, agent: SimulatedAge
         assert row["energy_token_mj"] == view.energy_token_mj == pytest.approx(2.5 * row["token_ms"])
 
 
+@ON_SQLITE
 def test_a_generation_is_asked_again_with_the_same_times(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked({"first_token_ms": 0.63, "token_ms": 0.192}))
     target = job.targets[0].id
@@ -219,7 +222,7 @@ def test_only_the_part_that_is_the_latency_is_held_against_the_device(latency: s
     device = SimpleNamespace(facts={"cores": 1, "extra": {"core_gflops": 40.0}})  # 160 at most
 
     def refused(speed: float) -> bool:
-        result = done(work / speed * 1e3, 2 * costs.weight_bytes).model_dump(mode="json")
+        result = done(work / speed * 1e3, 2 * costs.weight_bytes)
         launch = SimpleNamespace(
             id="lau_1", measurement_id="mea_1", device_id="dev_1", result=result, started_at=None,
             created_at=begun, finished_at=begun + timedelta(minutes=1),

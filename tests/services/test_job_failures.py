@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from databases import ON_SQLITE
 from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_size, failing, principal
 from simulated_service import Service, request
@@ -10,13 +11,14 @@ from sqlalchemy import select
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
-from edgefront.core.services.measuring import handover
+from edgefront.core.services.measuring import release_leases
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch
 from edgefront.workers.searching import advance_target
 
 
+@ON_SQLITE
 def test_without_any_baseline_the_job_fails_and_says_why(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("out_of_memory"))
     job = service.submit()
@@ -45,6 +47,7 @@ def test_some_baselines_may_fail(service: Service) -> None:
     assert job.targets[0].reference is not None
 
 
+@ON_SQLITE
 def test_failures_are_no_parents_and_do_not_stop_a_search(service: Service) -> None:
     plain = by_size()
 
@@ -82,6 +85,7 @@ def test_a_search_in_which_nothing_can_be_measured_ends(service: Service) -> Non
     assert len(candidates(service, job.id)) < 50
 
 
+@ON_SQLITE
 def test_one_target_may_fail_alone(service: Service) -> None:
     good = SimulatedAgent(service.database, device_class="good board")
     bad = SimulatedAgent(service.database, failing("out_of_memory"), device_class="bad board")
@@ -124,6 +128,7 @@ def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> Non
     assert "was revoked" in (service.get(paused.id).reason or "")
 
 
+@ON_SQLITE
 def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -136,6 +141,7 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     assert service.get(job.id).state == "finished"
 
 
+@ON_SQLITE
 def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("unsupported"))
     job = service.submit()
@@ -154,4 +160,4 @@ def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> 
 def revoke(service: Service, agent: SimulatedAgent) -> None:
     admin = principal(service.database, owner="admin", role="admin")
     with service.database.write() as session:
-        handover.revoke_device(session, admin, agent.name, service.database.now(session))
+        release_leases.revoke_device(session, admin, agent.name, service.database.now(session))

@@ -95,6 +95,7 @@ def work(service: Service) -> None:
     service.tasks.others[:] = [one for one in service.tasks.others if one[0] != MOVE_LAW]
 
 
+@ON_SQLITE
 def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, refined: str) -> None:
     before, measured, logged = rows(service, job.id), launches(service), events(service, job.id)
     shown = law.law_view(service.database, service.user, job.id)
@@ -221,6 +222,7 @@ def test_agreement_says_how_many_intervals_held(
     assert [one.trained for one in after.rows] == sorted(one.trained for one in after.rows)
 
 
+@ON_SQLITE
 def test_a_job_begins_with_the_version_that_it_names(
     service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_job_begins_with_the_version_that_it_names(
         service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": refined}))
 
 
+@ON_SQLITE
 def test_proposals_by_the_former_law_are_thrown_away(
     service: Service, agent: SimulatedAgent, job: JobView, refined: str
 ) -> None:
@@ -273,6 +276,7 @@ def test_proposals_by_the_former_law_are_thrown_away(
     assert {one.predicted["law"] for one in rows(service, running.id)} == {refined}  # type: ignore[index]
 
 
+@ON_SQLITE
 def test_candidates_that_come_meanwhile_are_predicted_too(
     service: Service, agent: SimulatedAgent, job: JobView, refined: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +298,7 @@ def test_candidates_that_come_meanwhile_are_predicted_too(
     assert held == [0, 0]  # no transaction is held while candidates are predicted
 
 
+@ON_SQLITE
 def test_a_move_whose_task_was_lost_is_sent_again(service: Service, job: JobView, refined: str) -> None:
     move(service, job.id, refined)
     service.tasks.others.clear()

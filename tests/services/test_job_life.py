@@ -17,7 +17,7 @@ from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.plan import plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.search import snapshots
-from edgefront.core.services.search.advance import CLAIM, advance, stalled, store
+from edgefront.core.services.search.advance import advance, stalled, store
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
@@ -46,6 +46,7 @@ def test_a_search_beside_other_load_says_so(service: Service, disturbed: int, sa
     assert ("were made in disturbed conditions" in target.note) == said, target.note
 
 
+@ON_SQLITE
 def test_a_job_runs_to_its_end(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.02))
     job = service.submit()
@@ -73,6 +74,7 @@ def test_a_job_runs_to_its_end(service: Service) -> None:
     assert {row.seed for row in candidates(service, job.id)} == {7}
 
 
+@ON_SQLITE
 def test_events_are_complete_without_gaps(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.02))
     job = service.submit()
@@ -140,6 +142,7 @@ class Killed(Exception):
     pass
 
 
+@ON_SQLITE
 def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     """Each step is undone once before it is done, or its result lost: nothing is lost, nothing doubled."""
     agent = SimulatedAgent(service.database)
@@ -173,13 +176,13 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
 
 
 def computed_by_another(service: Service, step: ComputeStep) -> bool:
-    """The worker that computed the step dies while it stores; another is given the same, once the claim has run out."""
+    """The worker that computed the step dies while it stores; another is given the same."""
     computed = step.compute()
     with suppress(Killed), service.database.write() as session:
         store(session, step, computed, service.database.now(session))
         raise Killed
     with service.database.write() as session:
-        again = advance(session, step.target_id, service.database.now(session) + CLAIM)
+        again = advance(session, step.target_id, service.database.now(session))
     assert isinstance(again, ComputeStep)
     assert again.snapshot == step.snapshot
     assert again.compute() == computed
@@ -187,6 +190,7 @@ def computed_by_another(service: Service, step: ComputeStep) -> bool:
         return store(session, again, computed, service.database.now(session))
 
 
+@ON_SQLITE
 def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.create()
@@ -206,6 +210,7 @@ def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> N
     assert service.get(job.id) == job
 
 
+@ON_SQLITE
 def test_lost_tasks_are_found_by_the_sweep(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.create()
@@ -222,6 +227,7 @@ def test_lost_tasks_are_found_by_the_sweep(service: Service) -> None:
         assert stalled(session, service.database.now(session)) == []
 
 
+@ON_SQLITE
 def test_existing_measurements_are_reused(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     first = service.submit()
@@ -239,6 +245,7 @@ def test_existing_measurements_are_reused(service: Service) -> None:
     assert launches(service) > before
 
 
+@ON_SQLITE
 def test_jobs_that_want_the_same_share_the_launch(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     first, second = service.submit(), service.submit(request(name="twin"))
@@ -250,6 +257,7 @@ def test_jobs_that_want_the_same_share_the_launch(service: Service) -> None:
     assert digests(service, first.id) == digests(service, second.id)
 
 
+@ON_SQLITE
 def test_targets_search_by_themselves(service: Service) -> None:
     slow = SimulatedAgent(service.database, device_class="slow board")
     fast = SimulatedAgent(service.database, device_class="fast board")
@@ -276,6 +284,7 @@ def test_targets_search_by_themselves(service: Service) -> None:
     assert len({tuple(found) for found in of_target.values()}) == 3
 
 
+@ON_SQLITE
 def test_time_left_follows_the_pace(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(0.02))
     job = service.submit()
@@ -316,6 +325,7 @@ def test_the_rows_hold_together(service: Service) -> None:
             assert Architecture.parse(row.architecture).digest == row.digest
 
 
+@ON_SQLITE
 def test_other_users_cannot_see_it(service: Service) -> None:
     SimulatedAgent(service.database)
     job = service.submit()

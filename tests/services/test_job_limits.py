@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from databases import ON_SQLITE
 from job_rows import candidates, launches
 from simulated_agent import CLASS, SimulatedAgent, by_size, done, facts
 from simulated_service import Service, request
@@ -18,6 +19,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch, Target
 
 
+@ON_SQLITE
 def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Service) -> None:
     agent = SimulatedAgent(service.database, device_facts=facts(memory_bytes=23 << 20))
     job = service.submit()
@@ -31,6 +33,7 @@ def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Serv
     assert service.get(job.id).targets[0].settled == len(settled)
 
 
+@ON_SQLITE
 def test_limits_put_candidates_out_of_bounds(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     free = service.submit()
@@ -51,6 +54,7 @@ def test_limits_put_candidates_out_of_bounds(service: Service) -> None:
     assert "above the limit" in next(str(row.reason) for row in rows if row.id in beyond)
 
 
+@ON_SQLITE
 def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     """The second launch of a baseline is slower than the limit allows the median to be."""
 
@@ -71,6 +75,7 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     assert (baseline.state, baseline.latency_ms, baseline.launches) == ("out_of_bounds", 14.5, 2)
 
 
+@ON_SQLITE
 def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     asked = request(targets=[{"device_class": CLASS, "limits": {"memory_mb": 18}}])
@@ -81,6 +86,7 @@ def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Servi
     assert all(row.weight_bytes <= 18 * 10**6 for row in rows)
 
 
+@ON_SQLITE
 def test_parameter_limits_are_settled_before(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     asked = request(parameters={"min_decoder": 400_000, "max_decoder": 900_000, "max_total": 6_000_000})
@@ -92,6 +98,7 @@ def test_parameter_limits_are_settled_before(service: Service) -> None:
     assert all(row.total_parameters <= 6_000_000 for row in rows)
 
 
+@ON_SQLITE
 def test_the_budget_of_candidates_is_exact(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit(request(budget={"candidates": 13}))
@@ -137,6 +144,7 @@ def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(
 
 
 @pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])
+@ON_SQLITE
 def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, words: str) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit(request(budget={"minutes": minutes}))
@@ -159,6 +167,7 @@ def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, w
     assert launches(service, "wanted") == 0
 
 
+@ON_SQLITE
 def test_a_small_space_is_searched_to_its_last_architecture(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     narrow = {"n_layer": [2], "d_model": [128], "n_head": [2], "d_inner": [256, 320]}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import prepare
 from simulated_service import Service, request
@@ -45,7 +46,7 @@ def by_hand(service: Service, value: Callable[[str], tuple[float | None, str | N
     made = 0
     while True:
         with service.database.write() as session:
-            held = scoring.claim(session, service.database.now(session), sorted)
+            held = scoring.claim(session, service.user.name, service.database.now(session))
         if held is None:
             return made
         digest = Architecture.parse(held.architecture).digest
@@ -177,6 +178,7 @@ def test_a_job_whose_baselines_have_no_score_fails_with_the_reason(sqlite_servic
     assert "memory ran out while snip was computed" in (job.reason or "")
 
 
+@ON_SQLITE
 def test_scores_are_of_the_data_that_the_name_meant_when_the_job_was_made(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,20 +220,20 @@ def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
     service.submit(asking("snip", proxy_settings=TINY))
     with service.database.write() as session:
         now = service.database.now(session)
-        first = scoring.claim(session, now, sorted)
+        first = scoring.claim(session, service.user.name, now)
         assert first is not None
-        other = scoring.claim(session, now, sorted)
+        other = scoring.claim(session, service.user.name, now)
         assert other is not None
         assert other.id != first.id
-        assert scoring.claim(session, now, sorted) is None
+        assert scoring.claim(session, service.user.name, now) is None
         later = now + scoring.CLAIM + timedelta(seconds=1)
         assert scoring.extend(session, other, later - timedelta(seconds=2))
-        second = scoring.claim(session, later, sorted)
+        second = scoring.claim(session, service.user.name, later)
         assert second is not None
         assert (second.id, second.attempt) == (first.id, 2)
         assert not scoring.extend(session, first, later)
-        scoring.give_back(session, first, "late", later)  # no longer its to give
-        assert scoring.claim(session, later, sorted) is None
+        scoring.release(session, first, "late", later)  # no longer its to give
+        assert scoring.claim(session, service.user.name, later) is None
         # What the lost one found is true all the same; the first answer stands.
         scoring.settle(session, first.id, 5.0, None, later)
         scoring.settle(session, first.id, 6.0, None, later)
@@ -245,9 +247,9 @@ def test_a_model_whose_scoring_always_fails_has_no_score(sqlite_service: Service
     for attempt in range(1, 7):
         with service.database.write() as session:
             now = service.database.now(session)
-            held = scoring.claim(session, now, sorted)
+            held = scoring.claim(session, service.user.name, now)
             assert held is not None, attempt
-            scoring.give_back(session, held, "the process was killed", now)
+            scoring.release(session, held, "the process was killed", now)
     with service.database.read() as session:
         found = session.scalars(select(ProxyScore)).all()
     assert {(row.state, row.reason) for row in found} == {
@@ -255,6 +257,7 @@ def test_a_model_whose_scoring_always_fails_has_no_score(sqlite_service: Service
     }
 
 
+@ON_SQLITE
 def test_paused_and_cancelled_jobs_have_nothing_scored(service: Service) -> None:
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
@@ -367,8 +370,8 @@ def test_a_child_that_is_killed_costs_an_attempt(
     SimulatedAgent(service.database, by_size())
     service.submit(asking("snip", proxy_settings=TINY))
     monkeypatch.setattr(Child, "ask", lambda self, _: os.kill(self._process.pid, signal.SIGKILL))
-    scorer.start()
-    assert scorer.wait(60)
+    for _ in range(3):
+        assert not scorer.compute_some(service.user.name)
     with service.database.read() as session:
         reasons = {row.reason for row in session.scalars(select(ProxyScore))}
     assert reasons == {

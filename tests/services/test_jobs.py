@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
@@ -17,9 +18,9 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.measuring import handover
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.gguf import expressible, expressible_spaces, gguf_fault
+from edgefront.core.services.measuring import release_leases
+from edgefront.core.spaces.catalogue import expressible, expressible_spaces, spaces
+from edgefront.core.spaces.gguf import gguf_fault
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -40,6 +41,7 @@ def count(service: Service, table: type, **values: Any) -> int:
         return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
 
 
+@ON_SQLITE
 def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
     first = service.create(key="k-1")
     assert service.create(key="k-1").id == first.id
@@ -140,6 +142,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
         ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a different name for each target"),
     ],
 )
+@ON_SQLITE
 def test_invalid_input_is_named(
     service: Service, agent: SimulatedAgent, changes: dict[str, Any], field: str, words: str
 ) -> None:
@@ -162,6 +165,7 @@ def test_invalid_input_is_named(
         ({"threads": 5}, "threads", "1 to 4"),
     ],
 )
+@ON_SQLITE
 def test_a_missing_capability_of_a_device_is_named(
     service: Service, agent: SimulatedAgent, wish: dict[str, Any], named: str, allowed: str
 ) -> None:
@@ -268,13 +272,14 @@ def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> N
         service.create(request(targets=[{"device_class": "toasters"}]))
     with service.database.write() as session:
         admin = Principal("k", "root", "root", "admin")
-        handover.revoke_device(session, admin, agent.device_id, service.database.now(session))
+        release_leases.revoke_device(session, admin, agent.device_id, service.database.now(session))
     with pytest.raises(Conflict, match="revoked"):
         service.create(request(targets=[{"device": agent.name}]))
     with pytest.raises(InvalidInput, match="none is enrolled"):
         service.create(request(targets=[{}]))
 
 
+@ON_SQLITE
 def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(request(targets=[{}, {"device": agent.device_id}, {"device": agent.name, "name": "mine"}]))
     assert [target.device for target in job.targets] == [CLASS, agent.device_id, agent.name]
@@ -319,6 +324,7 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
                 jobs.list_jobs(session, service.user, now, cursor=wrong)
 
 
+@ON_SQLITE
 def test_jobs_are_their_owners(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     service.run(agent)

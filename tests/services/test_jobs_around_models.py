@@ -107,7 +107,7 @@ def test_a_job_for_llama_cpp_is_narrowed_to_what_it_runs() -> None:
     assert with_defaults(llama_cpp("llama", {"n_layer": [2]})).space.narrow == {"n_layer": [2]}
     settled = with_defaults(llama_cpp("lfm")).space
     assert (settled.narrow["layers"], settled.narrow["window"]) == (["alike"], [0])
-    with pytest.raises(SpaceError, match=r"space\.narrow\.window: llama\.cpp runs 0 only"):
+    with pytest.raises(SpaceError, match=r"space\.narrow\.window: llama\.cpp loads 0 only"):
         with_defaults(llama_cpp("lfm", {"window": [128]}))
 
 

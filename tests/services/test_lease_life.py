@@ -25,8 +25,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.fleet.device_keys import key_of_device
-from edgefront.core.services.measuring.leases import MOST_LOST, WAITS_FOR
-from edgefront.core.services.measuring.queries.belief import NOT_MEASURED
+from edgefront.core.services.measuring.leases import MAX_LOST, WAITS_FOR
+from edgefront.core.services.measuring.queries.validation import NOT_MEASURED
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
 from edgefront.core.wire.agent import LeaseItem, LeaseResponse
@@ -96,7 +96,7 @@ class LeaseLife(RuleBasedStateMachine):
         lost = [
             one.lost for one in self.leases if one.device == device and one.lost is not None and one.created > since
         ]
-        return len(lost) >= MOST_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
+        return len(lost) >= MAX_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
 
     def wanted(self, device: str) -> tuple[list[str], list[str]]:
         """Launches that nobody holds and this device may take, oldest first; and those that are for it alone."""
@@ -328,6 +328,7 @@ def _run(database: Database, **options: int) -> None:
     run_state_machine_as_test(machine, settings=settings(settings.default, **options))  # type: ignore[arg-type]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.slow
 def test_lease_life_on_sqlite(sqlite_url: str) -> None:
     database = Database(sqlite_url)
@@ -337,6 +338,7 @@ def test_lease_life_on_sqlite(sqlite_url: str) -> None:
         database.dispose()
 
 
+@pytest.mark.hypothesis
 def test_lease_life_on_postgres(postgres_url: str) -> None:
     database = Database(postgres_url)
     try:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from lease_world import World, crashed, done
+from lease_world import World, crashed, done, unsupported
+from sqlalchemy import text
 
 from edgefront.core.errors import Conflict, Gone
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import LIVE_LAUNCHES
-from edgefront.core.store.tables import Candidate, Event, Launch, Lease, Target
+from edgefront.core.store.tables import Candidate, Device, Event, Launch, Lease, Target
 from edgefront.core.wire.agent import LaunchReport, ReportRequest
 
 
@@ -105,7 +108,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
     def sweeper() -> None:
         while not finished.is_set():
             world.sweep()
-            world.settle()
+            world.process()
 
     def user() -> None:
         while not finished.is_set():
@@ -194,3 +197,29 @@ def test_a_heartbeat_and_the_sweeper_agree(world: World) -> None:
         world.tick(200)
         world.sweep()
         world.report(device, *((item, done()) for item in world.claim(device).items))
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+def test_two_reports_at_once_note_both_protocols_that_a_device_cannot_run(world: World) -> None:
+    device = world.device()
+    protocols = [MeasurementProtocol(sequence_length=length) for length in (32, 64)]
+    for protocol in protocols:
+        world.launches(1, world.target(protocol=protocol))
+    first, second = world.claim(device).items
+    late = threading.Thread(target=world.append, args=(device, (second, unsupported())))
+    with world.write() as session:
+        told = LaunchReport(launch_id=first.launch_id, fence=first.fence, result=unsupported())
+        reports.accept(session, device, ReportRequest(reports=(told,), busy_s=0.0), world.now)
+        late.start()
+        while not waiting_for_locks(world):
+            time.sleep(0.01)
+    late.join()
+    notes = [name for name in world.row(Device, device).facts["extra"] if name.startswith("unsupported:")]
+    assert sorted(notes) == sorted(f"unsupported:{protocol.digest[:16]}" for protocol in protocols)
+
+
+def waiting_for_locks(world: World) -> int:
+    """Transactions of this database that wait for another."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with world.database.read() as session:
+        return int(session.scalar(text(query)) or 0)

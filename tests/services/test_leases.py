@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_SQLITE
 from lease_world import CLASS_KEY, World, done, facts
 
 from edgefront.core.errors import Conflict, Gone, NotFound
@@ -107,6 +108,7 @@ def test_start_needs_the_lease_and_its_fence(world: World) -> None:
         world.start(device, item)
 
 
+@ON_SQLITE
 def test_heartbeats_extend_and_an_expired_lease_does_not_come_back(world: World) -> None:
     device, other = world.device(), world.device("other")
     world.launches(1)

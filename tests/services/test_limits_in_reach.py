@@ -6,6 +6,7 @@ import re
 from functools import partial
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import SMALL, Service, request
 
@@ -13,8 +14,8 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.smallest import smallest
+from edgefront.core.services.jobs.add_target import extend_job
 from edgefront.core.services.jobs.checks import checked
-from edgefront.core.services.jobs.extending import extend_job
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_limits
@@ -76,6 +77,7 @@ def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -
     check(service, limited(memory_mb=16000))  # above what it has, and harmless
 
 
+@ON_SQLITE
 def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(request(budget={"refinement": 0.0}))

@@ -74,6 +74,7 @@ def everything(service: Service, job: JobView) -> list[CandidateView]:
         return list(list_candidates(session, service.user, job.id, limit=1000).items)
 
 
+@ON_SQLITE
 def test_a_few_are_all_there_with_their_figures(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     header, columns = read(service, job)
@@ -94,6 +95,7 @@ def test_a_few_are_all_there_with_their_figures(measured: tuple[Service, JobView
     assert "first_token_ms" not in columns  # of another mode
 
 
+@ON_SQLITE
 def test_many_are_thinned_but_never_the_frontier_nor_outliers(many: tuple[Service, JobView]) -> None:
     service, job = many
     header, columns = read(service, job, most=200)
@@ -128,6 +130,7 @@ def test_who_is_selected_stays(many: tuple[Service, JobView]) -> None:
     assert left_out.id in header.ids
 
 
+@ON_SQLITE
 def test_nothing_is_measured_yet(service: Service) -> None:
     SimulatedAgent(service.database)
     job = service.submit(request())

@@ -40,6 +40,7 @@ def asked(service: Service, agent: SimulatedAgent, **changes: object) -> JobAgre
     return known.agreement()
 
 
+@ON_SQLITE
 def test_a_steady_device(service: Service) -> None:
     view = asked(service, SimulatedAgent(service.database, measure=by_work))
     assert view.latency is not None

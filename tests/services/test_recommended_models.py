@@ -104,6 +104,7 @@ def test_one_launch_of_the_recommended_model_is_said_to_be_one(service: Service,
     assert "measured once" not in again.note
 
 
+@ON_SQLITE
 def test_other_limits_are_answered_from_what_is_known(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked())
     launches = agent.launches.total()
@@ -119,6 +120,7 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, agent: S
     assert agent.launches.total() == launches
 
 
+@ON_SQLITE
 def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked(latency_ms=0.00134))
     view = service.recommended(job)
@@ -204,6 +206,7 @@ def test_intervals_of_latency_enter_the_claims(service: Service, agent: Simulate
     assert "no measurable difference in latency" in service.recommended(job).sentence
 
 
+@ON_SQLITE
 def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(asked())
     eve = principal(service.database, owner="eve")
@@ -236,7 +239,14 @@ def test_the_file_to_download_is_the_one_that_is_measured(
 ) -> None:
     numbers = {"cpu": ("float32", "int8", "q8_0")}
     runtimes = [
-        RuntimeFacts(runtime=name, version="1", providers=("cpu",), memory_methods=("anonymous",), numbers=numbers)
+        RuntimeFacts(
+            runtime=name,
+            version="1",
+            providers=("cpu",),
+            memory_methods=("anonymous",),
+            numbers=numbers,
+            kv_caches=("f16",) if name == "llamacpp" else (),
+        )
         for name in ("onnxruntime", "llamacpp")
     ]
     SimulatedAgent(service.database, device_facts=facts().model_copy(update={"runtimes": tuple(runtimes)}))

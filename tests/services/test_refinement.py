@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from databases import ON_SQLITE
 from lease_world import World, done
+from sqlalchemy import event
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.measuring import refinement
-from edgefront.core.store.tables import Candidate, Launch, Target
+from edgefront.core.services.fleet import capability_cache
+from edgefront.core.services.measuring import remeasure
+from edgefront.core.services.search.advance import stalled
+from edgefront.core.store.tables import Candidate, Job, Launch, Target
 
 
 def measured(world: World, device: str, target: str, *points: tuple[float, list[float]]) -> list[str]:
@@ -23,9 +31,10 @@ def measured(world: World, device: str, target: str, *points: tuple[float, list[
 
 def uncertain(world: World, target: str) -> list[str]:
     with world.database.write() as session:
-        return refinement.uncertain(session, session.get_one(Target, target))
+        return remeasure.uncertain(session, session.get_one(Target, target))
 
 
+@ON_SQLITE
 def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     frontier, near, far = measured(world, device, target, (10.0, [10.0, 10.6]), (9.0, [10.35]), (8.0, [20.0]))
@@ -34,18 +43,21 @@ def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> 
     assert uncertain(world, target) == [frontier, near]
 
 
+@ON_SQLITE
 def test_a_certain_frontier_point_needs_no_refinement(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     measured(world, device, target, (10.0, [10.0, 10.001, 9.999, 10.0]))
     assert uncertain(world, target) == []
 
 
+@ON_SQLITE
 def test_while_the_spread_is_unknown_frontier_points_get_a_second_launch(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     (only, _) = measured(world, device, target, (10.0, [10.0]), (9.0, [11.0]))
     assert uncertain(world, target) == [only]
 
 
+@ON_SQLITE
 def test_the_widest_come_first_and_the_budget_bounds_them(world: World) -> None:
     device, target = world.device(), world.target(refinement=0.7, state="refining")
     made = measured(
@@ -55,6 +67,7 @@ def test_the_widest_come_first_and_the_budget_bounds_them(world: World) -> None:
     assert uncertain(world, target) == [made[2], made[3]]
 
 
+@ON_SQLITE
 def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     baseline, _ = world.candidate(target, proxy=9.5, launches=2, role="baseline")
@@ -71,11 +84,12 @@ def test_max_launches_ends_it(world: World) -> None:
     assert uncertain(world, target) == []
 
 
+@ON_SQLITE
 def test_an_idle_device_gets_refinements(world: World) -> None:
     device, target = world.device(), world.target(refinement=5.0, state="searching")
     measured(world, device, target, (10.0, [10.0, 20.0]), (9.0, [9.0]), (8.0, [8.0]), (7.0, [7.0]))
     lease = world.claim(device)
-    assert len(lease.items) == refinement.WHILE_SEARCHING
+    assert len(lease.items) == remeasure.WHILE_SEARCHING
     made = [world.launch(item.launch_id) for item in lease.items]
     assert {launch.purpose for launch in made} == {"refinement"}
     assert world.row(Target, target).refinements == len(made)
@@ -94,6 +108,7 @@ def test_wanted_launches_go_before_refinements(world: World) -> None:
     assert [item.launch_id for item in world.claim(device).items] == first
 
 
+@ON_SQLITE
 def test_paused_and_finished_targets_get_none(world: World) -> None:
     device, target = world.device(), world.target(refinement=5.0)
     measured(world, device, target, (10.0, [10.0, 20.0]))
@@ -108,9 +123,73 @@ def test_paused_and_finished_targets_get_none(world: World) -> None:
 
 def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() -> None:
     protocol = MeasurementProtocol(precision=0.02, max_launches=5)
-    wide = refinement.optimism(protocol, LaunchVariance(sum_squares=20 * 0.05**2, degrees=20))
+    wide = remeasure.optimism(protocol, LaunchVariance(sum_squares=20 * 0.05**2, degrees=20))
     assert list(wide) == [1, 2, 3, 4]
     assert all(0 < factor < 1 for factor in wide.values())
     assert wide[1] < wide[2]
-    assert refinement.optimism(protocol, LaunchVariance(20 * 0.001**2, 20)) == {}
-    assert refinement.optimism(protocol, LaunchVariance()) == {1: 1.0}
+    assert remeasure.optimism(protocol, LaunchVariance(20 * 0.001**2, 20)) == {}
+    assert remeasure.optimism(protocol, LaunchVariance()) == {1: 1.0}
+
+
+@contextmanager
+def asked_of(world: World) -> Iterator[list[str]]:
+    """The statements of the block."""
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement)
+
+    event.listen(world.database.engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(world.database.engine, "before_cursor_execute", note)
+
+
+def certain_target(world: World, device: str, number: int) -> str:
+    """One whose frontier needs no further launch, by a protocol of its own."""
+    protocol = MeasurementProtocol(sequence_length=32 + number)
+    target = world.target(refinement=2.0, state="refining", protocol=protocol)
+    measured(world, device, target, (10.0, [10.0, 10.001, 9.999, 10.0]))
+    return target
+
+
+def test_an_empty_claim_asks_as_much_of_twenty_targets_as_of_one(world: World) -> None:
+    device = world.device()
+    counts = []
+    for number in range(20):
+        certain_target(world, device, number)
+        if number in (0, 19):
+            capability_cache._known.clear()
+            with asked_of(world) as statements:
+                assert not world.claim(device).items
+            counts.append(len(statements))
+    assert counts[0] == counts[1]
+
+
+def test_of_many_targets_the_one_that_is_uncertain_gets_its_launches(world: World) -> None:
+    device = world.device()
+    for number in range(3):
+        certain_target(world, device, number)
+    uncertain_target = world.target(refinement=2.0, state="refining", protocol=MeasurementProtocol(sequence_length=99))
+    (wanted,) = measured(world, device, uncertain_target, (10.0, [10.0]))
+    items = world.claim(device, 2).items
+    assert [world.launch(item.launch_id).measurement_id for item in items] == [wanted]
+
+
+def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(world: World) -> None:
+    counts, targets = [], []
+    for number in range(20):
+        targets.append(world.target(planned=4))
+        with world.write() as session:
+            target = session.get_one(Target, targets[-1])
+            job = session.get_one(Job, target.job_id)
+            target.started_at = world.now
+            job.request = {**job.request, "budget": {**job.request["budget"], "minutes": 10}}
+        if number in (0, 19):
+            with asked_of(world) as statements, world.database.read() as session:
+                stalled(session, world.now)
+            counts.append(len(statements))
+    assert counts[0] == counts[1]
+    with world.database.read() as session:
+        assert set(targets) <= set(stalled(session, world.now + timedelta(minutes=10)))

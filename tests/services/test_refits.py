@@ -43,6 +43,7 @@ def wanted(service: Service, trainings: Trainings) -> str:
     return str(manner)
 
 
+@ON_SQLITE
 def test_from_five_models_on_each_training_makes_a_version(
     service: Service, trainings: Trainings, candidates: list[Candidate]
 ) -> None:
@@ -130,6 +131,7 @@ def test_two_at_once_store_one_version(service: Service, trainings: Trainings, c
         assert session.scalar(select(func.count()).select_from(WantedRefit)) == 0
 
 
+@ON_SQLITE
 def test_a_training_that_ends_meanwhile_is_in_the_version(
     service: Service, trainings: Trainings, candidates: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_models_of_one_shape_make_no_law(service: Service, trainings: Trainings,
         assert session.scalar(select(func.count()).select_from(WantedRefit)) == 0
 
 
+@ON_SQLITE
 def test_a_lost_task_is_sent_again(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
     trainings.end_all(candidates[:5])
     service.tasks.others.clear()
@@ -189,6 +192,7 @@ def test_a_lost_task_is_sent_again(service: Service, trainings: Trainings, candi
     assert len(trainings.versions()) == 1
 
 
+@ON_SQLITE
 def test_laws_are_listed_with_the_newest_version(
     service: Service, trainings: Trainings, candidates: list[Candidate]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory, unsupported
 from pydantic import ValidationError
 
@@ -50,9 +51,10 @@ def test_a_report_goes_from_the_launch_to_the_candidate(
     reported = world.row(Target, target)
     assert (reported.settled, reported.launches_done, reported.measuring_s) == (1, 1, 0.5)
     assert [event.kind for event in world.rows(Event)] == ["launch", "candidate", "frontier"]
-    assert sent == [(task, {"target_id": target}) for task in (tasks.SETTLE, tasks.ADVANCE)]
+    assert sent == [(task, {"target_id": target}) for task in (tasks.PROCESS_RESULTS, tasks.ADVANCE)]
 
 
+@ON_SQLITE
 def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled(
     world: World, sent: list[tuple[str, dict[str, object]]]
 ) -> None:
@@ -60,11 +62,12 @@ def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled
     world.launches(2)
     first, second = world.claim(device).items
     world.report(device, (first, done()))
-    assert [task for task, _ in sent] == [tasks.SETTLE]
+    assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS]
     world.report(device, (second, out_of_memory()))
-    assert [task for task, _ in sent] == [tasks.SETTLE, tasks.SETTLE, tasks.ADVANCE]
+    assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS, tasks.PROCESS_RESULTS, tasks.ADVANCE]
 
 
+@ON_SQLITE
 def test_the_same_report_again_is_a_duplicate_and_another_a_conflict(world: World) -> None:
     device = world.device()
     world.launches(1)
@@ -76,6 +79,7 @@ def test_the_same_report_again_is_a_duplicate_and_another_a_conflict(world: Worl
     assert (known.launches, known.latency_ms) == (1, 10.0)
 
 
+@ON_SQLITE
 def test_a_report_after_expiry_counts_while_the_launch_is_unfinished(world: World) -> None:
     device, other = world.device(), world.device("other")
     world.launches(2)
@@ -90,6 +94,7 @@ def test_a_report_after_expiry_counts_while_the_launch_is_unfinished(world: Worl
     assert sorted(row.launches for row in world.rows(Measurement)) == [1, 1]
 
 
+@ON_SQLITE
 def test_three_deaths_of_the_child_fail_it_with_its_reason(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, (launch,) = world.candidate(target)
@@ -143,6 +148,7 @@ def test_infeasible_settles_at_once_and_spares_the_sibling(world: World) -> None
     assert (candidate.state, candidate.reason) == ("infeasible", "out_of_memory: killed")
 
 
+@ON_SQLITE
 def test_an_infeasible_refinement_leaves_the_measurement_measured(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=2)
@@ -153,6 +159,7 @@ def test_an_infeasible_refinement_leaves_the_measurement_measured(world: World) 
     assert candidate_of(world, measurement).state == "measured"
 
 
+@ON_SQLITE
 def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, (first, _) = world.candidate(target, launches=2)
@@ -167,6 +174,7 @@ def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
     assert candidate_of(world, measurement).state == "measured"
 
 
+@ON_SQLITE
 def test_launches_are_aggregated(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=5)
@@ -209,6 +217,7 @@ def test_an_unsupported_protocol_goes_to_another_device_at_no_cost(world: World)
     assert [item.launch_id for item in world.claim(other).items] == [launch]
 
 
+@ON_SQLITE
 def test_where_there_is_no_room_to_note_it_an_unsupported_protocol_costs_attempts(world: World) -> None:
     device = world.device(extra={f"note {number}": "" for number in range(60)})
     target = world.target()
@@ -250,6 +259,7 @@ def test_a_report_for_a_cancelled_job_is_kept_and_answered_with_cancelled(world:
     assert world.outcomes(device, (item, done(9.0))) == ["duplicate"]
 
 
+@ON_SQLITE
 def test_a_paused_jobs_report_counts(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target)
@@ -257,9 +267,10 @@ def test_a_paused_jobs_report_counts(world: World, sent: list[tuple[str, dict[st
     world.set_job(target, "paused")
     assert world.outcomes(device, (item, done())) == ["accepted"]
     assert candidate_of(world, measurement).state == "measured"
-    assert [task for task, _ in sent] == [tasks.SETTLE]
+    assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS]
 
 
+@ON_SQLITE
 def test_a_report_reaches_every_job_that_has_the_measurement(world: World) -> None:
     device, first, second = world.device(), world.target(), world.target()
     measurement, _ = world.candidate(first)
@@ -319,6 +330,7 @@ def test_absurd_numbers_are_refused_with_the_field_named(value: str) -> None:
     assert "samples_ms" in str(refusal.value)
 
 
+@ON_SQLITE
 def test_time_is_split_among_the_targets_that_asked(world: World) -> None:
     device, first, second = world.device(), world.target(), world.target()
     world.launches(1, first)

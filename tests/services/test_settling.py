@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring.settling import AT_ONCE, settle
+from edgefront.core.services.measuring.result_processing import BATCH, process
 from edgefront.core.store.tables import Candidate, Event, Job, Launch, Measurement, Target
+from edgefront.workers.results import process_results
 from edgefront.workers.searching import advance_target
-from edgefront.workers.tasks import settle_target
 
 
 def states(world: World, table: Any) -> list[str]:
     return [row.state for row in world.rows(table)]
 
 
+@ON_SQLITE
 def test_a_report_is_only_appended(world: World) -> None:
     device, (launch,) = world.device(), world.launches(1)
     item = world.claim(device).items[0]
@@ -31,7 +33,7 @@ def test_a_report_is_only_appended(world: World) -> None:
     assert world.append(device, (item, done(12.5))) == ["duplicate"]
     assert world.append(device, (item, done(13.0))) == ["conflict"]
     assert not world.claim(device).items
-    world.settle()
+    world.process()
     assert (states(world, Launch), states(world, Measurement), states(world, Candidate)) == (
         ["done"],
         ["measured"],
@@ -39,21 +41,22 @@ def test_a_report_is_only_appended(world: World) -> None:
     )
 
 
+@ON_SQLITE
 def test_settling_again_changes_nothing(world: World) -> None:
     device, target = world.device(), world.target()
     for index in range(3):
         world.candidate(target, proxy=10.0 + index)
     items = world.claim(device).items
     world.append(device, (items[0], done(5.0)), (items[1], out_of_memory()), (items[2], crashed()), busy_s=3.0)
-    world.settle()
+    world.process()
     before = [
         (type(row).__name__, {name: value for name, value in vars(row).items() if name != "_sa_instance_state"})
         for table in (Launch, Measurement, Candidate, Target, Event)
         for row in world.rows(table)
     ]
     with world.write() as session:
-        assert not settle(session, target, world.now)
-    world.settle()
+        assert not process(session, target, world.now)
+    world.process()
     after = [
         (type(row).__name__, {name: value for name, value in vars(row).items() if name != "_sa_instance_state"})
         for table in (Launch, Measurement, Candidate, Target, Event)
@@ -64,6 +67,7 @@ def test_settling_again_changes_nothing(world: World) -> None:
     assert (row.settled, row.launches_done, row.busy_s) == (2, 2, 3.0)
 
 
+@ON_SQLITE
 def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     device, target = world.device(), world.target()
     world.candidate(target)
@@ -75,7 +79,7 @@ def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("edgefront.core.services.measuring.queries.measurements.write_targets", power_cut)
         with pytest.raises(KeyboardInterrupt):
-            world.settle()
+            world.process()
     assert (states(world, Launch), world.rows(Event)) == (["reported"], [])
     sent: list[tuple[str, dict[str, Any]]] = []
     world.database.send = lambda task, arguments: sent.append((task, arguments))
@@ -84,8 +88,8 @@ def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest
     assert sent == []  # its task may still be on the way
     world.tick(5)
     world.sweep()
-    assert (tasks.SETTLE, {"target_id": target}) in sent
-    world.settle()
+    assert (tasks.PROCESS_RESULTS, {"target_id": target}) in sent
+    world.process()
     assert [event.number for event in world.rows(Event)] == [1, 2, 3]
     assert states(world, Candidate) == ["measured"]
 
@@ -109,25 +113,26 @@ def test_a_launch_of_a_deleted_job_is_settled_for_its_measurement(world: World) 
     world.append(device, (world.claim(device).items[0], done(9.0)))
     with world.write() as session:
         session.delete(session.get_one(Target, target))
-    world.settle()
+    world.process()
     assert world.row(Measurement, measurement).latency_ms == 9.0
     assert states(world, Launch) == ["done"]
 
 
+@ON_SQLITE
 def test_many_reports_are_settled_in_parts(world: World) -> None:
-    device, target = world.device(), world.target(planned=AT_ONCE + 5)
-    world.launches(AT_ONCE + 5, target)
+    device, target = world.device(), world.target(planned=BATCH + 5)
+    world.launches(BATCH + 5, target)
     while lease := world.claim(device, 32).items:
         world.append(device, *((item, done(5.0 + index)) for index, item in enumerate(lease)))
 
     def some(session: Session) -> bool:
-        return settle(session, target, world.now)
+        return process(session, target, world.now)
 
     with world.write() as session:
         assert some(session)
     with world.write() as session:
         assert not some(session)
-    assert states(world, Candidate) == ["measured"] * (AT_ONCE + 5)
+    assert states(world, Candidate) == ["measured"] * (BATCH + 5)
     numbers = [event.number for event in world.rows(Event)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
@@ -156,20 +161,21 @@ def by_id(world: World, table: Any) -> dict[str, Any]:
     return {row.id: row for row in world.rows(table)}
 
 
+@ON_SQLITE
 def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[str]) -> None:
     device, target = world.device(), world.target()
     made = [world.candidate(target, proxy=10.0 + index) for index in range(4)]
     world.append(device, *((item, done()) for item in world.claim(device).items))
     ((bad, (bad_launch,)), *good) = made
     spoil(world, bad_launch)
-    settle_target(world.database, target)
+    process_results(world.database, target)
     launches, measurements = by_id(world, Launch), by_id(world, Measurement)
     assert {launches[id_].state for _, (id_,) in good} == {"done"}
     assert {measurements[id_].state for id_, _ in good} == {"measured"}
     assert (launches[bad_launch].state, measurements[bad].state) == ("failed", "failed")
     assert launches[bad_launch].reason == measurements[bad].reason
     assert launches[bad_launch].reason == (
-        "its report cannot be settled: internal error (TypeError); see the worker's log."
+        "its report cannot be processed: internal error (ValidationError); see the worker's log."
     )
     assert launches[bad_launch].result is not None  # for whoever looks into it
     assert told == [target]
@@ -180,10 +186,11 @@ def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[st
     assert (row.settled, row.launches_done) == (4, 3)
     numbers = sorted(event.number for event in world.rows(Event))
     assert numbers == list(range(1, len(numbers) + 1))
-    settle_target(world.database, target)
+    process_results(world.database, target)
     assert by_id(world, Launch)[bad_launch].state == "failed"
 
 
+@ON_SQLITE
 def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled(world: World, told: list[str]) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=2)
@@ -191,12 +198,13 @@ def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled
     world.report(device, (first, done(8.0)))
     world.append(device, (second, done(9.0)))
     spoil(world, second.launch_id)
-    settle_target(world.database, target)
+    process_results(world.database, target)
     assert world.launch(second.launch_id).state == "failed"
     found = world.row(Measurement, measurement)
     assert (found.state, found.latency_ms, found.launches) == ("measured", 8.0, 1)
 
 
+@ON_SQLITE
 def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(world: World, told: list[str]) -> None:
     device, target, other = world.device(), world.target(), world.target()
     measurement, _ = world.candidate(target)
@@ -204,7 +212,7 @@ def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(w
     with world.write() as session:
         session.get_one(Target, target).reference = {"proxy": 0.0}
     world.append(device, (world.claim(device).items[0], done(9.0)))
-    settle_target(world.database, target)
+    process_results(world.database, target)
     assert (states(world, Launch), world.row(Measurement, measurement).latency_ms) == (["done"], 9.0)
     assert set(told) == {target, other}
     for target_id in (target, other):
@@ -226,5 +234,5 @@ def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(wor
     spoil(world, item.launch_id)
     with world.write() as session:
         session.delete(session.get_one(Target, target))
-    settle_target(world.database, None)
+    process_results(world.database, None)
     assert (states(world, Launch), states(world, Measurement), told) == (["failed"], ["failed"], [])

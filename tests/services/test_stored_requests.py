@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from pydantic import BaseModel, ConfigDict, ValidationError
 from simulated_agent import SimulatedAgent
 from simulated_service import Service, request
 from sqlalchemy import update
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.frontier import frontier_view
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, TRAINING_REQUEST, VERSION, Stored
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, TRAINING_REQUEST, VERSION, Stored
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
@@ -58,7 +60,7 @@ def old_request(store: sqlite3.Connection, name: str) -> dict[str, Any]:
 def test_values_in_the_current_form_are_read_unchanged() -> None:
     asked = request(budget={"minutes": 2.0}, proxy="snip")
     stored = JOB_REQUEST.versioned(asked.model_dump(mode="json"))
-    assert stored == {**asked.model_dump(mode="json"), "stored_version": 4}
+    assert stored == {**asked.model_dump(mode="json"), "stored_version": 5}
     assert JOB_REQUEST.read(json.loads(json.dumps(stored))) == asked
 
 
@@ -96,6 +98,21 @@ def test_memory_limits_from_before_megabytes_stay_as_many_bytes(store: sqlite3.C
     assert LIMITS.read({"latency_ms": 5.0, "memory_mb": 300.0}).memory_mb == 314.5728
     asked = Limits(memory_mb=300.0)
     assert LIMITS.read(LIMITS.versioned(asked.model_dump(mode="json"))) == asked
+
+
+@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize(("dtype", "held"), [(None, "f32"), ("float32", "f32"), ("float16", "f16")])
+def test_targets_from_before_the_kv_cache_keep_theirs(version: int, dtype: str | None, held: str) -> None:
+    protocol = {"runtime": "llamacpp", **({} if dtype is None else {"dtype": dtype})}
+    old = request().model_dump(mode="json") | {VERSION: version, "targets": [{"protocol": protocol}, {"device": "x"}]}
+    (target, other) = JOB_REQUEST.read(old).targets
+    assert target.protocol.kv_cache == held
+    assert target.protocol.digest == MeasurementProtocol.model_validate(protocol).digest
+    assert other.protocol == MeasurementProtocol()
+    assert PROTOCOL.read(protocol).kv_cache == held
+    new = JobRequest.model_validate({"targets": [{"protocol": protocol}]}).model_dump(mode="json")
+    new = JOB_REQUEST.versioned(new)
+    assert JOB_REQUEST.read(new).targets[0].protocol.kv_cache == "f16", "of a new one"
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])
@@ -154,9 +171,9 @@ def test_a_value_that_was_renamed_is_upgraded_inside_too(store: sqlite3.Connecti
     assert kind.read({**old_request(store, "int8"), VERSION: 2}).targets[0].protocol.weights == "int8"
 
 
-@pytest.mark.parametrize("version", [5, 0, "1", True, None])
+@pytest.mark.parametrize("version", [6, 0, "1", True, None])
 def test_a_version_that_is_not_known_is_named(version: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 4, not") as caught:
+    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 5, not") as caught:
         JOB_REQUEST.read({**request().model_dump(mode="json"), VERSION: version})
     assert caught.value.field == "request.stored_version"
 
@@ -187,6 +204,7 @@ def spoil_target(service: Service, job_id: str, **values: Any) -> None:
 WRONG_PROTOCOL = {**request().targets[0].protocol.model_dump(mode="json"), "runtime": "abacus"}
 
 
+@ON_SQLITE
 def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Service, agent: SimulatedAgent) -> None:
     good, bad = service.submit(), service.submit(request(name="bad", seed=8))
     spoil_request(service, bad.id, budget={"minuts": 3})
@@ -207,6 +225,7 @@ def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Servic
         assert frontier_view(session, service.user, bad.id).proxy_trust.sentence == ""
 
 
+@ON_SQLITE
 def test_a_space_that_is_gone_ends_the_job(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     spoil_request(service, job.id, space={"name": "gone", "narrow": {}})
@@ -237,6 +256,7 @@ def test_a_target_that_cannot_be_read_ends_though_it_waits_for_devices(
     assert f"{field}: " in str(service.get(job.id).reason)
 
 
+@ON_SQLITE
 def test_reports_for_limits_that_cannot_be_read_do_not_stop_the_others(service: Service, agent: SimulatedAgent) -> None:
     good, bad = service.submit(), service.submit(request(name="bad"))  # which share their baselines
     spoil_target(service, bad.id, limits={"latency": 3})

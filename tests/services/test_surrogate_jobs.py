@@ -46,6 +46,7 @@ def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> Jo
     return service.get(job.id)
 
 
+@ON_SQLITE
 def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(asked())
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
@@ -73,6 +74,7 @@ def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAg
         assert errors[len(errors) // 2] < 0.2
 
 
+@ON_SQLITE
 def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, agent: SimulatedAgent) -> None:
     """Whatever other jobs have measured meanwhile."""
     job = service.submit(asked())
@@ -89,14 +91,11 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
             if step.number == 1:
                 break
             service.inbox.append(target_id)
-            with service.database.write() as session:
-                session.query(Generation).update({"claimed_until": None})
             service.work()
     assert isinstance(step, ComputeStep)
     first = step.compute()
     service.create(asked(seed=8))
     with service.database.write() as session:
-        session.query(Generation).update({"claimed_until": None})
         stored = session.scalars(
             select(Generation).where(Generation.target_id == target_id, Generation.number == 1)
         ).one()
@@ -163,6 +162,7 @@ def test_stock_models_far_beyond_the_limits_are_not_measured(service: Service, a
     assert stock.id == depths[4].id
 
 
+@ON_SQLITE
 def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limits(service: Service) -> None:
     """Launches scatter, so the best is launched again; once the search has ended its device is slower."""
     ended = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from databases import ON_SQLITE
 from lease_world import World, done
 from sqlalchemy import select
 
@@ -27,6 +28,7 @@ def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> Worl
     return World(database)
 
 
+@ON_SQLITE
 def test_a_lost_agent_costs_the_item_it_was_measuring_one_attempt_and_its_mates_none(world: World) -> None:
     device = world.device()
     world.launches(4)
@@ -51,6 +53,7 @@ def test_a_lease_that_lives_is_left_alone(world: World) -> None:
     assert world.launch(launch).state == "leased"
 
 
+@ON_SQLITE
 def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
     device, target = world.device(), world.target()
     measurement, (launch,) = world.candidate(target)

@@ -240,6 +240,38 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert pool.get(four).state == "queued"
 
 
+def test_gpus_are_chosen_by_what_a_training_needs(sqlite_pool: Pool) -> None:
+    """A small GPU neither keeps a large training waiting, nor gets it; small ones leave the large GPUs alone."""
+    pool = sqlite_pool
+    machine = Machine("w", 1, 8 << 30, {0: 8 << 30, 1: 80 << 30, 2: 24 << 30, 3: 80 << 30})
+
+    def claimed(queue: str, gpus: int, memory_gb: float) -> list[int] | None:
+        training = pool.create(asked(requires={"device": "cuda", "gpus": gpus, "memory_gb": memory_gb}))[0].id
+        claim = pool.claim(machine, queue)
+        return None if claim is None else list(pool.row(training).gpu_numbers)
+
+    assert claimed("gpus", 3, 30.0) is None  # two have so much
+    assert claimed("gpu", 1, 20.0) == [2]
+    assert claimed("gpus", 2, 40.0) == [1, 3]
+    assert claimed("gpu", 1, 10.0) is None
+    assert claimed("gpu", 1, 8.0) == [0]
+
+
+def test_what_runs_on_the_processor_takes_its_memory_from_the_next(sqlite_pool: Pool) -> None:
+    pool = sqlite_pool
+    machine = Machine("w", 3, 16 << 30)
+    for _ in range(2):
+        pool.create(asked(requires={"memory_gb": 10.0}))
+    small = pool.create(asked(requires={"memory_gb": 6.0}))[0].id
+    first, second = pool.claim(machine), pool.claim(machine)
+    assert first is not None
+    assert second is not None
+    assert second.training_id == small
+    assert pool.claim(machine) is None
+    finish(pool, first, Outcome("done"))
+    assert pool.claim(machine) is not None
+
+
 def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
     training = pool.submit()
     old = pool.claim()

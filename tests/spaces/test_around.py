@@ -9,8 +9,8 @@ import pytest
 
 from edgefront.core.errors import ArchitectureError, SpaceError
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.around import AUTO, space_around
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.neighbourhood import AUTO, space_around
 
 FOUND = {
     "gpt2-small": "llama",
@@ -54,6 +54,15 @@ def test_a_narrowing_keeps_the_nearest_to_the_model() -> None:
     nearest = narrowed.architecture(narrowed.seed)
     assert (len(nearest.blocks), nearest.blocks[0].n_head) == (40, 6)  # type: ignore[union-attr]
     assert narrowed.baselines() == (model,)
+
+
+def test_the_neighbours_have_the_context_of_the_model() -> None:
+    model = Architecture.parse({**named_model("smollm2-135m").architecture.canonical, "context_length": 8192})
+    around = space_around(model, AUTO)
+    assert around.contains(model)
+    rng = np.random.default_rng(0)
+    drawn = [around.architecture(around.sample(rng)) for _ in range(20)]
+    assert {one.context_length for one in drawn} == {8192}
 
 
 def with_blocks(model: Architecture, changes: dict[int, dict[str, Any]]) -> dict[str, Any]:

@@ -67,6 +67,10 @@ def test_defaults_of_what_other_fields_decide() -> None:
     rotary = {**BASE, "positions": {"kind": "rotary"}}
     spelled_out = {"kind": "rotary", "theta": 10_000, "percent": 100, "scaling": None}
     assert Architecture.parse({**BASE, "positions": spelled_out}) == Architecture.parse(rotary)
+    assert Architecture.parse({**BASE, "positions": {"kind": "rotary", "theta": "10000.0"}}) == Architecture.parse(
+        rotary
+    )
+    assert Architecture.parse({**rotary, "context_length": 4096}) == Architecture.parse(rotary)
     stretched, spelled_out = {"factor": 32}, {"factor": 32, "length": 8192, "low": 1, "high": 4}
     assert Architecture.parse({**BASE, "positions": {"kind": "rotary", "scaling": stretched}}) == Architecture.parse(
         {**BASE, "positions": {"kind": "rotary", "scaling": spelled_out}}
@@ -85,8 +89,11 @@ def test_defaults_of_what_other_fields_decide() -> None:
         {"activation": "silu"},
         {"positions": {"kind": "rotary"}},
         {"positions": {"kind": "rotary", "theta": 500_000}},
+        {"positions": {"kind": "rotary", "theta": "10000.5"}},
         {"positions": {"kind": "rotary", "percent": 50}},
         {"positions": {"kind": "rotary", "scaling": {"factor": 8}}},
+        {"positions": {"kind": "rotary", "scaling": {"factor": "1.5", "low": "0.5", "high": "2.5"}}},
+        {"positions": {"kind": "rotary"}, "context_length": 8192},
         {"blocks": [{**S, "n_kv_head": 2}, F]},
         {"blocks": [{**S, "window": 64}, F]},
         {"blocks": [{**S, "qk_norm": True}, F]},
@@ -132,6 +139,36 @@ def test_every_field_counts(other: dict[str, Any]) -> None:
     assert Architecture.parse(changed.canonical) == changed
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("1e-5", "1e-5"),
+        ("0.00001", "1e-5"),
+        ("1e-05", "1e-5"),
+        ("0.1", "1e-1"),
+        ("1e-20", "1e-20"),
+        ("9.999999747378752e-06", "9.999999747378752e-06"),
+        ("0.00000999999974737875200000", "9.999999747378752e-06"),
+        ("2", "2.0"),
+    ],
+)
+def test_a_number_has_one_text(given: str, kept: str) -> None:
+    model = Architecture.parse({**BASE, "norm_eps": given})
+    assert model.canonical.get("norm_eps", "1e-5") == model.norm_eps == kept
+    assert float(model.norm_eps) == float(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(1, 1), ("1.0", 1), ("1e6", 1_000_000), ("1.5", "1.5"), (1 << 53, 1 << 53), (10**30, "1e+30"), ("1e-3", "1e-3")],
+)
+def test_a_number_that_need_not_be_whole_has_one_form(given: Any, kept: Any) -> None:
+    model = Architecture.parse({**BASE, "positions": {"kind": "rotary", "theta": given}})
+    assert model.canonical["positions"]["theta"] == kept
+    assert type(model.canonical["positions"]["theta"]) is type(kept)
+    assert Architecture.parse(model.canonical) == model
+
+
 def test_all_those_are_different_models() -> None:
     digests = [case["digest"] for case in GOLDEN]
     assert len(set(digests)) == len(digests)
@@ -158,7 +195,12 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"d_model": 66}, "blocks.0.n_head"),
         ({"norm": "none"}, "norm"),
         ({"norm_eps": 1e-5}, "norm_eps"),
-        ({"norm_eps": "0.1"}, "norm_eps"),
+        ({"norm_eps": "0"}, "norm_eps"),
+        ({"norm_eps": "-1e-5"}, "norm_eps"),
+        ({"norm_eps": "1e-400"}, "norm_eps"),
+        ({"norm_eps": "1e39"}, "norm_eps"),
+        ({"norm_eps": "nan"}, "norm_eps"),
+        ({"norm_eps": " 1e-5"}, "norm_eps"),
         ({"activation": "swish"}, "activation"),
         ({"embedding": {}}, "embedding.vocab_size"),
         ({"embedding": {"vocab_size": 100, "cutoffs": [100]}}, "embedding.cutoffs"),
@@ -171,7 +213,14 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"positions": {"kind": "alibi"}}, "positions.kind"),
         ({"positions": {"kind": "learned", "length": 0}}, "positions.length"),
         ({"norm_kind": "group"}, "norm_kind"),
-        ({"positions": {"kind": "rotary", "theta": 1}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "theta": 0}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "theta": 10**400}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "theta": "inf"}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "theta": True}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "scaling": {"factor": "much"}}}, "positions.scaling.factor"),
+        ({"context_length": 8192}, "context_length"),
+        ({"positions": {"kind": "rotary"}, "context_length": 0}, "context_length"),
+        ({"positions": {"kind": "rotary"}, "context_length": 1 << 31}, "context_length"),
         ({"positions": {"kind": "rotary", "theta": 1e4}}, "positions.theta"),
         ({"positions": {"kind": "rotary", "percent": 0}}, "positions.percent"),
         ({"positions": {"kind": "rotary", "scaling": {}}}, "positions.scaling.factor"),

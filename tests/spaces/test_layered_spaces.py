@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.around import space_around
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.neighbourhood import space_around
 
 DEEP = LLAMA.narrow({"n_layer": {"max": 32}, "n_kv_head": [1, 3, 5], "n_head": [9, 15], "d_inner": {"min": 1024}})
 
@@ -69,14 +69,14 @@ def test_a_narrowing_that_leaves_no_layer_is_refused() -> None:
 
 def test_what_llama_cpp_runs_of_them() -> None:
     """Widths by layer and parts left out in `deci`; in `lfm2` one width, and no windows; in `qwen3` every part."""
-    assert LLAMA.run_by_llama_cpp() == {}
-    qwen = space_around(named_model("qwen3-0.6b").architecture, "llama").run_by_llama_cpp()
+    assert LLAMA.limited_to("llamacpp") == {}
+    qwen = space_around(named_model("qwen3-0.6b").architecture, "llama").limited_to("llamacpp")
     assert qwen["layers"] == ("alike",)
     assert 0 not in (*qwen["d_inner"], *qwen["n_head"])
-    assert LFM.run_by_llama_cpp() == {"layers": ("alike",), "window": (0,)}
+    assert LFM.limited_to("llamacpp") == {"layers": ("alike",), "window": (0,)}
     rng = np.random.default_rng(2)
-    narrowed = LFM.narrow({gene: list(values) for gene, values in LFM.run_by_llama_cpp().items()})
-    assert narrowed.run_by_llama_cpp() == {}
+    narrowed = LFM.narrow({gene: list(values) for gene, values in LFM.limited_to("llamacpp").items()})
+    assert narrowed.limited_to("llamacpp") == {}
     for _ in range(30):
         architecture = narrowed.architecture(narrowed.sample(rng))
         attention = [block for block in architecture.blocks if isinstance(block, Attention)]

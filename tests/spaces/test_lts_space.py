@@ -15,7 +15,7 @@ from edgefront.core.cost.parameters import count
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, RelativePositions
 from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL, LtsSpace
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.errors import ArchitectureError, NotFound
+from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
+from edgefront.core.evaluation.given_model import MAX_DESCRIPTION_BYTES, architecture_of
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import MAX_FILE_BYTES, named_model, named_models, resolve
+from edgefront.core.spaces.models import named_model, named_models
 
 # Parameters as the Hugging Face checkpoints have them.
 PUBLISHED = {
@@ -56,14 +57,14 @@ def test_resolving_a_name_or_a_file(tmp_path: Path) -> None:
     architecture = named_model("gpt2-small").architecture
     file = tmp_path / "model.json"
     file.write_text(architecture.canonical_json, encoding="utf-8")
-    assert resolve("gpt2-small") == resolve(str(file)) == architecture
+    assert architecture_of("gpt2-small") == architecture_of(str(file)) == architecture
 
 
 def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="gpt2-xl"):
-        resolve("gpt3")
-    with pytest.raises(NotFound, match="neither a file"):
-        resolve(str(tmp_path))
+        architecture_of("gpt3")
+    with pytest.raises(NotFound, match="no folder of a model"):
+        architecture_of(str(tmp_path))
     with pytest.raises(NotFound, match="gpt2-xl"):
         named_model("gpt5")
 
@@ -75,7 +76,7 @@ def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
         (b"[]", "JSON object"),
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "UTF-8"),
-        (b" " * (MAX_FILE_BYTES + 1), "at most"),
+        (b" " * (MAX_DESCRIPTION_BYTES + 1), "at most"),
         (b'{"version": 0}', "^d_model is missing$"),
         (
             b'{"d_model": 64, "embedding": {"vocab_size": 9}, "blocks": [{"kind": "attention", "n_head": 5}]}',
@@ -87,14 +88,30 @@ def test_a_malformed_file_is_one_clear_error(tmp_path: Path, content: bytes, wor
     file = tmp_path / "model.json"
     file.write_bytes(content)
     with pytest.raises(ArchitectureError, match=words):
-        resolve(str(file))
+        architecture_of(str(file))
+
+
+@pytest.mark.parametrize("content", [b"\xff", b" " * (MAX_DESCRIPTION_BYTES + 1), b"{"])
+def test_a_file_that_is_no_description_is_named_once(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ArchitectureError) as raised:
+        architecture_of(path)
+    assert raised.value.detail.count(str(path)) == 1
+
+
+def test_a_pointer_of_git_lfs_is_called_one_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    with pytest.raises(InvalidInput, match=r"model\.gguf is a pointer of Git LFS"):
+        architecture_of(path)
 
 
 def test_a_path_that_no_file_system_takes_is_not_found() -> None:
     with pytest.raises(NotFound):
-        resolve(os.sep + "x" * 5000)
+        architecture_of(os.sep + "x" * 5000)
     with pytest.raises(NotFound):
-        resolve("nul\0byte")
+        architecture_of("nul\0byte")
 
 
 def test_descriptions_survive_json() -> None:

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
-from edgefront.core.spaces.kinds import Floor
+from edgefront.core.spaces.block_stack import BERT, HYBRID, MIN_ATTENTION, MIN_MIXING, PAR_32, SRUPP, StackSpace
+from edgefront.core.spaces.kinds import MinimumShare
 from edgefront.core.spaces.lts import LTS_TRANSFORMER_XL
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.pattern import expand, par_pattern
-from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
-from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 STACKS = [PAR_32, SRUPP, BERT, HYBRID]
 
@@ -101,22 +100,22 @@ def test_sizes_by_hand() -> None:
     st.integers(1, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.integers(0, 100), st.integers(0, 100)
 )
 def test_the_floor_counts_what_it_permits(
-    blocks: int, attending: int, recurrent: int, still: int, attention: int, mixing: int
+    blocks: int, attention_layers: int, recurrent: int, pointwise: int, attention: int, mixing: int
 ) -> None:
-    floor = Floor(attention, mixing)
-    choices = [(True, True)] * attending + [(False, True)] * recurrent + [(False, False)] * still
+    floor = MinimumShare(attention, mixing)
+    choices = [(True, True)] * attention_layers + [(False, True)] * recurrent + [(False, False)] * pointwise
     stacks = [[sum(column) for column in zip(*stack, strict=True)] for stack in product(choices, repeat=blocks)]
     permitted = sum(floor.holds(blocks, *tally) for tally in stacks)
-    assert floor.count(blocks, attending=attending, recurrent=recurrent, still=still) == permitted
+    assert floor.count(blocks, attention=attention_layers, recurrent=recurrent, pointwise=pointwise) == permitted
 
 
 def test_the_floor_is_pars_rule() -> None:
     """n = layers / p, rounded: what PAR Base, Large and BERT have, and Transformer-XL itself."""
-    fifth, half = Floor(20, 0), Floor(50, 0)
-    assert [fifth.attending(blocks) for blocks in (32, 24, 36, 5, 2, 1)] == [6, 5, 7, 1, 1, 1]
-    assert [fifth.attending(n) for n in range(2, 65)] == [max(1, round(n / 5)) for n in range(2, 65)]
-    assert [half.attending(blocks) for blocks in (32, 3, 2)] == [16, 2, 1]
-    assert Floor(0, 0).attending(32) == 0
+    fifth, half = MinimumShare(20, 0), MinimumShare(50, 0)
+    assert [fifth.attention(blocks) for blocks in (32, 24, 36, 5, 2, 1)] == [6, 5, 7, 1, 1, 1]
+    assert [fifth.attention(n) for n in range(2, 65)] == [max(1, round(n / 5)) for n in range(2, 65)]
+    assert [half.attention(blocks) for blocks in (32, 3, 2)] == [16, 2, 1]
+    assert MinimumShare(0, 0).attention(32) == 0
 
 
 @given(st.sampled_from([FREED[space.name] for space in STACKS]), seeds, st.data())
@@ -129,9 +128,9 @@ def test_every_operator_keeps_to_the_floor(space: StackSpace, seed: int, data: s
     for genome in (a, narrowed.mutate(a, rng, 0.5), narrowed.crossover(a, b, rng), narrowed.mutate(b, rng, 1.0)):
         architecture = narrowed.architecture(genome)
         number = len(architecture.blocks)
-        attending = sum(map(attends, architecture.blocks))
+        attention_layers = sum(map(attends, architecture.blocks))
         seeing = sum(block.kind in ("attention", "srupp") for block in architecture.blocks)
-        for name, found in ((MIN_ATTENTION, attending), (MIN_MIXING, seeing)):
+        for name, found in ((MIN_ATTENTION, attention_layers), (MIN_MIXING, seeing)):
             assert found >= least(number, asked.get(name, 0))
             if name in asked:
                 other = data.draw(st.sampled_from(range(0, 101, 5)))
@@ -161,8 +160,8 @@ def test_several_shares_mean_the_least_of_them() -> None:
 
 def test_where_attention_must_be_it_comes_early_and_in_srupp_late() -> None:
     rng = np.random.default_rng(0)
-    still = {**PAR_32.sample(rng), "n_block": 32, "kind": ["feed_forward"] * 32}
-    repaired = PAR_32.architecture(PAR_32.repair(still))
+    pointwise = {**PAR_32.sample(rng), "n_block": 32, "kind": ["feed_forward"] * 32}
+    repaired = PAR_32.architecture(PAR_32.repair(pointwise))
     assert [block.kind[0] for block in repaired.blocks] == list("a" * 6 + "f" * 26)
     silent = {**SRUPP.sample(rng), "n_layer": 10, "attends": ["none"] * 16}
     repaired = SRUPP.architecture(SRUPP.repair(silent))

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.store import outbox
-from edgefront.core.store.bulk import insert_rows, update_rows, write_back
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import insert_rows, update_rows, write_back
 from edgefront.core.store.tables import Artifact, Job, Target
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -170,7 +170,7 @@ def test_absent_json_is_null_in_the_database(database: Database) -> None:
                 protocol_digest="d",
                 limits={},
                 seed=(1 << 63) - 1,
-                state="s",
+                state="searching",
                 reference=None,
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,7 +16,8 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from simulated_agent import principal
-from sqlalchemy import bindparam, inspect, text
+from sqlalchemy import Enum, String, bindparam, inspect, literal, text, update
+from sqlalchemy.exc import IntegrityError
 
 from edgefront.core.services.jobs import law
 from edgefront.core.store.database import MIGRATIONS, Database
@@ -35,6 +37,26 @@ def _alembic(database: Database) -> Config:
 def test_nothing_is_missing_from_the_migrations(database: Database) -> None:
     command.check(_alembic(database))
     assert database.is_current()
+
+
+def test_no_other_state_can_be_stored(database: Database) -> None:
+    """Alembic compares no CHECKs, and on SQLite a migration that rebuilds a table may lose them."""
+    columns = [column for table in Base.metadata.sorted_tables for column in table.c if isinstance(column.type, Enum)]
+    assert len(columns) >= 9
+    for column in columns:
+        (check,) = (
+            found["sqltext"]
+            for found in inspect(database.engine).get_check_constraints(column.table.name)
+            if found["name"] == f"ck_{column.table.name}_{column.name}"
+        )
+        assert re.findall(r"'(\w+)'", check) == column.type.enums
+    now = datetime.now(timezone.utc)
+    device = Device(name="a", device_class="c", owner="o", facts={}, protocol_version=1, enrolled_at=now)
+    with database.write() as session:
+        session.add(device)
+    retired = update(Device).values(state=literal("retired", String))
+    with database.engine.begin() as connection, pytest.raises(IntegrityError, match="ck_device_state"):
+        connection.execute(retired)
 
 
 def test_migrating_again_changes_nothing(database: Database) -> None:

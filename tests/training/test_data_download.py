@@ -6,13 +6,10 @@ import hashlib
 import io
 import stat
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +19,7 @@ from edgefront.core.data.sources.data_set import DataSet, Published
 from edgefront.core.data.sources.download import download
 from edgefront.core.data.sources.unpacking import Bounds
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from http_server import QuietHandler, serving
 
 CONTENT = bytes(range(97, 123)) * 40
 
@@ -40,8 +38,8 @@ class Server:
 def server() -> Iterator[Server]:
     known = Server()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802
             known.asked.append(self.headers.get("range"))
             content = known.files.get(self.path)
             if content is None:
@@ -58,17 +56,8 @@ def server() -> Iterator[Server]:
             stop, known.stop_after = known.stop_after, None
             self.wfile.write(content[start:][:stop])
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known.url = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield known
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving(Handler) as known.url:
+        yield known
 
 
 def zipped(**files: bytes) -> bytes:
@@ -226,3 +215,19 @@ def test_an_unavailable_server_or_missing_file_is_reported(server: Server, small
     download(small, tmp_path, url=f"{server.url}/other.zip")
     with pytest.raises(NotFound, match="there is no text8"):
         prepare(small, tmp_path / "home", origin=tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://[::1/text8.zip", "text8.zip", "ftp://a.example/x", "http://127.0.0.1:99999/x"])
+def test_what_is_no_url_is_refused(url: str, small: DataSet, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is not a valid URL"):
+        download(small, tmp_path, url=url)
+
+
+def test_a_proxy_that_does_not_answer_is_named(small: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(Unavailable, match=r"cannot be read \(.*through the proxy that http_proxy names"):
+        download(small, tmp_path, url="http://data.example/text8.zip")
+    monkeypatch.setenv("http_proxy", "socks9://127.0.0.1:9")
+    with pytest.raises(InvalidInput, match="http_proxy names the proxy"):
+        download(small, tmp_path, url="http://data.example/text8.zip")

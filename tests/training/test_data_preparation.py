@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from edgefront.core.data.prepared import encoding, preparation, prepared, writin
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, open_prepared
-from edgefront.core.data.prepared.shelf import find_prepared, prepared_in
+from edgefront.core.data.prepared.registry import find_prepared, prepared_in
+from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 
 TEXT = "".join(f"This is line {number}, and — “é漢🙂” — more of it.\n\n" for number in range(300))
@@ -118,7 +119,7 @@ def drop(folder: Path) -> str:
 
 def break_manifest(folder: Path) -> str:
     (folder / MANIFEST).write_text("{")
-    return "Invalid JSON|invalid JSON"
+    return "not JSON"
 
 
 def other_format(folder: Path) -> str:
@@ -351,6 +352,62 @@ def test_invalid_preparations_are_reported_and_leave_no_files(
     with pytest.raises((InvalidInput, NotFound), match=said):
         prepare(str(path), home, settings=Preparation.parse(settings))
     assert not home.exists() or not [folder for folder in home.iterdir() if folder.is_dir()]
+
+
+def refusing_training(cls: type[Pieces], texts: Iterator[str], vocab_size: int) -> Pieces:
+    raise AssertionError("a tokenizer was trained")
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "said"),
+    [
+        # One line, however long, has no end at which it could be cut.
+        (
+            {"train.txt": "text\n", "valid.txt": "\ufeff", "test.txt": "text\n"},
+            {},
+            "the split valid of corpus has no text",
+        ),
+        ({"one.txt": "ACGT" * 1000 + "\n"}, {}, "split valid of corpus has no text"),
+        (
+            {"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"text": ""}\n'},
+            {},
+            "the split valid of corpus has no text",
+        ),
+        (
+            {"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"txt": "a"}\n'},
+            {},
+            "line 1 of .*valid.jsonl has no text",
+        ),
+        ({"train.txt": "text\n", "valid.txt": "text\n\udcff"}, {}, "valid.txt is not UTF-8 at byte 5"),
+        ({"train.txt": "text\n" * 30, "valid.txt": "text\n"}, {"vocab_size": 260}, "vocab_size must be at least 261"),
+    ],
+)
+def test_what_is_cheap_to_refuse_is_refused_before_a_tokenizer_is_trained(
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    settings: dict[str, object],
+    said: str,
+) -> None:
+    monkeypatch.setattr(Pieces, "train", classmethod(refusing_training))
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidInput, match=said):
+        prepare(str(folder), home, settings=Preparation.parse(settings))
+
+
+@pytest.mark.parametrize("level", ["bpe", "words"])
+def test_a_given_vocabulary_is_refused_before_the_text_is_read(text: Path, home: Path, level: str) -> None:
+    wrong = text.with_name("tokenizer.json")
+    wrong.write_text("{}")
+    phases: list[str] = []
+    settings = Preparation.parse({"level": level, "vocabulary": str(wrong)})
+    with pytest.raises(InvalidInput, match=r"tokenizer\.json"):
+        prepare(str(text), home, settings=settings, progress=lambda phase, done, total: phases.append(phase))
+    assert phases == []
 
 
 def test_settings_name_the_field_that_is_wrong() -> None:

@@ -18,6 +18,9 @@ from edgefront.core.errors import InvalidInput
 
 TEXT = st.text(st.sampled_from("ab \n\té漢🙂\u3000\r"), max_size=80)
 
+ENDS_OF_UNICODE = "\u0085\u2028\u2029"
+"""Where `str.splitlines` cuts, of what JSON may hold as it is."""
+
 
 def nothing(count: int) -> None:
     pass
@@ -114,13 +117,23 @@ def test_json_lines_give_their_texts(tmp_path: Path) -> None:
     assert sum(read) == path.stat().st_size
 
 
+def test_a_json_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "text.jsonl"
+    texts = [f"one{end}two" for end in ENDS_OF_UNICODE]
+    path.write_text("\r\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts), encoding="utf-8-sig")
+    pieces = list(json_lines([Part.whole(path)], "text", nothing))
+    assert "".join(text for text, _ in pieces) == "".join(texts)
+    assert sum(end for _, end in pieces) == len(texts)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("{", "line 2 of .* is not JSON"),
         ('{"body": "x"}', "line 2 of .* has no text field 'text': it has body"),
         ('{"text": 3}', "line 2 of .* has no text field 'text'"),
-        ("[1]", "line 2 of .* has no text field 'text': it has list"),
+        ("[1]", "line 2 of .* is not a JSON object, but a list"),
+        ("[" * 100_000, "line 2 of .* is not JSON"),
     ],
 )
 def test_a_wrong_json_line_is_reported_with_its_number(tmp_path: Path, line: str, said: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFace
 
-from edgefront.core.data.tokenizers.bpe import SMALLEST, Pieces
+from edgefront.core.data.tokenizers import bpe
+from edgefront.core.data.tokenizers.bpe import MAX_TRAINED_BYTES, SMALLEST, Pieces
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.data.tokenizers.tokenizers import (
     FILE,
@@ -152,6 +153,27 @@ def test_pieces_are_the_same_each_time_and_are_hugging_faces(pieces: Pieces, tmp
     given_file = Pieces.given(tmp_path / "a" / TOKENIZER)
     assert given_file.encode(SAMPLE) == pieces.encode(SAMPLE)
     assert dict(given_file.special) == dict(pieces.special)
+
+
+@pytest.mark.parametrize("run", ["AC", "漢", " ", "-"])
+def test_training_sees_no_longer_run_than_its_bound(run: str) -> None:
+    """Each merge doubles a run, so that the longest piece says how much of it the trainer had as one."""
+    text = run * (40_000 // len(run.encode()))
+    pieces = Pieces.train(iter([text]), 300)
+    longest = max(len(piece) for piece in json.loads(pieces.hugging_face()[TOKENIZER])["model"]["vocab"])
+    assert MAX_TRAINED_BYTES // 2 <= longest <= MAX_TRAINED_BYTES
+    assert pieces.decode(pieces.encode(text)) == text
+
+
+def test_text_without_such_runs_is_trained_on_as_if_there_were_no_bound(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    texts = [f"{SAMPLE} {'=' * 800} " + " ".join(f"word{number}" for number in range(500))]
+    bounded = Pieces.train(iter(texts), 400).hugging_face()
+    monkeypatch.setattr(bpe, "MAX_TRAINED_BYTES", 1 << 30)
+    assert Pieces.train(iter(texts), 400).hugging_face() == bounded
+    described = json.loads(bounded[TOKENIZER])
+    assert described["pre_tokenizer"]["type"] == "ByteLevel"
 
 
 def test_a_special_tokens_name_in_a_text_is_text(pieces: Pieces, tmp_path: Path) -> None:

@@ -114,6 +114,13 @@ def test_a_class_of_a_sentence_is_learnt(kind: str, tmp_path: Path) -> None:
     assert classify(body, tokenizer, train, test, once).losses == classify(body, tokenizer, train, test, once).losses
 
 
+def test_a_row_of_a_table_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "sst.tsv"
+    path.write_bytes("sentence\tlabel\r\none\rtwo\u2028three\t1\r\nfour\t0\r\n".encode("utf-8-sig"))
+    found = read_table(path)
+    assert (found.first, found.labels) == (["one\rtwo\u2028three", "four"], ["1", "0"])
+
+
 def test_a_number_is_regressed_on(tmp_path: Path) -> None:
     def rows(count: int, seed: int) -> list[str]:
         one, other = sentences(count, seed), sentences(count, seed + 50)

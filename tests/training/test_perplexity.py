@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.passages import documents, streams
 from edgefront.core.evaluation.perplexity import Perplexity, perplexity, perplexity_of
+from edgefront.core.evaluation.windows import documents, streams
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel

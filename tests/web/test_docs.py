@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sqlite3
 import subprocess
 import threading
@@ -19,6 +18,7 @@ import pytest
 import typer
 from simulated_agent import RemoteAgent
 
+import tools
 from edgefront import exits
 from edgefront.cli import app
 from edgefront.embedded.service import EmbeddedService
@@ -56,8 +56,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
 
 def test_rest_walk_through_runs_as_it_is(tmp_path: Path) -> None:
     """Every `sh` block of docs/rest.md in one shell that stops at the first failure."""
-    if shutil.which("curl") is None:
-        pytest.fail("the REST walk-through needs curl (Debian: apt-get install curl)")
+    tools.CURL.path()
     script = "set -euo pipefail\n" + "\n".join(BLOCK.findall((ROOT / "docs" / "rest.md").read_text()))
     with EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service:
         agent = RemoteAgent(service.url, service.key, name="local")

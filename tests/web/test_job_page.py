@@ -136,6 +136,7 @@ def test_the_target_describes_its_pass(
     seen.until(
         f"{facts}.endsWith('forward pass of 1 token after a memory of 32 · batch 1, logits last, float32')", True
     )
+    seen.page.close()  # it reads the job still
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
 
 

@@ -55,7 +55,7 @@ def test_the_table_sorts_filters_and_pages_by_the_service(
     expect(seen.page.locator("#page-label")).to_have_text(re.compile("^Page 2 of "))
     seen.page.get_by_label("Find").fill("#1234")
     seen.until(f"document.querySelectorAll('{ROWS}').length", 1)
-    (found,) = ids(api, large, text="1234", group="dominated")
+    (found,) = ids(api, large, text="#1234", group="dominated")
     expect(seen.page.locator(ROWS)).to_have_attribute("data-id", found)
     expect(seen.page).to_have_url(re.compile("sort=-speedup&show=dominated&find=%231234$"))
     seen.page.get_by_label("Find").fill("no such candidate")

@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
-from simulated_agent import RemoteAgent
+from simulated_agent import RemoteAgent, facts
 from watched_page import WatchedPage
 
-from edgefront.api.docs.examples import CONFIG
+from edgefront.api.docs.examples import example
+from edgefront.core.wire.agent import RuntimeFacts
 from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
@@ -53,6 +54,7 @@ def test_a_search_is_estimated_then_submitted(
     assert job["targets"][0]["protocol"]["when_busy"] == "wait"
     expect(seen.page.locator("#target-facts")).to_contain_text("waits while the device is busy")
     assert len(api.get("/v1/jobs").json()["items"]) == before + 1
+    seen.page.close()  # it reads the job still
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
 
 
@@ -139,13 +141,13 @@ def test_a_search_starts_from_my_model(
     text, problem = seen.page.get_by_label("or paste it"), seen.page.locator("#model-problem")
     text.fill("{not json")
     expect(problem).to_have_text(re.compile("^This is not JSON: "))
-    text.fill(json.dumps({**CONFIG, "hidden_act": "xielu", "vocab_size": None}))
+    text.fill(json.dumps({**example("huggingface_config"), "hidden_act": "xielu", "vocab_size": None}))
     expect(problem).to_contain_text("vocab_size")
     expect(problem).to_contain_text("hidden_act")
     expect(text).to_have_attribute("aria-invalid", "true")
     seen.forgive(422)
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    config.write_text(json.dumps(example("huggingface_config")), encoding="utf-8")
     seen.page.get_by_label("Its config.json").set_input_files(config)
     expect(seen.page.locator("#model-says")).to_have_text(
         re.compile(r"^Read as a config\.json: 2 layers × 576, [\d.]+ M")
@@ -157,7 +159,7 @@ def test_a_search_starts_from_my_model(
     submit.click()
     seen.page.wait_for_url(re.compile("/jobs/job_"))
     job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
-    imported = api.post("/v1/models/import", json=CONFIG).json()
+    imported = api.post("/v1/models/import", json=example("huggingface_config")).json()
     assert (job["request"]["space"]["name"], job["request"]["space"]["model"]) == ("llama", imported["architecture"])
     assert job["request"]["goal"] == "best_within_limits"
     seen.page.get_by_role("link", name="Duplicate…").click()
@@ -221,3 +223,32 @@ def test_a_space_is_narrowed_gene_by_gene(
     seen.page.get_by_label("Search space").select_option("llama")  # there it means nothing
     expect(depth).to_have_value("")
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
+
+
+def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent, service: EmbeddedService, api: httpx.Client
+) -> None:
+    (first, *_) = facts().runtimes
+    runtime = {**first.model_dump(), "runtime": "llamacpp", "kv_caches": ("f32", "f16", "q8_0", "q4_0")}
+    known = facts().model_copy(update={"runtimes": (first, RuntimeFacts.model_validate(runtime))})
+    other = RemoteAgent(service.url, service.key, name="bench-llama", device_class="llama-board", device_facts=known)
+    page = watch(member, "/new").page
+    cache = page.get_by_label("Key/value cache")
+    page.get_by_label("Device").select_option("any llama-board (1 device)")
+    expect(cache).to_be_hidden()
+    page.get_by_label("Runtime").select_option("llamacpp on cpu")
+    expect(cache).to_have_value("f16")
+    cache.select_option("q8_0")
+    page.get_by_label("Space").select_option("llama")
+    page.get_by_role("button", name="Start the search").click()
+    page.wait_for_url(re.compile("/jobs/job_"))
+    expect(page.locator("#target-facts")).to_contain_text("q8_0 key/value cache")
+    job = api.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
+    assert job["targets"][0]["protocol"]["kv_cache"] == "q8_0"
+    again = watch(member, f"/new?from={job['id']}").page
+    expect(again.get_by_label("Key/value cache")).to_have_value("q8_0")
+    page.close()  # it reads the job still
+    again.close()
+    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
+    api.post(f"/v1/devices/{other.device_id}/revoke").raise_for_status()
+    other.close()

@@ -167,6 +167,13 @@ def test_scripts_never_read_markup_or_code_from_text(script: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
+def test_addresses_in_scripts_stay_below_the_path_of_a_proxy(script: Path) -> None:
+    """`element` does it for its `href`."""
+    uses = re.findall(r"(?:\.href = |location\.(?:assign|replace)\(|fetch\(|EventSource\()(.*)", script.read_text())
+    assert [use for use in uses if not re.match(r"(`\$\{)?withRoot\(|destination\(\)", use)] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
 def test_scripts_import_files_that_are_there_and_only_downwards(script: Path) -> None:
     room = ROOMS.index(script.parent.relative_to(JS).as_posix())
     for name in re.findall(r'from "([^"]+)"', script.read_text()):
@@ -177,7 +184,7 @@ def test_scripts_import_files_that_are_there_and_only_downwards(script: Path) ->
 
 
 def test_every_page_loads_a_script_of_its_own() -> None:
-    loaded = {name for path in TEMPLATES for name in re.findall(r"module\('js/([^']+)'\)", path.read_text())}
+    loaded = {name for path in TEMPLATES for name in re.findall(r"module\(root, 'js/([^']+)'\)", path.read_text())}
     assert loaded == {"shared/terms.js", *(f"pages/{path.name}" for path in SCRIPTS if path.parent.name == "pages")}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import WantedRefit
 from edgefront.core.wire.jobs import JobView
 from edgefront.core.wire.laws import LawRequest
-from edgefront.workers import learning
+from edgefront.workers import laws as worker_laws
 from edgefront.workers.embedded import EmbeddedWorker
 
 
@@ -62,7 +61,6 @@ def test_what_was_lost_is_found_and_what_is_asked_for_is_done(
     found = law.law_view(service.database, service.user, job.id)
     assert found.law is not None
     assert found.law.law == laws.reference(row)
-    assert "edgefront-learning" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_what_cannot_be_done_is_not_tried_for_ever(
@@ -76,10 +74,10 @@ def test_what_cannot_be_done_is_not_tried_for_ever(
     monkeypatch.setattr(refits, "_fit", broken)
     with service.database.read() as session:
         (manner,) = session.scalars(select(WantedRefit.manner)).all()
-    learning.refit(service.database, manner)
+    worker_laws.refit(service.database, manner)
     with service.database.read() as session:
         assert session.scalars(select(WantedRefit)).all() == []
     law.move(service.database, service.user, job.id, LawRequest(law="hwgpt-gpt2-openwebtext"))
     monkeypatch.setattr(law, "_predicted", broken)
-    learning.move(service.database, job.id)
+    worker_laws.move(service.database, job.id)
     assert law.law_view(service.database, service.user, job.id).moving_to is None

@@ -6,24 +6,31 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from simulated_agent import SimulatedAgent, by_size, principal
+from databases import ON_SQLITE
+from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
-from sqlalchemy import select, text, update
+from sqlalchemy import select, text
 
 from edgefront.core.search.interface import Proposal, Snapshot
 from edgefront.core.search.lts import LightweightTransformerSearch
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.work import SEARCH
+from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Target
 from edgefront.core.wire.jobs import JobView
 from edgefront.workers import searching
-from edgefront.workers.searching import Searching, Work, continue_work, next_compute_step
+from edgefront.workers.searching import compute_and_store, next_compute_step
+from edgefront.workers.work import Worker
 
 TESTS = Path(__file__).parent.parent
 
@@ -53,17 +60,37 @@ def service(database: Database) -> Service:
 
 
 @pytest.fixture
+def sqlite_service(sqlite_url: str, open_database: Callable[..., Database]) -> Service:
+    """For what the rows do not decide."""
+    return Service(open_database(sqlite_url))
+
+
+@pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> SlowAlgorithm:
     return SlowAlgorithm(monkeypatch)
 
 
 @contextmanager
-def worker(service: Service, tmp_path: Path) -> Iterator[Searching]:
-    made = Searching(service.database, Settings(home=tmp_path))
-    try:
-        yield made
-    finally:
-        made.stop()
+def worker(service: Service, tmp_path: Path, slots: int = 3) -> Iterator[Slots]:
+    with ThreadPoolExecutor(slots) as threads:
+        made = Slots(Worker(service.database, Settings(home=tmp_path), slots=slots), threads)
+        try:
+            yield made
+        finally:
+            made.worker.stop()
+
+
+@dataclass
+class Slots:
+    """A worker, and the threads in which its tasks run."""
+
+    worker: Worker
+    threads: ThreadPoolExecutor
+
+    def advance(self, target_id: str) -> Future[None]:
+        """Takes the target's short steps; the future ends with what is computed."""
+        self.worker.requested(WorkKind.ADVANCE, target_id)
+        return self.threads.submit(self.worker.work, SEARCH)
 
 
 def measured_baselines(service: Service, agent: SimulatedAgent, job: JobView) -> None:
@@ -117,7 +144,7 @@ def test_others_read_and_write_while_an_algorithm_computes(
     assert len(proposed(service, job)) == 18
 
 
-def finish(service: Service, at_work: Searching, agent: SimulatedAgent, jobs: list[JobView]) -> None:
+def finish(service: Service, at_work: Slots, agent: SimulatedAgent, jobs: list[JobView]) -> None:
     waited = threading.Event()
     for _ in range(3000):
         while service.inbox:
@@ -158,80 +185,49 @@ def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service
     assert service.get(job.id).state == "finished"
 
 
-def test_a_generation_is_computed_by_one_worker_at_a_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@ON_SQLITE
+def test_workers_that_compute_the_same_come_to_the_same(service: Service) -> None:
+    """The first is stored, the other thrown away."""
     agent = SimulatedAgent(service.database)
     job = service.submit()
     measured_baselines(service, agent, job)
     target_id = job.targets[0].id
-    step = next_compute_step(service.database, target_id)
+    step, again = (next_compute_step(service.database, target_id) for _ in range(2))
     assert step is not None
-    assert next_compute_step(service.database, target_id) is None
-    with service.database.write() as session:
-        now = service.database.now(session)
-        advancing.extend(session, [step], now + advancing.CLAIM)
-        assert advancing.advance(session, target_id, now + advancing.CLAIM) is False
-    with service.database.write() as session:
-        advancing.release(session, [step])
-    again = next_compute_step(service.database, target_id)
     assert again is not None
     assert again.snapshot == step.snapshot
-    # Both come to the same: the first is stored, the other thrown away.
-    assert continue_work(service.database, Work(again)) is None
+    assert not compute_and_store(service.database, again)
     before = proposed(service, job)
-    assert continue_work(service.database, Work(step)) is None
+    compute_and_store(service.database, step)
     assert proposed(service, job) == before
     assert len(before) == 10
 
 
-def test_a_claim_is_extended_while_computing_takes_long(
-    service: Service, slow: SlowAlgorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_error_of_one_step_holds_up_no_other_of_its_owner(
+    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(searching, "interval_s", lambda hold_s: hold_s / 2000)
-    agent = SimulatedAgent(service.database)
-    job = service.submit()
-    measured_baselines(service, agent, job)
+    agent = SimulatedAgent(sqlite_service.database)
+    jobs = [sqlite_service.submit(request(name=name)) for name in ("first", "second")]
+    while agent.step():
+        pass
+    sqlite_service.inbox.clear()
+    go_on, broken = searching.compute_and_store, [RuntimeError("broken")]
 
-    def claimed() -> object:
-        with service.database.read() as session:
-            return session.scalars(select(Generation.claimed_until)).one()
+    def breaks_once(*arguments: Any) -> bool:
+        if broken:
+            raise broken.pop()
+        return go_on(*arguments)
 
-    with worker(service, tmp_path) as at_work:
-        at_work.advance(job.targets[0].id)
-        assert slow.begun.wait(60)
-        with service.database.write() as session:
-            expired = service.database.now(session) - advancing.CLAIM
-            session.execute(update(Generation).values(claimed_until=expired))
-        waited = threading.Event()
-        while claimed() == expired:
-            waited.wait(0.01)
-        slow.may_end.set()
-    assert claimed() is None
-    assert len(proposed(service, job)) == 10
-
-
-def test_threads_share_one_that_extends_their_claims(service: Service, slow: SlowAlgorithm, tmp_path: Path) -> None:
-    agent = SimulatedAgent(service.database)
-    jobs = []
-    for owner in ("ann", "bob"):
-        service.user = principal(service.database, owner)
-        jobs.append(service.submit(request(name=owner)))
-    measured_all = False
-    while not measured_all:
-        measured_all = not agent.step()
-    service.inbox.clear()
-
-    def named(name: str) -> int:
-        return sum(thread.name == name and thread.is_alive() for thread in threading.enumerate())
-
-    with worker(service, tmp_path) as at_work:
+    monkeypatch.setattr(searching, "compute_and_store", breaks_once)
+    with worker(sqlite_service, tmp_path) as at_work:
         for job in jobs:
-            at_work.advance(job.targets[0].id)
-        assert named("edgefront-searching") == searching.AT_ONCE == 2
-        assert named("edgefront-searching-beat") == 1
-        slow.may_end.set()
-    assert named("edgefront-searching") == named("edgefront-searching-beat") == 0
+            at_work.advance(job.targets[0].id).result(60)
+    assert "the sweep requests it again" in caplog.text
+    assert proposed(sqlite_service, jobs[0]) == []
+    assert len(proposed(sqlite_service, jobs[1])) == 10
 
 
+@ON_SQLITE
 def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -239,7 +235,7 @@ def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> No
     step = next_compute_step(service.database, job.targets[0].id)
     assert step is not None
     service.act("pause", job.id)
-    assert continue_work(service.database, Work(step)) is None
+    assert not compute_and_store(service.database, step)
     assert proposed(service, job) == []
     service.act("resume", job.id)
     service.work()
@@ -250,6 +246,7 @@ def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> No
     service.act("delete", job.id)
 
 
+@ON_SQLITE
 def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -257,7 +254,7 @@ def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> N
     step = next_compute_step(service.database, job.targets[0].id)
     assert step is not None
     service.act("delete", job.id)
-    assert continue_work(service.database, Work(step)) is None
+    assert not compute_and_store(service.database, step)
     with service.database.read() as session:
         assert session.scalars(select(Target)).all() == []
 
@@ -290,12 +287,8 @@ def test_a_process_that_is_killed_while_it_computes_loses_nothing(
         process.kill()
     with service.database.read() as session:
         assert [row.number for row in session.scalars(select(Generation))] == [0]
-    assert next_compute_step(service.database, target.id) is None  # claimed
     with service.database.write() as session:
-        now = service.database.now(session)
-        assert advancing.stalled(session, now) == []
-        assert advancing.stalled(session, now + advancing.CLAIM) == [target.id]
-        session.execute(update(Generation).values(claimed_until=now))  # some seconds later
+        assert advancing.stalled(session, service.database.now(session)) == [target.id]
     service.inbox.append(target.id)
     service.run(agent)
     assert service.get(job.id).state == "finished"

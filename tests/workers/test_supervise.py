@@ -227,6 +227,19 @@ def test_an_unavailable_database_stops_the_run_before_its_lease_expires(
         database.dispose()
 
 
+def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
+    """A supervisor that only looked at its training took that for a heartbeat, and sent the next one too late."""
+    pool.submit()
+    claim = pool.claim()
+    assert claim is not None
+    supervisor = Supervisor(pool.database, pool.settings, claim.training_id, claim.fence)
+    assert supervisor._is_beat_due()  # starting it took a while
+    supervisor._write(lambda session, _: training_claims.held(session, claim.training_id, claim.fence))
+    assert supervisor._is_beat_due()
+    supervisor._hold("waits")
+    assert not supervisor._is_beat_due()
+
+
 def test_a_run_that_was_left_behind_is_killed_before_another_writes(pool: Pool) -> None:
     folder = pool.folder("left")
     folder.mkdir(parents=True)
@@ -308,6 +321,11 @@ def test_a_log_with_zeros_in_it_can_be_shown(pool: Pool) -> None:
     path.mkdir(parents=True)
     (path / "log.txt").write_bytes(b"before the power went\0\0\n")
     assert tail(path / "log.txt", 5) == "before the power went\ufffd\ufffd\n"
+
+
+def test_a_line_of_a_log_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_bytes("first\n 10 %\r 20 %\u2028 30 %\nlast\n".encode())
+    assert tail(tmp_path / "log.txt", 2) == " 10 %\r 20 %\u2028 30 %\nlast\n"
 
 
 # Detached ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select
@@ -71,6 +72,7 @@ def test_a_database_that_is_unavailable_for_a_moment(sqlite_url: str) -> None:
         database.dispose()
 
 
+@ON_SQLITE
 def test_an_error_in_the_search_is_reported_and_not_repeated(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -146,6 +148,7 @@ def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
     assert "edgefront.workers.reconnecting:Transport" in found.stdout
 
 
+@ON_SQLITE
 def test_a_part_of_the_sweep_that_fails_stops_no_other(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,13 +1,10 @@
-"""Computes scores of proxies in the background of a worker, so that no task waits for a score.
-
-A message starts a thread, unless one is running, which claims one score after another, owners in turn, until none is
-left. A child process computes them: it may run out of memory, hang or crash, which costs the score an attempt.
+"""Computes scores of proxies in a child process: it may run out of memory, hang or crash, which costs the score an
+attempt.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import queue
 import subprocess
 import sys
@@ -16,110 +13,61 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
-from edgefront.workers.turns import Turns
 
-_REST_S = 60.0
-"""Seconds without a score after which the child process ends."""
+REST_S = 60.0
+"""Seconds without a score after which a child process ends: meanwhile the next generation need not load torch again."""
+
+SOME_S = 2.0
+"""Seconds for which scores of one owner are computed before it is the next owner's turn."""
+
 _STOP_S = 10.0
-
-_log = logging.getLogger(__name__)
 
 
 class Scoring:
-    """Computes waiting scores in a thread and a child of this process. One instance per worker process."""
+    """Computes scores that wait, one child process for each call at the same time. One instance per worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
-        self._turns = Turns()
-        self._changed = threading.Condition()
-        self._idle = threading.Event()
-        self._idle.set()
-        self._thread: threading.Thread | None = None
-        self._child: Child | None = None
-        self._again = False
+        self._lock = threading.Lock()
+        self._resting: dict[Child, threading.Timer] = {}
+        """Children that compute nothing, and what ends each in the end."""
+        self._busy: set[Child] = set()
         self._stopping = False
 
-    def start(self) -> None:
-        """Starts computing waiting scores and returns at once. A running thread checks again before it ends."""
-        with self._changed:
-            if self._stopping:
-                return
-            self._again = True
-            self._idle.clear()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="edgefront-scoring", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits up to this time; whether all waiting scores are done."""
-        return self._idle.wait(timeout_s)
+    def compute_some(self, owner: str) -> bool:
+        """Computes scores that the owner's targets wait for, for `SOME_S`; whether more may wait."""
+        end = time.monotonic() + SOME_S
+        while time.monotonic() < end and not self._stopping:
+            with self._database.write() as session:
+                held = scoring.claim(session, owner, self._database.now(session))
+            if held is None:
+                return False
+            answer, fault = self._compute(held)
+            with self._database.write() as session:
+                now = self._database.now(session)
+                if answer is None:
+                    scoring.release(session, held, fault, now)
+                else:
+                    scoring.settle(session, held.id, answer.get("value"), answer.get("reason"), now)
+        return True
 
     def stop(self) -> None:
-        """Stops; the current score is left to another worker."""
-        with self._changed:
+        """Ends the children; the scores that they compute are left to another worker."""
+        with self._lock:
             self._stopping = True
-            child, thread = self._child, self._thread
-            self._changed.notify()
-        if child is not None:
+            children = [*self._busy, *self._resting]
+            for timer in self._resting.values():
+                timer.cancel()
+            self._resting.clear()
+        for child in children:
             child.end()
-        if thread is not None:
-            thread.join(_STOP_S)
-
-    def _run(self) -> None:
-        try:
-            while self._wanted():
-                while not self._stopping and self._one():
-                    pass
-        except EdgefrontError as error:  # the database is unavailable: the sweep sends the task again
-            _log.warning("scoring is postponed: %s", error)
-        except Exception:
-            _log.exception("scoring is postponed")
-        finally:
-            with self._changed:
-                if self._thread is threading.current_thread():  # it did not end normally
-                    self._end()
-
-    def _wanted(self) -> bool:
-        """Waits a while for a message before the child ends, so that the next generation need not load torch again."""
-        with self._changed:
-            if not self._again:
-                self._idle.set()
-                self._changed.wait_for(lambda: self._again or self._stopping, _REST_S)
-            wanted, self._again = self._again and not self._stopping, False
-            if not wanted:
-                self._end()
-            return wanted
-
-    def _end(self) -> None:
-        """Marks the thread as ended: the next message starts another."""
-        self._thread, child, self._child = None, self._child, None
-        if child is not None:
-            child.end()
-        self._idle.set()
-
-    def _one(self) -> bool:
-        """Computes one score; False if none is waiting."""
-        with self._database.write() as session:
-            held = scoring.claim(session, self._database.now(session), self._turns.order)
-        if held is None:
-            return False
-        self._turns.take(held.owner)
-        answer, fault = self._compute(held)
-        with self._database.write() as session:
-            now = self._database.now(session)
-            if answer is None:
-                scoring.give_back(session, held, fault, now)
-            else:
-                scoring.settle(session, held.id, answer.get("value"), answer.get("reason"), now)
-        return True
 
     def _compute(self, held: scoring.ScoreClaim) -> tuple[dict[str, Any] | None, str]:
         """The child's response, or None and how the child ended."""
@@ -137,12 +85,19 @@ class Scoring:
                 request["data"] = str(find_dataset(name, self._settings.data_folder))
             except (InvalidInput, NotFound) as error:
                 return {"reason": error.detail}, ""
-        with self._changed:
-            if self._stopping:
-                return None, "the worker ended"
-            if self._child is None:
-                self._child = Child()
-            child = self._child
+        child = self._take()
+        if child is None:
+            return None, "the worker ended"
+        answer: dict[str, Any] | None = None
+        try:
+            answer, fault = self._ask(child, held, request)
+        finally:
+            self._release(child, works=answer is not None)
+        return answer, fault
+
+    def _ask(
+        self, child: Child, held: scoring.ScoreClaim, request: dict[str, Any]
+    ) -> tuple[dict[str, Any] | None, str]:
         end = time.monotonic() + self._settings.scoring.timeout_s
         child.ask(request)
         while (left := end - time.monotonic()) > 0:
@@ -150,16 +105,40 @@ class Scoring:
             if line:
                 return json.loads(line), ""
             if line is None:
-                fault = f"the process that computed {held.proxy} {child.fate()}"
-                break
+                return None, f"the process that computed {held.proxy} {child.fate()}"
             with self._database.write() as session:
                 scoring.extend(session, held, self._database.now(session))
-        else:
-            fault = f"{held.proxy} took longer than {self._settings.scoring.timeout_s:g} s"
-        with self._changed:
-            self._child = None
+        return None, f"{held.proxy} took longer than {self._settings.scoring.timeout_s:g} s"
+
+    def _take(self) -> Child | None:
+        """A child that computes nothing; None if all are ended."""
+        with self._lock:
+            if self._stopping:
+                return None
+            if self._resting:
+                child, timer = self._resting.popitem()
+                timer.cancel()
+            else:
+                child = Child()
+            self._busy.add(child)
+            return child
+
+    def _release(self, child: Child, *, works: bool) -> None:
+        with self._lock:
+            self._busy.discard(child)
+            if works and not self._stopping:
+                timer = threading.Timer(REST_S, self._end_resting, (child,))
+                timer.daemon, timer.name = True, "edgefront-scoring-rest"
+                self._resting[child] = timer
+                timer.start()
+                return
         child.end()
-        return None, fault
+
+    def _end_resting(self, child: Child) -> None:
+        with self._lock:
+            resting = self._resting.pop(child, None) is not None
+        if resting:
+            child.end()
 
 
 class Child:

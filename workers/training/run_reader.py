@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from edgefront.core.services.trainings.claims import Ending, Outcome, Report, Score
 from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
-from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.states import LIVE_TRAININGS, TrainingState
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_INVALID,
@@ -71,7 +71,7 @@ class RunReader:
         if status is None:
             return Report(metrics=metrics, whole=whole, checkpoint=checkpoint)
         return Report(
-            state=status.state if status.state in LIVE_TRAININGS else "training",
+            state=TrainingState(status.state) if status.state in LIVE_TRAININGS else TrainingState.TRAINING,
             step=status.step,
             steps=status.steps,
             seconds_left=status.seconds_left,

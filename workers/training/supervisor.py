@@ -44,6 +44,7 @@ from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TrainingKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
@@ -55,7 +56,7 @@ from edgefront.workers.training.store.stored_training import StoredTraining
 Found = TypeVar("Found")
 
 _LOOK_S = 0.2
-_MOST_PAUSE_S = 5.0
+_MAX_PAUSE_S = 5.0
 
 _log = logging.getLogger("edgefront.supervise")
 
@@ -89,7 +90,7 @@ class Supervisor:
         self._folder = training_folder(settings, training_id)
         self._stored = StoredTraining(settings, training_id, fence, self._folder)
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
-        self._beaten_at = time.monotonic()
+        self._beaten_at = float("-inf")
         self._said = Report()
         self._wanted = "run"
         self._noted = ""
@@ -123,7 +124,7 @@ class Supervisor:
             self._settle(Report(), Outcome("invalid", error.detail))
             return
         except FolderHeld as error:
-            self._give_back(str(error))
+            self._release(str(error))
             return
         except (EdgefrontError, OSError) as error:
             self._settle(Report(), Outcome("failed", f"the run could not be started: {error}"))
@@ -210,7 +211,7 @@ class Supervisor:
     def _start(self, start: Start, lock: FolderLock) -> RunProcess:
         # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
         # one too few.
-        self._write(
+        self._extend(
             lambda session, now: training_claims.start(
                 session, self._id, self._fence, start.trained, start.dataset_digest, now, self._own.ttl_s
             )
@@ -262,9 +263,9 @@ class Supervisor:
         try:
             if said == self._said and not self._is_beat_due():
                 with _held(), self._database.read() as session:
-                    self._wanted = training_claims.look(session, self._id, self._fence)
+                    self._wanted = training_claims.peek(session, self._id, self._fence)
                 return
-            self._wanted = self._write(
+            self._wanted = self._extend(
                 lambda session, now: training_claims.report(session, self._id, self._fence, said, now, self._own.ttl_s)
             )
         except Unavailable as error:
@@ -307,42 +308,48 @@ class Supervisor:
                     raise
                 _log.warning("not stored yet: %s", error)
                 time.sleep(pause_s)
-                pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+                pause_s = min(pause_s * 2, _MAX_PAUSE_S)
             else:
                 _log.info("%s: the training is %s. %s", outcome.ending, became, outcome.reason)
                 return
 
-    def _give_back(self, note: str) -> None:
+    def _release(self, note: str) -> None:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
     def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
         """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
         self._hold(note)
         if self.told_to_end or self._wanted != "run":
-            self._give_back("")
+            self._release("")
             raise LeaseLost("it was asked to stop before the run had started")
 
     def _hold(self, note: str) -> None:
         """Holds the lease during a wait, and stores a note on it."""
         if self._is_beat_due() or note != self._noted:
-            self._wanted = self._write(
-                lambda session, now: training_claims.beat(session, self._id, self._fence, note, now, self._own.ttl_s)
+            self._wanted = self._extend(
+                lambda session, now: training_claims.heartbeat(
+                    session, self._id, self._fence, note, now, self._own.ttl_s
+                )
             )
             self._noted = note
             return
         with _held(), self._database.read() as session:
-            self._wanted = training_claims.look(session, self._id, self._fence)
+            self._wanted = training_claims.peek(session, self._id, self._fence)
 
     def _is_beat_due(self) -> bool:
         return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)
 
-    def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
-        """One transaction that extends or ends the lease. `LeaseLost` if the lease is lost."""
+    def _extend(self, do: Callable[[Session, datetime], Found]) -> Found:
+        """One transaction that extends the lease: a heartbeat. `LeaseLost` if the lease is lost."""
         began = time.monotonic()
-        with _held(), self._database.write() as session:
-            found = do(session, self._database.now(session))
+        found = self._write(do)
         self._beaten_at = began
         return found
+
+    def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
+        """One transaction. `LeaseLost` if the lease is lost."""
+        with _held(), self._database.write() as session:
+            return do(session, self._database.now(session))
 
 
 @contextmanager
@@ -371,6 +378,6 @@ def _copied(training: Training) -> dict[str, Any]:
         "gpu_numbers",
     )
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
-    by_recipe = training.kind == "training" and not dataset_asked(training)  # searched as in the plan
+    by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
     level = training.recipe.get("level") if by_recipe else None
     return found | {"level": level, "start": start_of(training)}

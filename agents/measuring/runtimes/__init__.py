@@ -14,9 +14,6 @@ from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 
-ON_NVIDIA = frozenset({"cuda", "tensorrt"})
-"""Providers whose inputs and outputs live in a CUDA device's memory."""
-
 
 class Model(Protocol):
     """A model built for one launch, with its input bound."""
@@ -58,8 +55,11 @@ class Generator(Protocol):
     def tokens(self) -> NDArray[np.int64]:
         """What the last generation chose, [batch, new_tokens]."""
 
+    def prepare(self) -> None:
+        """Makes the state of the context for one generation: neither its time nor its energy counts."""
+
     def generate(self) -> Generated:
-        """One generation. The state of the context is made before it, which is not timed."""
+        """One generation, from the state that `prepare` made."""
 
     def let_go(self) -> None:
         """Frees the state of the last generation; every generation starts with this."""

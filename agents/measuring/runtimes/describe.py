@@ -12,17 +12,15 @@ import json
 import sys
 from typing import Any, get_args
 
-from edgefront.agents.measuring.runtimes import ON_NVIDIA, library
-from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
+from edgefront.agents.measuring.runtimes import library
+from edgefront.core.measurement.provider import Provider
+from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.processes.child import die_with_parent
 from edgefront.core.validation import one_of
 
 # Providers that take minutes for each new graph: for these float32 only is assumed.
 _SLOW = {"tensorrt"}
-_ASSUMED = ON_PROCESSOR | ON_NVIDIA
-"""Providers that compute in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other,
-as OpenVINO's `gpu` and `npu`, only what passed is offered."""
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
@@ -34,8 +32,9 @@ def main(runtime: Runtime) -> int:
     if not_installed(runtime) is not None:
         return 1
     facts = describe(runtime)
-    here = sorted(facts["providers"], key=lambda name: name not in ON_PROCESSOR)  # a driver may crash: it comes last
-    numbers: dict[str, list[str]] = {provider: ["float32"] for provider in here if provider in _ASSUMED}
+    # A driver may crash: it comes last.
+    here = sorted(facts["providers"], key=lambda name: not Provider(name).on_processor)
+    numbers: dict[str, list[str]] = {name: ["float32"] for name in here if _surely_computes(Provider(name))}
     facts |= {"providers": sorted(numbers), "numbers": numbers}
     _say(facts)
     from edgefront.agents.measuring.runtimes.trial import computes_in
@@ -52,6 +51,13 @@ def main(runtime: Runtime) -> int:
                 facts["providers"] = sorted(name for name, found in numbers.items() if found)
                 _say(facts)
     return 0 if works else 1
+
+
+def _surely_computes(provider: Provider) -> bool:
+    """Whether it computes in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other,
+    as OpenVINO's `gpu` and `npu`, only what passed is offered.
+    """
+    return provider.on_processor or provider.on_nvidia
 
 
 def _say(facts: dict[str, Any]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,26 @@ import xllamacpp
 from numpy.typing import NDArray
 
 from edgefront.agents.measuring.inputs import random_tokens
+from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import KnownFormat
-from edgefront.core.processes.folders import CHILD
+from edgefront.core.number_formats import KnownFormat, KvCache
+from edgefront.core.processes.folders import CHILD, working_in
 from edgefront.core.spaces.block import ShortConv
 
 _ERRORS_ONLY = 1
 _GROWING = 16
 """Passes of a convolution's decode before it starts again from the tokens before."""
+_KV_CACHES: Mapping[KvCache, Any] = {
+    "f32": xllamacpp.ggml_type.GGML_TYPE_F32,
+    "f16": xllamacpp.ggml_type.GGML_TYPE_F16,
+    "q8_0": xllamacpp.ggml_type.GGML_TYPE_Q8_0,
+    "q4_0": xllamacpp.ggml_type.GGML_TYPE_Q4_0,
+}
 # The likeliest next token: how it is chosen is no part of what is measured.
 _GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
@@ -39,6 +45,7 @@ def facts() -> dict[str, Any]:
         "version": xllamacpp.__version__,
         "providers": sorted(_devices()),
         "memory_methods": memory_methods(allocator=False, device=False),
+        "kv_caches": list(_KV_CACHES),
     }
 
 
@@ -74,14 +81,14 @@ class _Loaded:
                 f"this llama.cpp has no device {protocol.provider}; it has {', '.join(sorted(_devices()))}",
                 reason="unsupported",
             )
-        path = cached_gguf(WeightCache(request.cache), subject, request.seed, protocol.gguf_format)
         length = protocol.memory_length + protocol.sequence_length
         whole = protocol.model_copy(update={"sequence_length": length + more})
         self._tokens: list[int] = random_tokens(whole, subject.embedding.vocab_size, request.seed)[0].tolist()
         self._prompt = self._tokens[:length]
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
-        self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
+        with cached_gguf(WeightCache(request.cache), subject, request.seed, protocol.gguf_format) as path:
+            self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
         self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
@@ -130,9 +137,8 @@ class LlamaModel(_Loaded):
     """The prompt of a pass.
 
     forward and prefill: the whole prompt, nothing of it kept from the pass before. decode: the tokens before lie in the
-    key/value cache, which has the protocol's `dtype`, and the pass is the one token after them. llama.cpp cannot take a
-    token back from the state of a convolution: with one, each pass is of the token after that of the pass before, up to
-    `_GROWING` of them.
+    key/value cache (`kv_cache`), and the pass is the one token after them. llama.cpp cannot take a token back from the
+    state of a convolution: with one, each pass is of the token after that of the pass before, up to `_GROWING` of them.
 
     A pass takes what llama.cpp says: it is within the wall clock around the request, which adds the way there and back
     between two threads (`request_overhead_ms` of the environment) that no generated token costs.
@@ -191,9 +197,11 @@ class LlamaGenerator(_Loaded):
             "ignore_eos": True,
         }
 
-    def generate(self) -> Generated:
+    def prepare(self) -> None:
         if self._before is not None:
             self._complete(self._before)
+
+    def generate(self) -> Generated:
         answer, first_ms, further_ms = self._timed(self._request, self._past)
         made, wanted = answer["timings"]["predicted_n"], self._request["n_predict"]
         if made != wanted:
@@ -215,31 +223,29 @@ def _devices() -> set[str]:
 
 
 def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
-    """llama.cpp's defaults, with the protocol's threads, one sequence, and nothing that is kept between requests but
-    its keys and values.
+    """llama.cpp's defaults, with the protocol's threads and format of the cache, one sequence, and nothing that is kept
+    between requests but its keys and values.
     """
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
+    parameters.model.path = str(path.absolute())
     parameters.n_ctx = length + 1
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = protocol.threads
     parameters.n_threads_http = 1
     if protocol.provider == "cpu":
         parameters.n_gpu_layers = 0
-    type_ = xllamacpp.ggml_type
-    parameters.cache_type_k = parameters.cache_type_v = (
-        type_.GGML_TYPE_F32 if protocol.dtype == "float32" else type_.GGML_TYPE_F16
-    )
-    if protocol.dtype == "float32":
+    assert protocol.kv_cache is not None
+    parameters.cache_type_k = parameters.cache_type_v = _KV_CACHES[protocol.kv_cache]
+    if protocol.kv_cache == "f32":
         # Its flash attention reads halves: with every pass it would convert the whole cache (2026.10).
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     parameters.cache_ram_mib = parameters.n_ctx_checkpoints = 0
     parameters.fit_params = parameters.warmup = parameters.ctx_shift = parameters.ui = False
     parameters.verbosity = _ERRORS_ONLY
     # A device opens no port: the server, which is called in this process alone, gets a socket file, and only for so
-    # long as it starts. Its path has a hundred characters at most, and `.sock` at its end.
-    with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
-        parameters.hostnames = [os.path.join(folder, "s.sock")]
+    # long as it starts. The path of a socket has a hundred characters at most, and a temporary folder's may have more.
+    with tempfile.TemporaryDirectory(prefix=CHILD) as folder, working_in(folder):
+        parameters.hostnames = ["s.sock"]
         return xllamacpp.Server(parameters)
 
 

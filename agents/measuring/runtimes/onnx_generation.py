@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from edgefront.agents.measuring.inputs import random_state, random_tokens
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import ON_NVIDIA, Generated
+from edgefront.agents.measuring.runtimes import Generated
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, is_finite, likeliest, with_room
 from edgefront.agents.measuring.runtimes.onnx_runtime import (
     array_of,
@@ -20,6 +20,7 @@ from edgefront.agents.measuring.runtimes.onnx_runtime import (
     value_of,
     versions,
 )
+from edgefront.core.measurement.provider import Provider
 
 _NEXT = "next."
 
@@ -35,7 +36,7 @@ class OnnxGenerator:
         protocol = request.protocol
         self._protocol, self._seed = protocol, request.seed
         self._session = session_of(request, session_options(protocol))
-        self._place = "cuda" if protocol.provider in ON_NVIDIA else "cpu"
+        self._place = "cuda" if Provider(protocol.provider).on_nvidia else "cpu"
         self._binding = self._session.io_binding()
         self._types = {item.name: item.type for item in self._session.get_inputs()}
         outputs = self._session.get_outputs()
@@ -45,13 +46,17 @@ class OnnxGenerator:
         self._scores = next(index for index, name in enumerate(self._outputs) if not name.startswith(_NEXT))
         self._prompt = self._tokens(random_tokens(protocol, self._architecture.embedding.vocab_size, request.seed))
         self._buffers, self._kept = self._in_place()
+        self._state: dict[str, Any] = {}
         self._after: list[Any] = []
         self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
         self.starts: dict[str, int] = {}
         self.versions = versions(protocol)
 
+    def prepare(self) -> None:
+        self._state = self._context()
+
     def generate(self) -> Generated:
-        state = self._context()
+        state = self._state
         started = time.perf_counter_ns()
         self._pass(self._prompt, state)
         chosen = self._chosen(0)

@@ -15,9 +15,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
+from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.rulers import memory_methods
-from edgefront.agents.measuring.runtimes import ON_NVIDIA, Generator
+from edgefront.agents.measuring.runtimes import Generator
 from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite, with_room
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.build import EXTERNAL_FOLDER
@@ -26,6 +26,7 @@ from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.number_formats import KnownFormat
 from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.architecture import Architecture
@@ -70,7 +71,7 @@ def facts() -> dict[str, Any]:
     return {
         "version": ort.__version__,
         "providers": sorted(working),
-        "memory_methods": memory_methods(allocator=False, device=bool(ON_NVIDIA & set(working))),
+        "memory_methods": memory_methods(allocator=False, device=any(Provider(name).on_nvidia for name in working)),
     }
 
 
@@ -130,7 +131,7 @@ class OnnxModel:
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
         protocol = request.protocol
         self._session = session_of(request, options or session_options(protocol))
-        self._gpu = protocol.provider in ON_NVIDIA
+        self._gpu = Provider(protocol.provider).on_nvidia
         self._place = "cuda" if self._gpu else "cpu"
         self._binding = self._session.io_binding()
         self._values = []

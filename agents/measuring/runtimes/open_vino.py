@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import onnx
 import openvino as ov
 
 from edgefront.agents.measuring.inputs import declared_inputs, random_state, random_tokens, state_sizes
+from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
 from edgefront.core.errors import MeasurementError
@@ -24,6 +22,7 @@ from edgefront.core.graph.state import state_specs
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED, KnownFormat
+from edgefront.core.processes.folders import working_in
 
 # Devices of no hardware of their own.
 _VIRTUAL = {"auto", "batch", "hetero", "multi"}
@@ -156,13 +155,16 @@ class OpenVinoGenerator:
         self._scores = next(item for name, item in self._outputs.items() if not name.startswith(_NEXT))
         self._prompt = random_tokens(protocol, subject.embedding.vocab_size, request.seed)
         self._last: Any = self._requests[0]
+        self._state: dict[str, Any] = {}
         self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
         self.versions = {"openvino": ov.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
 
+    def prepare(self) -> None:
+        self._state = self._context()
+
     def generate(self) -> Generated:
-        state = self._context()
         started = time.perf_counter_ns()
-        chosen = self._pass(0, self._prompt, state)
+        chosen = self._pass(0, self._prompt, self._state)
         first = time.perf_counter_ns()
         for index in range(1, self._protocol.new_tokens):
             chosen = self._pass(index, chosen, self._after())
@@ -235,18 +237,8 @@ def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
         return core.read_model(subject), {}
     cache = WeightCache(request.cache)
     written = graph(subject, request, cache)
-    with _working_in(cache.folder):  # which weights of a model in memory are relative to
+    with working_in(cache.folder):  # which weights of a model in memory are relative to
         return core.read_model(written), starts(written, cache.folder)
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _encoded(array: np.ndarray[Any, Any], element: Any) -> np.ndarray[Any, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from edgefront.agents.measuring.inputs import random_indices, random_state, state_form
+from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.weights import WeightCache
@@ -164,13 +164,18 @@ class TorchGenerator(_Loaded):
         super().__init__(request)
         protocol = self._protocol
         self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
+        self._state: State | None = None
         self._scores: torch.Tensor | None = None
 
-    def generate(self) -> Generated:
+    def prepare(self) -> None:
         with torch.inference_mode():
-            state = self._state_before()
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
+            self._state = self._state_before()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def generate(self) -> Generated:
+        state, self._state = self._state, None
+        with torch.inference_mode():
             started = time.perf_counter_ns()
             chosen, state = self._pass(self._tokens, state, 0)
             first = time.perf_counter_ns()

@@ -47,21 +47,28 @@ class Reading:
 
 
 def make_tokenizer(
-    level: Level, texts: Callable[[], Iterable[str]], vocab_size: int | None, given: Path | None, *, all_bytes: bool
+    level: Level, texts: Callable[[], Iterable[str]], vocab_size: int | None, *, all_bytes: bool
 ) -> Tokenizer:
-    """The tokenizer of these texts, or the one that a user gives."""
+    """The tokenizer of these texts."""
     if level == "bytes":
         return Bytes() if all_bytes else bytes_seen(texts())
     if level == "characters":
         return characters_seen(texts())
     if level == "words":
-        return words_given(given, vocab_size) if given else words_by_frequency(texts(), vocab_size)
+        return words_by_frequency(texts(), vocab_size)
     from edgefront.core.data.tokenizers.bpe import Pieces
 
-    if given:
-        return Pieces.given(given)
     assert vocab_size is not None
     return Pieces.train(iter(texts()), vocab_size)
+
+
+def given_tokenizer(level: Level, vocabulary: Path, vocab_size: int | None) -> Tokenizer:
+    """The tokenizer of a user's file, of level words or bpe."""
+    if level == "words":
+        return words_given(vocabulary, vocab_size)
+    from edgefront.core.data.tokenizers.bpe import Pieces
+
+    return Pieces.given(vocabulary)
 
 
 def encode(pieces: Iterable[Piece], reading: Reading, tokenizer: Tokenizer, writer: SplitWriter) -> None:

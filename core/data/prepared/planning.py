@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from edgefront.core.canonical import digest
-from edgefront.core.data.prepared.encoding import Reading
+from edgefront.core.data.prepared.encoding import Reading, given_tokenizer
 from edgefront.core.data.prepared.prepared import FORMAT, OriginalFile
 from edgefront.core.data.sources.catalogue import data_set, data_sets
 from edgefront.core.data.sources.corpus import Corpus, Parts, Shares, at_path, parallel
 from edgefront.core.data.sources.data_set import DataSet, Unit
 from edgefront.core.data.sources.standard_library import standard_library
-from edgefront.core.data.tokenizers.tokenizers import Level
+from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.validation import checked
 
@@ -60,6 +60,8 @@ class PreparationPlan:
     level: Level
     vocab_size: int | None
     vocabulary: Path | None
+    given: Tokenizer | None
+    """What `vocabulary` says."""
     alphabet: str
     known: DataSet | None
     own_vocabulary: bool
@@ -86,12 +88,18 @@ class PreparationPlan:
         vocab_size = settings.vocab_size
         if level == "bpe" and vocab_size is None and vocabulary is None:
             vocab_size = (known.vocab_size if known else None) or DEFAULT_PIECES
+        given = given_tokenizer(level, vocabulary, settings.vocab_size) if vocabulary else None
+        if level == "bpe" and vocab_size is not None:
+            from edgefront.core.data.tokenizers.bpe import check_size
+
+            check_size(vocab_size)
         return cls(
             corpus=corpus,
             reading=Reading(corpus.form, unit, settings.field),
             level=level,
             vocab_size=vocab_size,
             vocabulary=vocabulary,
+            given=given,
             alphabet=known.alphabet if known is not None and own else "all",
             known=known,
             own_vocabulary=settings.vocab_size is not None or settings.vocabulary is not None,
@@ -118,12 +126,7 @@ class PreparationPlan:
 
     def _vocabulary_digest(self, sha256: str) -> Any:
         """Of a tokenizer also what is stated beside its file, such as a token that begins every document."""
-        if self.level != "bpe":
-            return sha256
-        from edgefront.core.data.tokenizers.bpe import Pieces
-
-        assert self.vocabulary is not None
-        fields = Pieces.given(self.vocabulary).config_fields
+        fields = self.given.config_fields if self.given is not None else {}
         return [sha256, fields] if fields else sha256
 
     def public(self) -> dict[str, Any]:

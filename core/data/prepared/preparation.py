@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from edgefront.core.data.prepared.encoding import encode, make_tokenizer
@@ -14,6 +15,7 @@ from edgefront.core.data.prepared.prepared import (
     FORMAT,
     MANIFEST,
     SOURCE_FOLDER,
+    SPLITS,
     Manifest,
     OriginalFile,
     Prepared,
@@ -25,8 +27,8 @@ from edgefront.core.data.prepared.prepared import (
 from edgefront.core.data.prepared.writing import SplitWriter
 from edgefront.core.data.sources.corpus import Parts
 from edgefront.core.data.sources.data_set import DataSet
+from edgefront.core.data.sources.text import Counts
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.data.tokenizers.vocabulary import read_text
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.files import locked, refusing_full_disk, whole_file
 
@@ -88,8 +90,6 @@ def prepare(
 def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, OriginalFile]:
     """Reads every file once; compares with the published MD5 where there is one."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
-    if plan.vocabulary is not None and not plan.vocabulary.is_file():
-        read_text(plan.vocabulary)  # its error says that there is none
     done, total = 0, sum(path.stat().st_size for path in files)
     known = plan.known.published.md5 if plan.known else None
     found = {}
@@ -123,6 +123,7 @@ def _write(
     plan: PreparationPlan, folder: Path, wanted: str, originals: Mapping[Path, OriginalFile], progress: Progress
 ) -> None:
     corpus = plan.corpus
+    _check_text(plan, progress)
     tokenizer = _tokenizer(plan, corpus.splits, folder, progress)
     source = None
     if corpus.sources:
@@ -147,14 +148,6 @@ def _write(
             with SplitWriter(folder, f"{split}{suffix}", chosen.vocab_size) as writer:
                 encode(plan.reading.pieces(parts, tick), plan.reading, chosen, writer)
                 writers[split + suffix] = writer.finish()
-            if writer.tokens == 0:
-                raise InvalidInput(
-                    f"the split {split} of {corpus.name} has no text: take more, or name its files",
-                    field="data",
-                    value=corpus.name,
-                )
-            if plan.known is not None and not suffix:
-                plan.known.check(f"words in the split {split}", writer.words, plan.known.published.words.get(split))
     manifest = Manifest(
         format=FORMAT,
         name=corpus.name,
@@ -175,6 +168,39 @@ def _write(
     _settle(folder)
 
 
+def _check_text(plan: PreparationPlan, progress: Progress) -> None:
+    """Refuses, before a tokenizer is trained, a split without text, or with another number of words than published.
+
+    Reads all of each split but that to train on, which what follows reads first, unless its words are published.
+    """
+    corpus, published = plan.corpus, plan.known.published.words if plan.known else {}
+    sides = [(corpus.splits, published), (corpus.sources, {})]
+    whole = [split for split in SPLITS if split != "train" or split in published]
+    total = sum(part.size for splits, _ in sides for split in whole for part in splits.get(split, ()))
+    done = 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("reading", done, total)
+
+    for splits, words in sides:
+        for split, parts in splits.items():
+            is_whole = split in whole
+            pieces = plan.reading.pieces(parts, tick if is_whole else lambda _: None)
+            is_empty, count = True, 0
+            for text, _ in pieces if is_whole else islice(pieces, 1):
+                is_empty, count = False, count + Counts.of(text).words
+            if is_empty:
+                raise InvalidInput(
+                    f"the split {split} of {corpus.name} has no text: take more, or name its files",
+                    field="data",
+                    value=corpus.name,
+                )
+            if plan.known is not None and split in words:
+                plan.known.check(f"words in the split {split}", count, words[split])
+
+
 def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
     """Makes the tokenizer of one language and saves it."""
     closed = plan.level in ("bytes", "characters")
@@ -189,7 +215,7 @@ def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path,
     def texts() -> Iterable[str]:
         return (plan.reading.shaped(piece, eos=not closed) for piece in plan.reading.pieces(parts, tick))
 
-    tokenizer = make_tokenizer(plan.level, texts, plan.vocab_size, plan.vocabulary, all_bytes=plan.alphabet == "all")
+    tokenizer = plan.given or make_tokenizer(plan.level, texts, plan.vocab_size, all_bytes=plan.alphabet == "all")
     tokenizer.save(folder)
     return tokenizer
 

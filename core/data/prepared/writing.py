@@ -68,7 +68,7 @@ class SplitWriter:
         self._tokens = _Numbers(folder, f"{name}.tokens", self._dtype)
         self._starts = _Numbers(folder, f"{name}.starts", "<i8")
         self._ends = [0]
-        self._characters = self._bytes = self.words = 0
+        self._characters = self._words = self._bytes = 0
 
     def __enter__(self) -> SplitWriter:
         return self
@@ -76,11 +76,6 @@ class SplitWriter:
     def __exit__(self, *error: object) -> None:
         self._tokens.close()
         self._starts.close()
-
-    @property
-    def tokens(self) -> int:
-        """How many were added."""
-        return self._tokens.count
 
     def add(self, ids: Ids, end: bool) -> None:
         """The next tokens; `end` if they end a line or document."""
@@ -93,7 +88,7 @@ class SplitWriter:
     def count(self, counts: Counts) -> None:
         """Adds to what the text has."""
         self._characters += counts.characters
-        self.words += counts.words
+        self._words += counts.words
         self._bytes += counts.bytes
 
     def _write_ends(self) -> None:
@@ -108,6 +103,6 @@ class SplitWriter:
             starts=self._starts.finish(),
             dtype=self._dtype,
             characters=self._characters,
-            words=self.words,
+            words=self._words,
             bytes=self._bytes,
         )

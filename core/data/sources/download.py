@@ -15,6 +15,7 @@ from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.unpacking import DEFAULT, Bounds, unpack
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.files import refusing_full_disk, whole_file
+from edgefront.core.http_client import route, stream, valid_url
 
 _PATIENCE_S = 30.0
 _NAME_BYTES = 200
@@ -63,7 +64,7 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     if part.exists() and known.get("url") == url and known.get("version"):
         headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": known["version"]}
     try:
-        with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=_PATIENCE_S) as response:
+        with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
             if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink()  # all of it was there, or another file is there now
                 return _fetch(url, folder, progress)
@@ -82,7 +83,7 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     except httpx.HTTPStatusError as error:
         raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
     except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
+        reason = route(url).failure(error)
         if part.exists() and part.stat().st_size:
             here = part.stat().st_size
             raise Unavailable(
@@ -94,10 +95,7 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
 
 
 def _name(url: str) -> str:
-    try:
-        name = httpx.URL(url).path.rpartition("/")[2] or "archive"
-    except httpx.InvalidURL as error:
-        raise InvalidInput(f"{url} is not a valid URL: {error}", field="url", value=url) from None
+    name = valid_url(url).path.rpartition("/")[2] or "archive"
     if name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES or "\\" in name or not name.isprintable():
         raise InvalidInput(
             f"the name at the end of {url[:200]} cannot be that of a file",

@@ -6,13 +6,13 @@ where byte-pair encoding cuts anyway, so that the tokens are those of the whole.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.json_lines import object_in
 
 Piece = tuple[str, bool]
 Tick = Callable[[int], None]
@@ -106,17 +106,17 @@ def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]
 
 
 def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
-    line = _decoded_whole(part.path, raw, at).removeprefix("\ufeff")
-    if not line.strip():
+    line = _decoded_whole(part.path, raw, at)
+    if not line.removeprefix("\ufeff").strip():
         return ""
     place = f"line {number} of {part.path}" if part.start == 0 else f"the line at byte {at} of {part.path}"
     try:
-        record: Any = json.loads(line)
+        record = object_in(line)
     except ValueError as error:
-        raise _wrong(part.path, f"{place} is not JSON: {error}", "one JSON object a line") from None
-    text = record.get(field) if isinstance(record, dict) else None
+        raise _wrong(part.path, f"{place} {error}", "one JSON object a line") from None
+    text = record.get(field)
     if not isinstance(text, str):
-        there = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
+        there = ", ".join(record)
         raise _wrong(part.path, f"{place} has no text field {field!r}: it has {there}", "objects with that field")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from edgefront.core.data.tokenizers.chat import rendered
 from edgefront.core.data.tokenizers.stated import Stated, stated_in
 from edgefront.core.data.tokenizers.tokenizers import (
     BOS,
@@ -26,7 +27,7 @@ from edgefront.core.data.tokenizers.tokenizers import (
     hugging_face_files,
 )
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, refuse_pointer
 
 SPECIAL = (EOS, BOS, MASK, CLS, SEP)
 # What a vocabulary that was made elsewhere may call them.
@@ -39,6 +40,12 @@ _NAMES = {
 }
 SMALLEST = 256 + len(SPECIAL)
 """The vocabulary of byte-level pieces before anything is merged."""
+MAX_TRAINED_BYTES = 1024
+"""A longer run of bytes without a cut (DNA, a line of dashes) is seen in parts by training.
+
+The trainer takes time by the square of a run. Training on Python's standard library, whose longest has 96, gives
+the same pieces with this bound and without.
+"""
 
 
 class Pieces(Tokenizer):
@@ -66,18 +73,23 @@ class Pieces(Tokenizer):
             self.bos = bos = adds[0]
         ends = [end for end in stated.ends if end in self._numbers and end != self.eos]
         self._stops = tuple(end for end in (self.eos, *ends) if end is not None)
+        said = [("eos_token_id", end) for end in stated.ends] + list(stated.ids.items())
+        self.left_out = tuple(
+            (name, number, stated.numbers_file) for name, number in said if number not in self._numbers
+        )
+        """Role, number and file of what is said to be a token, and is none here."""
         ids = {"bos_token_id": bos, "pad_token_id": pad}
         self._ids = {name: number for name, number in ids.items() if number is not None}
-        self.config_fields: dict[str, Any] = {
+        fields: dict[str, Any] = {
             name.removesuffix("_id"): model.id_to_token(number) for name, number in self._ids.items()
         }
-        """What `tokenizer_config.json` has beyond what follows from the names of the tokens."""
         if adds is not None:
-            self.config_fields |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
+            fields |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
         if self.eos is not None and self.eos != _first(model, EOS_NAMES):
-            self.config_fields["eos_token"] = model.id_to_token(self.eos)
+            fields["eos_token"] = model.id_to_token(self.eos)
         if stated.chat_template is not None:
-            self.config_fields["chat_template"] = stated.chat_template
+            fields["chat_template"] = stated.chat_template
+        self.config_fields = fields
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -86,15 +98,9 @@ class Pieces(Tokenizer):
     @classmethod
     def train(cls, texts: Iterator[str], vocab_size: int) -> Pieces:
         """Learns `vocab_size` pieces (fewer where the text has no more); the same texts give the same pieces."""
-        if vocab_size < SMALLEST:
-            raise InvalidInput(
-                f"vocab_size must be at least {SMALLEST}: 256 bytes, {len(SPECIAL)} special tokens; not {vocab_size}",
-                field="vocab_size",
-                value=vocab_size,
-                allowed=f"at least {SMALLEST}",
-            )
+        check_size(vocab_size)
         model = HuggingFace(models.BPE())
-        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.pre_tokenizer = pre_tokenizers.Sequence([_gpt2_cuts(), pre_tokenizers.FixedLength(MAX_TRAINED_BYTES)])
         model.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -103,6 +109,7 @@ class Pieces(Tokenizer):
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
+        model.pre_tokenizer = _gpt2_cuts()
         return cls(model, {name: number for number, name in enumerate(SPECIAL)})
 
     @classmethod
@@ -112,7 +119,11 @@ class Pieces(Tokenizer):
         `InvalidInput` where it is none.
         """
         try:
-            model = HuggingFace.from_str(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            refuse_pointer(text, path)
+            model = HuggingFace.from_str(text)
+        except InvalidInput:
+            raise
         except FileNotFoundError:
             raise NotFound(f"there is no file {path}") from None
         except OSError:
@@ -129,8 +140,8 @@ class Pieces(Tokenizer):
         stated = stated_in(path.parent) if path.name == TOKENIZER else Stated()
         found = {ours: _first(model, names) for ours, names in _NAMES.items()}
         end = _token(model, stated, "eos_token")
-        if end is None and stated.ends and model.id_to_token(stated.ends[0]) is not None:
-            end = stated.ends[0]
+        if end is None:
+            end = next((end for end in stated.ends if _is_token(model, end)), None)
         found[EOS] = found[EOS] if end is None else end
         special = {ours: number for ours, number in found.items() if number is not None}
         # Others of its own, such as [PAD], are no words either.
@@ -165,6 +176,32 @@ class Pieces(Tokenizer):
         found = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in found]
 
+    def prompt_with_special(self, text: str) -> list[int]:
+        found = self._with_special(text)
+        return found if self.bos is None or found[:1] == [self.bos] else [self.bos, *found]
+
+    @property
+    def chat_template(self) -> Any:
+        return self.config_fields.get("chat_template")
+
+    def chat(self, text: str) -> list[int]:
+        if self.chat_template is None:
+            return super().chat(text)
+        named = {name: value for name, value in self.config_fields.items() if name.endswith("_token")}
+        for name, number in (("eos_token", self.eos), ("unk_token", self.unknown)):
+            if number is not None:
+                named.setdefault(name, str(self._model.id_to_token(number)))
+        tokens = {name: value for name, value in named.items() if isinstance(value, str)}
+        return self._with_special(rendered(self.chat_template, [{"role": "user", "content": text}], tokens))
+
+    def _with_special(self, text: str) -> list[int]:
+        self._model.encode_special_tokens = False
+        try:
+            ids: list[int] = self._model.encode(text, add_special_tokens=False).ids
+        finally:
+            self._model.encode_special_tokens = True
+        return ids
+
     def _decode(self, ids: Ids) -> str:
         return str(self._model.decode(ids.tolist(), skip_special_tokens=True))
 
@@ -185,6 +222,22 @@ class Pieces(Tokenizer):
         return [number for number in range(size) if number not in self._numbers]
 
 
+def check_size(vocab_size: int) -> None:
+    """`InvalidInput` where `Pieces.train` cannot learn a vocabulary of this size."""
+    if vocab_size < SMALLEST:
+        raise InvalidInput(
+            f"vocab_size must be at least {SMALLEST}: 256 bytes, {len(SPECIAL)} special tokens; not {vocab_size}",
+            field="vocab_size",
+            value=vocab_size,
+            allowed=f"at least {SMALLEST}",
+        )
+
+
+def _gpt2_cuts() -> pre_tokenizers.PreTokenizer:
+    """Cuts a text as GPT-2 does, into runs of letters, of digits, of white space and of other characters, as bytes."""
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
 def _token(model: HuggingFace, stated: Stated, name: str, names: Sequence[str] = ()) -> int | None:
     """The number of the token in this role; that of the first of `names` that there is where nothing is stated."""
     if name in stated.tokens:
@@ -192,9 +245,14 @@ def _token(model: HuggingFace, stated: Stated, name: str, names: Sequence[str] =
         if number is not None:
             return number
     number = stated.ids.get(f"{name}_id")
-    if number is not None and model.id_to_token(number) is not None:
+    if number is not None and _is_token(model, number):
         return number
     return _first(model, names)
+
+
+def _is_token(model: HuggingFace, number: int) -> bool:
+    """Also of numbers that the package cannot take."""
+    return number < 1 << 32 and model.id_to_token(number) is not None
 
 
 def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) -> tuple[int | None, bool] | None:

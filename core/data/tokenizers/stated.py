@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgefront.core.data.tokenizers.vocabulary import read_text
 from edgefront.core.errors import InvalidInput
-from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER_CONFIG
+from edgefront.core.hugging_face import CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, refuse_pointer
+from edgefront.core.validation import short
 
 _SPECIAL_TOKENS, _CHAT_TEMPLATE = "special_tokens_map.json", "chat_template.jinja"
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -19,21 +20,29 @@ _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 @dataclass(frozen=True)
 class Stated:
     """`tokens` by their role: bos_token, eos_token, pad_token, unk_token. `ids` by role: bos_token_id, pad_token_id.
-    `ends`: all tokens at which a generation ends. `adds`: by add_bos_token and add_eos_token, whether such a token is
-    put at the ends of a text; `tokenizer.json` decides on one that is not stated. `chat_template`: a text, or a list of
-    them by name.
+    `ends`: all tokens at which a generation ends. Numbers below zero stand for no token and are left out.
+    `numbers_file`: the name of the file with `ids` and `ends`. `adds`: by add_bos_token and add_eos_token, whether such
+    a token is put at the ends of a text; `tokenizer.json` decides on one that is not stated. `chat_template`: a text,
+    or a list of them by name.
     """
 
     tokens: Mapping[str, str] = field(default_factory=dict)
     ids: Mapping[str, int] = field(default_factory=dict)
     ends: tuple[int, ...] = ()
+    numbers_file: str = GENERATION_CONFIG
     adds: Mapping[str, bool] = field(default_factory=dict)
     chat_template: str | list[dict[str, str]] | None = None
 
 
 def stated_in(folder: Path) -> Stated:
-    """What this folder's files say; nothing where there are none. `InvalidInput` for no JSON object, or no text."""
-    config, generation = _object(folder / TOKENIZER_CONFIG), _object(folder / GENERATION_CONFIG)
+    """What this folder's files say; nothing where there are none.
+
+    `InvalidInput` for no JSON object, no text, or what is no token's number.
+    """
+    config = _object(folder / TOKENIZER_CONFIG)
+    # transformers takes the numbers of tokens from the model's own file where the other is missing.
+    place = folder / (GENERATION_CONFIG if (folder / GENERATION_CONFIG).exists() else CONFIG)
+    generation = _object(place)
     tokens, sources = {}, [config, _object(folder / _SPECIAL_TOKENS)]
     # The last one decides: as in transformers, the newer form of the first goes without the second.
     for described in sources[::-1] if "added_tokens_decoder" in config else sources:
@@ -43,7 +52,7 @@ def stated_in(folder: Path) -> Stated:
             if isinstance(token, str):
                 tokens[name] = token
     ends = generation.get("eos_token_id")
-    ids = {name: generation[name] for name in ("bos_token_id", "pad_token_id") if type(generation.get(name)) is int}
+    numbers = {name: _numbers(place, name, [generation.get(name)]) for name in ("bos_token_id", "pad_token_id")}
     template = config.get("chat_template")
     if isinstance(template, list):
         template = [
@@ -53,19 +62,36 @@ def stated_in(folder: Path) -> Stated:
         template = read_text(folder / _CHAT_TEMPLATE)
     return Stated(
         tokens,
-        ids,
-        tuple(end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int),
+        {name: found[0] for name, found in numbers.items() if found},
+        _numbers(place, "eos_token_id", ends if isinstance(ends, list) else [ends]),
+        place.name,
         {name: config[name] for name in ("add_bos_token", "add_eos_token") if type(config.get(name)) is bool},
         template if isinstance(template, str | list) else None,
     )
 
 
+def _numbers(path: Path, name: str, given: Sequence[Any]) -> tuple[int, ...]:
+    for value in given:
+        if value is not None and type(value) is not int:
+            raise InvalidInput(
+                f"{path} has {name} {short(value)}, which is no token's number",
+                field="tokenizer",
+                value=str(path),
+                allowed="a whole number; for the ends of a text also a list of them",
+            )
+    return tuple(value for value in given if value is not None and value >= 0)
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        refuse_pointer(content, path)
+        found = json.loads(content)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except InvalidInput:
+        raise
+    except (ValueError, RecursionError) as error:
         raise _wrong(path, str(error)) from None
     if not isinstance(found, dict):
         raise _wrong(path, "it is no object")

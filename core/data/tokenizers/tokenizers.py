@@ -47,6 +47,8 @@ class Tokenizer(ABC):
     unknown: int | None = None
     bos: int | None = None
     special: Mapping[str, int] = {}
+    config_fields: Mapping[str, Any] = {}
+    """What `tokenizer_config.json` has beyond what follows from the names of the tokens."""
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -79,6 +81,26 @@ class Tokenizer(ABC):
         """The tokens of a text that begins a document, or of the beginning of one."""
         found: list[int] = self.begin(self.encode_many([text])[0]).tolist()
         return found
+
+    def prompt_with_special(self, text: str) -> list[int]:
+        """As `prompt`, where the names of special tokens in the text mean these tokens."""
+        raise InvalidInput(
+            f"a tokenizer of {self.level} has no special tokens that a text can name",
+            field="special",
+            value=True,
+            allowed="a prompt as it is",
+        )
+
+    @property
+    def chat_template(self) -> Any:
+        """A template of Jinja, or several by name; None for a model that does not chat."""
+        return None
+
+    def chat(self, text: str) -> list[int]:
+        """The tokens of a chat in which a user said this, and the answer is next. `InvalidInput` without a template."""
+        raise InvalidInput(
+            "the model has no chat template", field="chat", value=True, allowed="--no-chat, which continues the text"
+        )
 
     def unused(self, size: int) -> list[int]:
         """The numbers below `size`, the model's vocabulary, that are no token."""

@@ -12,7 +12,7 @@ from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.graph.residual import added, normed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -61,7 +61,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, or norm post of the sum; [batch·sequence, d_model] both ways."""
     # Here, because who only counts parameters does without.
     from edgefront.core.graph.blocks.fused_attention import is_fused, write_fused
-    from edgefront.core.graph.positions import write_turned
+    from edgefront.core.graph.positions import write_rotary
 
     graph, architecture = context.graph, context.architecture
     positions, window = architecture.positions, block.window
@@ -86,7 +86,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
             x = graph.rms_norm(x, f"{prefix}.{'q' if query else 'k'}_norm", factor)
         if isinstance(positions, RotaryPositions):
             rotation = context.rotations(d_head, window)[0 if query else 1]
-            x = write_turned(graph, x, rotation, positions.width(d_head), d_head)
+            x = write_rotary(graph, x, rotation, positions.width(d_head), d_head)
         return graph.op("Transpose", x, perm=[0, 2, 1, 3])
 
     def keys_values(k: str, v: str) -> tuple[str, str]:
@@ -149,12 +149,12 @@ def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, 
 
     # The heads that share one follow each other, so that their rows are the rows of one matrix.
     width = last()
-    shape = graph.once(
+    shape = graph.memoized(
         f"grouped {block.kv_heads} {width}",
         lambda: graph.op("Concat", graph.integers(0, block.kv_heads, -1), width, axis=0),
     )
     product = graph.op("MatMul", graph.op("Reshape", rows, shape), matrices)
-    return graph.op("Reshape", product, graph.once(f"ungrouped {block.n_head}", apart))
+    return graph.op("Reshape", product, graph.memoized(f"ungrouped {block.n_head}", apart))
 
 
 def _biased(graph: GraphWriter, q: str, bias: str, scale: str, n_head: int, d_head: int) -> str:
@@ -174,7 +174,7 @@ def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_
     table = context.sinusoids(window)
     if context.mode == "decode":
         by_head = graph.op("Reshape", weight, graph.integers(n_head, d_head, d_model))
-        flipped = graph.once(f"sinusoids flipped {window}", lambda: graph.op("Transpose", table, perm=[1, 0]))
+        flipped = graph.memoized(f"sinusoids flipped {window}", lambda: graph.op("Transpose", table, perm=[1, 0]))
         scores = context.clamped(graph.op("MatMul", graph.op("MatMul", q, by_head), flipped), 3, window)
     else:
         r = graph.op("Gemm", table, weight, transB=1)
@@ -196,4 +196,4 @@ def _shifted(graph: GraphWriter, scores: str) -> str:
     def shape() -> str:
         return graph.op("Concat", graph.integers(0, 0), graph.sequence(), graph.integers(-1), axis=0)
 
-    return graph.op("Reshape", rest, graph.once("scores shape", shape))
+    return graph.op("Reshape", rest, graph.memoized("scores shape", shape))

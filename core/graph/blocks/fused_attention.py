@@ -17,7 +17,7 @@ from onnx import TensorProto
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.graph.writer import CONTRIBUTED
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -78,10 +78,10 @@ def _lengths(context: GraphContext) -> tuple[str, str]:
         return graph.op("Cast", after, to=TensorProto.INT32)
 
     def less_one() -> str:
-        whole = graph.once("tokens after", total)
+        whole = graph.memoized("tokens after", total)
         return graph.op("Expand", graph.op("Sub", whole, graph.constant(np.array(1, np.int32))), graph.batch())
 
-    return graph.once("tokens after, less one", less_one), graph.once("tokens after", total)
+    return graph.memoized("tokens after, less one", less_one), graph.memoized("tokens after", total)
 
 
 def _rotations(context: GraphContext, d_head: int) -> list[str]:
@@ -94,4 +94,4 @@ def _rotations(context: GraphContext, d_head: int) -> list[str]:
     def table(of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> str:
         return graph.numbers(of(np.arange(places)[:, None] * per_place))
 
-    return [graph.once(f"{of.__name__} {d_head}", partial(table, of)) for of in (np.cos, np.sin)]
+    return [graph.memoized(f"{of.__name__} {d_head}", partial(table, of)) for of in (np.cos, np.sin)]

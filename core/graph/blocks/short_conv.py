@@ -58,7 +58,7 @@ def _shifted(context: GraphContext, inputs: str, place: int) -> str:
     """As many tokens as the segment has, from this place of [batch, kernel - 1 + sequence, d_model] on."""
     graph = context.graph
     start = graph.integers(place)
-    stop = graph.once(f"sequence + {place}", lambda: graph.op("Add", graph.sequence(), start))
+    stop = graph.memoized(f"sequence + {place}", lambda: graph.op("Add", graph.sequence(), start))
     return graph.op("Slice", inputs, start, stop, graph.integers(1))
 
 
@@ -66,4 +66,4 @@ def _real(context: GraphContext) -> str:
     """bool [batch, sequence, 1], False where padded: such a token is nothing to the convolution."""
     graph, padding = context.graph, context.padding
     assert padding is not None
-    return graph.once("real tokens", lambda: graph.op("Unsqueeze", padding, graph.integers(2)))
+    return graph.memoized("real tokens", lambda: graph.op("Unsqueeze", padding, graph.integers(2)))

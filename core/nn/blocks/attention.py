@@ -15,7 +15,7 @@ from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, RmsNorm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 
 class AttentionBlock(Residual):
@@ -60,7 +60,7 @@ class AttentionBlock(Residual):
             return self._keys(k, 0, context), self._by_head(v)
 
         keys, values = context.keys_values(name, self.attends, x, own, project, self.window)
-        q = context.turned(_normed(self._by_head(q), self.q_norm), past)
+        q = context.apply_rotary(_normed(self._by_head(q), self.q_norm), past)
         mixed = self._relative(q, keys, values, context) if self.is_relative else self._plain(q, keys, values, context)
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
@@ -70,7 +70,7 @@ class AttentionBlock(Residual):
 
     def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
         """[batch, n, n_kv_head·d_head], the first of them at this place → [batch, head, n, d_head]."""
-        return context.turned(_normed(self._by_head(k), self.k_norm), place)
+        return context.apply_rotary(_normed(self._by_head(k), self.k_norm), place)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""

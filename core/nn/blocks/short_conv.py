@@ -12,7 +12,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import ShortConv
 
 
-class Taps(nn.Module):
+class DepthwiseConv(nn.Module):
     """The convolution's weight (kernel, d_model), the last row for the token itself, and its bias (d_model,)."""
 
     def __init__(self, kernel: int, d_model: int, bias: bool) -> None:
@@ -39,7 +39,7 @@ class ShortConvBlock(Residual):
         d = architecture.d_model
         self.kernel = block.kernel
         self.up = Linear(d, 3 * d, bias=block.bias)
-        self.conv = Taps(block.kernel, d, block.bias)
+        self.conv = DepthwiseConv(block.kernel, d, block.bias)
         self.out = Linear(d, d, bias=block.bias)
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:

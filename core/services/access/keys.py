@@ -24,7 +24,7 @@ SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""
 
 WEB_SESSION = timedelta(days=7)
-MOST_WEB_SESSIONS = 100
+MAX_WEB_SESSIONS = 100
 """Of one key at once: one more ends the oldest."""
 REVOKED = "this device was revoked; its owner can enrol it again (edgefront device reenrol)"
 
@@ -207,7 +207,7 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
     """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
-    access.delete_older_web_sessions(session, principal.key_id, MOST_WEB_SESSIONS - 1)
+    access.delete_older_web_sessions(session, principal.key_id, MAX_WEB_SESSIONS - 1)
     secret = new_secret("efw")
     session.add(
         WebSession(

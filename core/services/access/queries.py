@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
+from edgefront.core.store import sql
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 
 
@@ -92,7 +92,7 @@ def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None
 
 def ended(session: Session) -> None:
     """Counts that something has ended that processes may have in memory: a key, a credential, a browser session."""
-    statement = conflicts.insert(session, AccessVersion).values(id=1, number=1)
+    statement = sql.upsert(session, AccessVersion).values(id=1, number=1)
     session.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"number": AccessVersion.number + 1}))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.spaces.versions import fields_of
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import FORMER_MODES, DeviceFacts
 
 _UNSUPPORTED = "unsupported:"
@@ -21,7 +21,7 @@ def device_keys(device: OwnDevice) -> tuple[str, str]:
     return key_of_device(device.id), key_of_class(device.device_class)
 
 
-def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
+def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
     """Whether a device with these facts (`core.wire.agent.DeviceFacts` as JSON) can measure by this protocol."""
     if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
         return False
@@ -32,28 +32,29 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
         and protocol.provider in runtime["providers"]
         and protocol.memory in runtime["memory_methods"]
         and protocol.number_format in numbers_of(runtime, protocol.provider)
+        and _reads_kv_cache(runtime, protocol)
         for runtime in facts["runtimes"]
     )
 
 
-def can_read(facts: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
+def can_read(facts: Document, description: Document) -> bool:
     """Whether the device's agent knows every field of this canonical description."""
     return fields_of(description) <= descriptions_of(facts)
 
 
-def descriptions_of(facts: Mapping[str, Any]) -> int:
+def descriptions_of(facts: Document) -> int:
     """Up to which additions the device's agent reads descriptions (`core.spaces.versions.FIELDS`)."""
     known: int = facts.get("descriptions", 1)
     return known
 
 
-def modes_of(facts: Mapping[str, Any]) -> Sequence[str]:
+def modes_of(facts: Document) -> Sequence[str]:
     """The modes of the protocol that a device's agent knows."""
     known: Sequence[str] = facts.get("modes", FORMER_MODES)
     return known
 
 
-def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
+def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
     """The number formats of a provider of this runtime (`core.wire.agent.RuntimeFacts` as JSON).
 
     For agents that do not report them (before protocol version 2) float32 only is assumed.
@@ -62,7 +63,14 @@ def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
     return supported
 
 
-def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol) -> tuple[str, str] | None:
+def _reads_kv_cache(runtime: Document, protocol: MeasurementProtocol) -> bool:
+    """Whether an agent can measure with the protocol's `kv_cache`: one that reports none (before the field came) only
+    with that which its absence means.
+    """
+    return protocol.for_any_agent().kv_cache in (None, *runtime.get("kv_caches", ()))
+
+
+def lacking(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:
     """The first protocol field that no device supports together with the fields before it, and the supported values.
     None if one device supports all fields.
     """
@@ -70,7 +78,7 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
     if not knowing:
         return "mode", ", ".join(sorted({mode for facts in devices for mode in modes_of(facts)})) or "none"
     offers = {
-        (runtime["runtime"], provider, number, memory, facts["cores"])
+        (runtime["runtime"], provider, number, memory, _reads_kv_cache(runtime, protocol), facts["cores"])
         for facts in knowing
         for runtime in facts["runtimes"]
         for provider in runtime["providers"]
@@ -86,22 +94,25 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
             if name in ("dtype", "weights"):
                 there = [one for one in there if (one in QUANTISED) == (name == "weights")]
             return name, ", ".join(["full", *there] if name == "weights" else there) or "none"
+    offers = {offer for offer in offers if offer[-2]}
+    if not offers:
+        return "kv_cache", "f32 with dtype float32 or f16 with float16, or an agent of this release"
     cores = max(offer[-1] for offer in offers)
     return None if protocol.threads <= cores else ("threads", f"1 to {cores}")
 
 
-def refusal(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> str:
+def refusal(facts: Document, protocol: MeasurementProtocol) -> str:
     """The agent's message when the device turned out not to support the protocol; empty without one."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
 
 
-def reported(facts: DeviceFacts) -> dict[str, Any]:
+def reported(facts: DeviceFacts) -> Document:
     """The facts that an agent reports as JSON, without notes as `without` makes them: those are the service's own."""
     extra = {name: value for name, value in facts.extra.items() if not name.startswith(_UNSUPPORTED)}
     return {**facts.model_dump(mode="json"), "extra": extra}
 
 
-def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: str) -> dict[str, Any] | None:
+def without(facts: Document, protocol: MeasurementProtocol, message: str) -> Document | None:
     """These facts with a note that the device turned out not to support the protocol; None if `extra` is full.
 
     The note is dropped with the next facts that the agent sends, when its process restarts.

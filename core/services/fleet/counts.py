@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from edgefront.core.states import LIVE_TRAININGS, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, DeviceState, TrainingState
 from edgefront.core.store.tables.device import Device
 from edgefront.core.store.tables.job import Job, Target
 from edgefront.core.store.tables.measurement import REPORTED, Launch
@@ -33,7 +33,9 @@ def launches_by_state(session: Session, states: Collection[str]) -> dict[str, in
 
 def devices_seen_since(session: Session, since: datetime) -> int:
     found = session.scalar(
-        select(func.count()).select_from(Device).where(Device.last_seen_at >= since, Device.state != "revoked")
+        select(func.count())
+        .select_from(Device)
+        .where(Device.last_seen_at >= since, Device.state != DeviceState.REVOKED)
     )
     return found or 0
 

@@ -15,6 +15,7 @@ from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import REVOKED, Principal, confirm, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet import queries as rows
+from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import EnrolmentToken
 from edgefront.core.wire.agent import EnrolResponse
 from edgefront.core.wire.service import ReenrolRequest
@@ -35,7 +36,7 @@ def rotate(session: Session, principal: Principal, id_or_name: str, now: datetim
     `Unauthenticated` if the caller's key has ended.
     """
     device = devices.locked(session, principal, id_or_name, itself=True)
-    if device.state == "revoked":
+    if device.state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     confirm(session, principal, now)
     itself = principal.device_id == device.id

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -112,9 +111,9 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     """Exchanges one use of an enrolment token for a device and its credential.
 
     A token enrols new devices, or the one that it was made for (`credentials.reenrolment_token`): that one keeps its id
-    and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the launches of its old
-    agent. A request that is sent again because its answer did not arrive is answered again, as long as the credential
-    was not used; where others have the token too, only with the nonce of the first one.
+    and its measurements, and its old credential ends. `measuring.release_leases.enrol` also releases the launches of
+    its old agent. A request that is sent again because its answer did not arrive is answered again, as long as the
+    credential was not used; where others have the token too, only with the nonce of the first one.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -141,9 +140,9 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     device.device_class = request.device_class
     device.facts = reported(request.facts)
     device.protocol_version = request.protocol_version
-    device.state = "active"
+    device.state = DeviceState.ACTIVE
     device.enrolled_at = now
-    device.last_seen_at = None
+    device.last_seen_at = device.instances = None
     token.uses += 1
     session.flush()
     _, secret = create_key(
@@ -183,7 +182,7 @@ def _again(session: Session, device: Device | None, token: EnrolmentToken, now: 
     """The device that the token was made for, without its old credentials."""
     if device is None or device.id != token.device_id:
         raise Conflict(f"this token is for the device {token.name!r}: start its agent with this name", field="name")
-    if device.state != "revoked" and _online(device, now):
+    if device.state != DeviceState.REVOKED and _online(device, now):
         raise Conflict(
             f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s, or revoke it, to enrol it "
             "again"
@@ -218,24 +217,24 @@ def own_device(session: Session, device_id: str) -> rows.OwnDevice:
     device = rows.own(session, device_id)
     if device is None:
         raise NotFound(f"no device {device_id}")
-    if device.state == "revoked":
+    if device.state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     return device
 
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
     """The device gets no further launches, but may finish those that it holds. Draining twice changes nothing."""
-    return _turn(session, principal, id_or_name, "draining")
+    return _turn(session, principal, id_or_name, DeviceState.DRAINING)
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
     """Ends draining. Gone if the device was revoked: it has to enrol again."""
-    return _turn(session, principal, id_or_name, "active")
+    return _turn(session, principal, id_or_name, DeviceState.ACTIVE)
 
 
-def _turn(session: Session, principal: Principal, id_or_name: str, state: Literal["active", "draining"]) -> Device:
+def _turn(session: Session, principal: Principal, id_or_name: str, state: DeviceState) -> Device:
     device = locked(session, principal, id_or_name)
-    if device.state == "revoked":
+    if device.state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     device.state = state
     return device
@@ -244,7 +243,7 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Litera
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
     """Ends the device's quarantine and its mark; what its anchor takes from now on is usual. Gone if it was revoked."""
     device = locked(session, principal, id_or_name)
-    if device.state == "revoked":
+    if device.state == DeviceState.REVOKED:
         raise Gone("this device was revoked; enrol it again to use it")
     device.quarantine = device.drift = device.failing = None
     device.trusted_at = now
@@ -252,13 +251,13 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential, and the tokens that enrol it again. `measuring.handover` also releases the
+    """Revokes the device's credential, and the tokens that enrol it again. `measuring.release_leases` also releases the
     launches that it holds.
     """
     device = locked(session, principal, id_or_name)
     access.revoke_tokens_for(session, device.id, now)
-    if device.state != "revoked":
-        device.state = "revoked"
+    if device.state != DeviceState.REVOKED:
+        device.state = DeviceState.REVOKED
         access.revoke_device_keys(session, device.id, now)
     return device
 
@@ -298,7 +297,7 @@ def views(session: Session, devices: Sequence[Device], now: datetime) -> list[De
             device_class=device.device_class,
             owner=device.owner,
             state=DeviceState(device.state),
-            online=device.state != "revoked" and _online(device, now),
+            online=device.state != DeviceState.REVOKED and _online(device, now),
             last_seen_at=device.last_seen_at,
             enrolled_at=device.enrolled_at,
             facts=DeviceFacts.model_validate(device.facts),

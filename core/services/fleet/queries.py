@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Double, Table, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import DeviceState, LaunchState
+from edgefront.core.store import sql
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Device, DeviceLogLine, Launch
 from edgefront.core.store.tables.base import UtcDateTime, new_id
 from edgefront.core.store.tables.device import digest_of_facts
@@ -28,7 +29,7 @@ def find(session: Session, id_or_name: str) -> Device | None:
 
 def names(session: Session) -> list[str]:
     """Of all devices that were not revoked, by name."""
-    return list(session.scalars(select(Device.name).where(Device.state != "revoked").order_by(Device.name)))
+    return list(session.scalars(select(Device.name).where(Device.state != DeviceState.REVOKED).order_by(Device.name)))
 
 
 def name_of(session: Session, device_key: str) -> str:
@@ -51,7 +52,7 @@ def lock_by_name(session: Session, name: str) -> Device | None:
 def insert_device(session: Session, request: EnrolRequest, owner: str, now: datetime) -> Device | None:
     """A new device; None if there is one of this name."""
     device_id, facts = new_id("dev"), request.facts.model_dump(mode="json")
-    statement = conflicts.insert(session, Device).values(
+    statement = sql.upsert(session, Device).values(
         id=device_id,
         name=request.name,
         device_class=request.device_class,
@@ -75,7 +76,7 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
     """Device id → number of launches that it holds; devices without any are left out."""
     rows = session.execute(
         select(Launch.device_id, func.count())
-        .where(any_of(Launch.device_id, device_ids), Launch.state == "leased")
+        .where(any_of(Launch.device_id, device_ids), Launch.state == LaunchState.LEASED)
         .group_by(Launch.device_id)
     )
     return {str(device_id): count for device_id, count in rows}
@@ -87,12 +88,13 @@ class OwnDevice:
 
     id: str
     device_class: str
-    state: str
+    state: DeviceState
     facts_digest: str | None
     class_next: bool
     last_seen_at: datetime | None
     quarantine: str | None = None
     reported_at: datetime | None = None
+    instances: Document | None = None
 
 
 # Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
@@ -100,11 +102,13 @@ _DEVICES = cast(Table, Device.__table__)
 _OWN = select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
 _SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
 _FACTS = select(_DEVICES.c.facts).where(_DEVICES.c.id == bindparam("device"))
+_LOCK_FACTS = _FACTS.with_for_update(key_share=True)
 _SET_FACTS = (
     update(_DEVICES)
     .where(_DEVICES.c.id == bindparam("device"))
     .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
 )
+_INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
 _CLASS_NEXT = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(class_next=bindparam("next"))
 _WORKED = _SEEN.values(
     reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
@@ -118,14 +122,24 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
     return None if row is None else OwnDevice(*row)
 
 
-def facts_of(session: Session, device_id: str) -> dict[str, Any]:
+def facts_of(session: Session, device_id: str) -> Document:
     """Up to 64 kB, so not read with each lease."""
-    facts: dict[str, Any] = session.execute(_FACTS, {"device": device_id}).scalar_one()
+    facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
 
-def write_facts(session: Session, device_id: str, facts: Mapping[str, Any]) -> None:
+def lock_facts(session: Session, device_id: str) -> Document:
+    """The facts as they are now, for `write_facts`: they stay so until the transaction ends."""
+    facts: Document = session.execute(_LOCK_FACTS, {"device": device_id}).scalar_one()
+    return facts
+
+
+def write_facts(session: Session, device_id: str, facts: Document) -> None:
     session.execute(_SET_FACTS, {"device": device_id, "facts": facts, "digest": digest_of_facts(facts)})
+
+
+def set_instances(session: Session, device_id: str, found: Document) -> None:
+    session.execute(_INSTANCES, {"device": device_id, "found": found})
 
 
 def set_class_next(session: Session, device_id: str, value: bool) -> None:

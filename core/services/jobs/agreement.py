@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.prediction.agreement import Agreement, Checked
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import PredictedView
 from edgefront.core.wire.predictions import AgreementView, CheckedView, JobAgreementView, SpanView
 
@@ -29,16 +28,16 @@ class Known:
     job_id: str
     target_id: str
     target: str
-    candidates: Sequence[Row[Any]]
+    candidates: Sequence[rows.CheckedCandidate]
 
     def agreement(self) -> JobAgreementView:
         """Computed without a session."""
-        checked = [one for one in self.candidates if (one.predicted or {}).get("latency_ms")]
+        checked = [(one, one.predicted) for one in self.candidates if one.predicted and one.predicted.get("latency_ms")]
         if not checked:
             return self._view(None, None, hard=False, sentence="")
-        latency = Agreement.of([_checked(one.id, one.predicted, "latency", "ms", one.latency_ms) for one in checked])
-        memory = Agreement.of([_checked(one.id, one.predicted, "memory", "bytes", one.memory_bytes) for one in checked])
-        newest: Mapping[str, Any] = checked[0].predicted
+        latency = Agreement.of([_checked(one.id, said, "latency", "ms", one.latency_ms) for one, said in checked])
+        memory = Agreement.of([_checked(one.id, said, "memory", "bytes", one.memory_bytes) for one, said in checked])
+        newest = checked[0][1]
         widening, memory_widening = newest.get("widening", 1.0), newest.get("memory_widening", 1.0)
         return self._view(
             _agreement_view(latency, widening),
@@ -55,7 +54,7 @@ class Known:
         *,
         hard: bool,
         sentence: str,
-        points: Sequence[Row[Any]] = (),
+        points: Sequence[tuple[rows.CheckedCandidate, Document]] = (),
     ) -> JobAgreementView:
         return JobAgreementView(
             job_id=self.job_id,
@@ -71,9 +70,9 @@ class Known:
                     number=one.number,
                     latency_ms=one.latency_ms,
                     memory_bytes=one.memory_bytes,
-                    predicted=PredictedView.model_construct(**one.predicted),
+                    predicted=PredictedView.model_construct(**said),
                 )
-                for one in points
+                for one, said in points
             ),
         )
 
@@ -85,7 +84,7 @@ def read(session: Session, principal: Principal, job_id: str, target: str | None
     return Known(job.id, row.id, row.name, rows.measured_with_predictions(session, row.id, LATEST))
 
 
-def _checked(id_: str, predicted: Mapping[str, Any], name: str, unit: str, measured: float) -> Checked:
+def _checked(id_: str, predicted: Document, name: str, unit: str, measured: float) -> Checked:
     value, low, high = (predicted[f"{name}_{part}{unit}"] for part in ("", "low_", "high_"))
     return Checked(id_, value, low, high, float(measured))
 

@@ -22,8 +22,8 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.lists import Order
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.states import CandidateState
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.validation import one_of
@@ -38,8 +38,8 @@ class CandidateFilter:
     """All given conditions must hold. `target` is an id or a name."""
 
     target: str | None = None
-    state: str | None = None
-    role: str | None = None
+    state: CandidateState | None = None
+    role: CandidateRole | None = None
     on_frontier: bool | None = None
     generation: int | None = None
     max_latency_ms: float | None = None
@@ -228,7 +228,7 @@ def export_rows(
     job_id: str,
     filters: CandidateFilter | None = None,
     sort: str = "number",
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Document]:
     """Rows of scalars under `EXPORT_COLUMNS`, fetched in batches. Errors as in `list_candidates`, before the first."""
     job = job_of(session, principal, job_id)
     conditions = _conditions(session, job, filters or CandidateFilter())
@@ -236,7 +236,7 @@ def export_rows(
     targets = {target.id: target.name for target in job_rows.targets(session, [job.id])}
     baselines = baselines_of(session, list(targets))
 
-    def generate() -> Iterator[dict[str, Any]]:
+    def generate() -> Iterator[Document]:
         for candidate in lists.stream(session, conditions, order):
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
@@ -273,7 +273,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.state is not None:
         conditions.append(Candidate.state == one_of("state", filters.state, tuple(CandidateState)))
     if filters.role is not None:
-        conditions.append(Candidate.role == one_of("role", filters.role, ("baseline", "search")))
+        conditions.append(Candidate.role == one_of("role", filters.role, tuple(CandidateRole)))
     if filters.on_frontier is not None:
         conditions.append(Candidate.on_frontier == filters.on_frontier)
     if filters.generation is not None:

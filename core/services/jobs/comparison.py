@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.pareto.baseline import Baseline, summary, versus
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.states import CandidateRole
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobRequest, Versus
 
@@ -52,7 +53,7 @@ def _half_widths(points: Sequence[Point]) -> list[float]:
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
     """Speed-up and memory ratio at an equal proxy; None for baselines and while either is unmeasured."""
-    if baseline is None or candidate.role == "baseline":
+    if baseline is None or candidate.role == CandidateRole.BASELINE:
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None

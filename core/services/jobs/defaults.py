@@ -6,12 +6,11 @@ Settled when a job is submitted, and stored: a later release with other defaults
 
 from __future__ import annotations
 
-from edgefront.core.errors import EdgefrontError, SpaceError
+from edgefront.core.errors import EdgefrontError, within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.services.jobs.plan import space_of
-from edgefront.core.spaces.gene import in_words
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
@@ -38,7 +37,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
     """Depths of the stock model whose weights alone leave it a chance; at least the least one. None: every depth."""
-    space, within = space_of(request.space), {1}
+    space, depths = space_of(request.space), {1}
     for target in request.targets:
         if target.limits.memory_mb is None:
             return None
@@ -48,8 +47,8 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
             except EdgefrontError:
                 return None  # `checks` says why such a model cannot run
             if weights <= target.limits.memory_mb * MB:
-                within.add(depth)
-    return tuple(sorted(within))
+                depths.add(depth)
+    return tuple(sorted(depths))
 
 
 def _around_model(request: JobRequest) -> JobRequest:
@@ -70,15 +69,7 @@ def _for_llama_cpp(request: JobRequest) -> JobRequest:
     space = space_of(request.space)
     if not isinstance(space, LayeredSpace) or all(one.protocol.runtime != "llamacpp" for one in request.targets):
         return request
-    narrow = dict(request.space.narrow)
-    for gene, runs in space.run_by_llama_cpp().items():
-        asked = space.gene(gene).values if gene in narrow else runs
-        narrow[gene] = [value for value in asked if value in runs]
-        if not narrow[gene]:
-            raise SpaceError(
-                f"space.narrow.{gene}: llama.cpp runs {in_words(runs)} only",
-                field=f"space.narrow.{gene}",
-                value=list(asked),
-                allowed=f"{in_words(runs)}, or targets with other runtimes",
-            )
+    with within("space", "narrow"):
+        limited = space.limited_to("llamacpp")
+    narrow = {**request.space.narrow, **{gene: list(values) for gene, values in limited.items()}}
     return request.model_copy(update={"space": request.space.model_copy(update={"narrow": narrow})})

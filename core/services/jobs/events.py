@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -17,6 +16,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.jobs.queries import events as repository
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import EventView
 
 
@@ -25,11 +25,11 @@ class Entry:
     """An event without its number. `kind` and `data` as in `core.wire.events`."""
 
     kind: str
-    data: dict[str, Any]
+    data: Document
     target_id: str | None = None
 
 
-def append(session: Session, job_id: str, kind: str, data: dict[str, Any], target_id: str | None, now: datetime) -> int:
+def append(session: Session, job_id: str, kind: str, data: Document, target_id: str | None, now: datetime) -> int:
     """Writes one event and returns its number."""
     return append_all(session, job_id, [Entry(kind, data, target_id)], now)
 

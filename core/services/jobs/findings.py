@@ -8,6 +8,7 @@ from datetime import datetime
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.services.stored import LIMITS
+from edgefront.core.states import CandidateState, MeasurementState
 from edgefront.core.store.tables import Candidate, Measurement, Target
 from edgefront.core.units import MB, plain
 from edgefront.core.wire.jobs import Limits
@@ -25,15 +26,15 @@ class Finding:
     half_width_ms: float | None
 
 
-def take_in(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
+def apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
     """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
     launch that counts has a mark.
     """
     candidate, measurement = finding.candidate, finding.measurement
-    if measurement.state == "wanted":
+    if measurement.state == MeasurementState.WANTED:
         return False
-    was_waiting = candidate.state == "waiting"
-    candidate.state = settled_state(measurement, LIMITS.read(target.limits))
+    was_waiting = candidate.state == CandidateState.WAITING
+    candidate.state = state_with(measurement, LIMITS.read(target.limits))
     candidate.reason = _reason(candidate.state, measurement, target)
     candidate.latency_ms = measurement.latency_ms
     candidate.latency_half_width_ms = finding.half_width_ms
@@ -53,11 +54,11 @@ def take_in(target: Target, finding: Finding, now: datetime, *, marked: bool = F
     return True
 
 
-def settled_state(measurement: Measurement, limits: Limits) -> str:
-    """measured, out_of_bounds, infeasible or failed."""
-    if measurement.state != "measured":
-        return measurement.state
-    return "out_of_bounds" if _beyond(measurement, limits) else "measured"
+def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
+    """Measured, unconfirmed, out of bounds, infeasible or failed."""
+    if measurement.state != MeasurementState.MEASURED:
+        return CandidateState(measurement.state)
+    return CandidateState.OUT_OF_BOUNDS if _beyond(measurement, limits) else CandidateState.MEASURED
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
@@ -75,9 +76,9 @@ def _beyond(measurement: Measurement, limits: Limits) -> str:
     return "; ".join(words)
 
 
-def _reason(state: str, measurement: Measurement, target: Target) -> str | None:
-    if state == "measured":
+def _reason(state: CandidateState, measurement: Measurement, target: Target) -> str | None:
+    if state == CandidateState.MEASURED:
         return None
-    if state == "out_of_bounds":
+    if state == CandidateState.OUT_OF_BOUNDS:
         return _beyond(measurement, LIMITS.read(target.limits))
     return measurement.reason

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -20,10 +19,10 @@ from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.added import added_note
+from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.dominance import dominance_of
-from edgefront.core.services.jobs.findings import Finding, take_in
+from edgefront.core.services.jobs.findings import Finding, apply_result
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries.candidates import Point
@@ -32,11 +31,13 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
+from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
 
-__all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
+__all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class FrontierChange:
     hypervolume: float
 
 
-def candidate_settled(
+def update_frontier(
     session: Session,
     target: Target,
     findings: Sequence[Finding],
@@ -73,7 +74,7 @@ def candidate_settled(
         changed = [
             finding.candidate
             for finding in findings
-            if take_in(target, finding, now, marked=finding.measurement.id in marked)
+            if apply_result(target, finding, now, marked=finding.measurement.id in marked)
         ]
         if not changed:
             events.append_all(session, target.job_id, entries, now)
@@ -133,7 +134,7 @@ def _news(
     joined: Sequence[str],
     left: Sequence[str],
     baseline: Baseline | None,
-) -> dict[str, Any]:
+) -> Document:
     """Data of a `frontier` event."""
     request = JOB_REQUEST.read_or(session.get_one(Job, target.job_id).request, None)
     return {
@@ -178,7 +179,11 @@ def _best(pool: Sequence[Point], dominance: Dominance) -> dict[str, Point]:
 
 def _eligible(candidate: Candidate) -> Point | None:
     """A candidate's point, if it may be on a frontier at all."""
-    return _point(candidate) if candidate.role == "search" and candidate.state == "measured" else None
+    return (
+        _point(candidate)
+        if candidate.role == CandidateRole.SEARCH and candidate.state == CandidateState.MEASURED
+        else None
+    )
 
 
 def _point(candidate: Candidate) -> Point | None:

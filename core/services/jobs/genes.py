@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.pareto.baseline import in_words
-from edgefront.core.prediction.importance import LEAST, Importance, importance
+from edgefront.core.prediction.importance import MIN_CANDIDATES, Importance, importance
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.columns import Column, gene_columns
+from edgefront.core.states import CandidateState
 from edgefront.core.units import MB
 from edgefront.core.wire.genes import GenesView, GeneView, ImportanceView, ObjectiveName, ObjectiveView
 from edgefront.core.wire.jobs import JobRequest
 
-MOST = 1000
+MAX_CANDIDATES = 1000
 """Candidates that are given, beside the frontier."""
 METHOD = (
     "Importance is that of permutation in a random forest which learnt {objectives} from the genes of {count} "
@@ -41,7 +40,7 @@ class Known:
     request: JobRequest | None
     """None where it cannot be read."""
     measured: int
-    candidates: Sequence[Row[Any]]
+    candidates: Sequence[rows.MeasuredGenome]
 
     def genes(self) -> GenesView:
         """Computed without a session, in up to about a second."""
@@ -57,7 +56,7 @@ class Known:
             ids=tuple(one.id for one in self.candidates),
             numbers=tuple(one.number for one in self.candidates),
             on_frontier=tuple(one.on_frontier for one in self.candidates),
-            out_of_bounds=tuple(one.state == "out_of_bounds" for one in self.candidates),
+            out_of_bounds=tuple(one.state == CandidateState.OUT_OF_BOUNDS for one in self.candidates),
             objectives=tuple(_explained(one, judged, found) for one in objectives),
             genes=tuple(_gene(column, at, judged, found) for at, column in enumerate(columns)),
             note=self._note(judged, found),
@@ -91,8 +90,8 @@ class Known:
     def _note(self, judged: Sequence[ObjectiveView], found: Importance | None) -> str:
         if found is not None:
             return METHOD.format(objectives=_listed([one.title for one in judged]), count=len(self.candidates))
-        if len(self.candidates) < LEAST:
-            return f"How much each gene decides is judged from {LEAST} measured candidates on."
+        if len(self.candidates) < MIN_CANDIDATES:
+            return f"How much each gene decides is judged from {MIN_CANDIDATES} measured candidates on."
         return "The candidates differ in no gene." if self.request else "The job's request cannot be read."
 
 
@@ -100,7 +99,7 @@ def read(session: Session, principal: Principal, job_id: str, target: str | None
     """What is known of a target (by id or name; None: the job's first). NotFound if there is no such job or target."""
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
-    measured, found = rows.measured_genomes(session, row.id, MOST)
+    measured, found = rows.measured_genomes(session, row.id, MAX_CANDIDATES)
     request = JOB_REQUEST.read_or(job.request, None)
     return Known(job.id, row.id, row.name, row.proxy, request, measured, [one for one in found if one.genome])
 
@@ -109,8 +108,8 @@ def _objective(
     name: ObjectiveName,
     title: str,
     unit: str,
-    candidates: Sequence[Row[Any]],
-    read: Callable[[Row[Any]], float | None],
+    candidates: Sequence[rows.MeasuredGenome],
+    read: Callable[[rows.MeasuredGenome], float | None],
     *,
     low_is_better: bool = True,
 ) -> ObjectiveView:
@@ -118,7 +117,7 @@ def _objective(
     return ObjectiveView(name=name, title=title, unit=unit, values=values, low_is_better=low_is_better)
 
 
-def _perplexity(candidate: Row[Any]) -> float | None:
+def _perplexity(candidate: rows.MeasuredGenome) -> float | None:
     return (candidate.predicted or {}).get("perplexity")
 
 

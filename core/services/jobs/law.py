@@ -32,10 +32,10 @@ from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.words import stack_in_words
-from edgefront.core.store.bulk import update_rows
+from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import Document, update_rows
 from edgefront.core.store.tables import Candidate, Job, LawVersion
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.laws import AgreementRow, JobLawView, LawAgreement, LawChoice, LawRequest
@@ -64,7 +64,7 @@ class _Known:
     newer: tuple[LawVersion, ...]
     trained: tuple[Trained, ...]
     """The largest group that was trained alike, one training an architecture."""
-    candidates: Mapping[str, tuple[str, int, dict[str, Any]]]
+    candidates: Mapping[str, tuple[str, int, Document]]
     """Id → name of the target, number and architecture of the trained candidates."""
 
     def view(self) -> JobLawView:
@@ -254,7 +254,7 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
 
 def carry_out(database: Database, job_id: str) -> None:
     """Predicts the candidates of a job by the law that it is being moved to, and moves it. May run twice at once."""
-    name, found = None, dict[str, dict[str, Any]]()
+    name, found = None, dict[str, Document]()
     for _ in range(ATTEMPTS):
         with database.read() as session:
             job = job_rows.find(session, job_id)
@@ -291,7 +291,7 @@ def resend(session: Session, _now: datetime) -> None:
         enqueue(session, tasks.MOVE_LAW, job_id=job_id)
 
 
-def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, dict[str, Any]]:
+def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, Document]:
     """Candidate id → its new columns."""
     architectures = [Architecture.model_validate(row.architecture) for row in chunk]
     logs = law.predict(Shapes.of(architectures)).log_perplexity.tolist()
@@ -306,7 +306,7 @@ def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, dict[str, Any
     }
 
 
-def _written(session: Session, job_id: str, name: str, found: Mapping[str, dict[str, Any]], now: datetime) -> bool:
+def _written(session: Session, job_id: str, name: str, found: Mapping[str, Document], now: datetime) -> bool:
     """False if candidates were proposed, or another law was asked for, since they were predicted."""
     targets = job_rows.lock_targets(session, job_id)
     job = job_rows.lock_job(session, job_id)

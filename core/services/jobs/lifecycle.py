@@ -16,22 +16,22 @@ from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.bounds import check_bounds
 from edgefront.core.services.jobs.checks import CheckedRequest, checked
-from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.queries.turns import give_up_turns
+from edgefront.core.services.jobs.quotas import check_bounds
+from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, TargetState
 from edgefront.core.store.database import Database
-from edgefront.core.store.named_locks import lock
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import lock_name
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, TargetRequest
 
@@ -71,7 +71,7 @@ def submit_job(
         in_reach(request)
     planned = checked(request, settings, refined)
     with database.write() as session:
-        lock(session, "owner", principal.owner)
+        lock_name(session, "owner", principal.owner)
         owners = (settings or Settings()).owners
         return _create(session, principal, planned, digest, idempotency_key, owners, database.now(session))
 
@@ -96,7 +96,7 @@ def _create(
         request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
         request_digest=digest,
         idempotency_key=idempotency_key,
-        state="running",
+        state=JobState.RUNNING,
         weight=bounds_of(session, principal.owner, owners).weights.get(principal.owner, 1.0),
         created_at=now,
         updated_at=now,
@@ -106,7 +106,7 @@ def _create(
         return _same(session, former, digest, now)
     for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
         add_target(session, job, asked, where, request, position, planned.proxy_data)
-    append(session, job.id, "job_state", {"state": "running", "reason": None}, None, now)
+    append(session, job.id, "job_state", {"state": JobState.RUNNING, "reason": None}, None, now)
     return _view(session, job, now)
 
 
@@ -131,7 +131,7 @@ def add_target(
         seed=target_seed(request.seed, position),
         proxy=request.proxy,
         proxy_data=proxy_data,
-        state="baselines",
+        state=TargetState.BASELINES,
     )
     session.add(target)
     session.flush()
@@ -177,7 +177,7 @@ def list_jobs(
 def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
     """No further launches; running measurements are still accepted. Pausing a paused job changes nothing."""
     job, targets = _locked(session, principal, job_id)
-    if job.state == "paused":
+    if job.state == JobState.PAUSED:
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
@@ -187,14 +187,14 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
         target.refinements -= unspent[target.id]
         give_up_turns(target)
     supernet_plan.pause(session, [target.id for target in targets], now)
-    change_job(session, job, "paused", None, now)
+    change_job(session, job, JobState.PAUSED, None, now)
     return _view(session, job, now)
 
 
 def resume_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
     """Resumes where it was paused; the time of the pause does not count. Conflict if the job has ended."""
     job, targets = _locked(session, principal, job_id)
-    if job.state == "running":
+    if job.state == JobState.RUNNING:
         return _view(session, job, now)
     _must_live(job, "resumed")
     paused = rows.last_event_of_kind(session, job.id, "job_state")
@@ -205,18 +205,20 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
             target.started_at += now - max(paused.created_at, target.started_at)
         enqueue(session, tasks.ADVANCE, target_id=target.id)
     supernet_plan.resume(session, [target.id for target in targets], now)
-    change_job(session, job, "running", None, now)
+    change_job(session, job, JobState.RUNNING, None, now)
     return _view(session, job, now)
 
 
 def cancel_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
     """Ends the job permanently; keeps its results. Cancelling a cancelled job changes nothing; Conflict if finished."""
     job, targets = _locked(session, principal, job_id)
-    if job.state == "cancelled":
+    if job.state == JobState.CANCELLED:
         return _view(session, job, now)
     _must_live(job, "cancelled")
-    end_targets(session, [target for target in targets if target.state in ACTIVE_TARGETS], "cancelled", "", now)
-    end_job(session, job, "cancelled", None, now)
+    end_targets(
+        session, [target for target in targets if target.state in ACTIVE_TARGETS], TargetState.CANCELLED, "", now
+    )
+    end_job(session, job, JobState.CANCELLED, None, now)
     return _view(session, job, now)
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import NotFound
 from edgefront.core.services.access import owners
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import bounds
+from edgefront.core.services.jobs import quotas
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.sizes import stored_bytes
 from edgefront.core.services.trainings.queries import trainings
@@ -50,8 +50,8 @@ def _view(session: Session, owner: str, settings: Settings, used_bytes: int | No
     held = owners.bounds_of(session, owner, settings.owners)
     rows = owners.history(session, owner, max(1, changes))
     used = {
-        "running_jobs": bounds.running_jobs(session, owner),
-        "waiting_launches": bounds.waiting_launches(session, owner),
+        "running_jobs": quotas.running_jobs(session, owner),
+        "waiting_launches": quotas.waiting_launches(session, owner),
         "trainings": trainings.unfinished(session, owner),
         "stored_bytes": used_bytes,
     }

@@ -14,6 +14,7 @@ from edgefront.core.services.fleet.capability import can_read, can_run, lacking,
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 from edgefront.core.validation import existing
 from edgefront.core.wire.jobs import JobRequest, SpaceRequest, TargetRequest
@@ -93,7 +94,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
             hint = _mistaken_runtime(session, target.device)
             hint = hint or f"; {existing(target.device, device_rows.names(session), 'edgefront device list')}"
             raise NotFound(f"no device {target.device!r} is enrolled{hint}", field="device", value=target.device)
-        if device.state == "revoked":
+        if device.state == DeviceState.REVOKED:
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return key_of_device(device.id), device.name, [device]
     classes = rows.device_classes(session)
@@ -138,6 +139,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     wish = (
         f"{label!r} cannot measure {protocol.runtime} on {protocol.provider} in {protocol.number_format} with "
         f"{protocol.threads} threads and memory by {protocol.memory}"
+        + (f", with keys and values in {protocol.kv_cache}" if protocol.kv_cache else "")
     )
     missing = lacking(facts, protocol)
     if missing is None:  # a device has reported it as unsupported
@@ -164,7 +166,8 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     install = f"; {protocol.runtime} comes with its agent's extra {INSTALLATIONS[protocol.runtime].extra}"
     raise InvalidInput(
         f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads"
-        + (install if name == "runtime" else ""),
+        + (install if name == "runtime" else "")
+        + ("; its agent is of an earlier release: update the agent" if name == "kv_cache" else ""),
         field=f"protocol.{name}",
         value=getattr(protocol, name),
         allowed=allowed,

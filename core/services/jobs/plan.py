@@ -28,9 +28,10 @@ from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.around import space_around
 from edgefront.core.spaces.catalogue import space as catalogued
+from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.store.sql import Document
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 
@@ -57,7 +58,7 @@ class SearchPlan:
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
 
-    def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
+    def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
         """What the job's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
         return perplexities(self.law, architectures)
 

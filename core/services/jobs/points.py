@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.genes import MOST as GENOMES
+from edgefront.core.services.jobs.genes import MAX_CANDIDATES as MAX_GENOMES
 from edgefront.core.services.jobs.queries import points as rows
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.queries.points import Window
@@ -23,7 +22,7 @@ from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import GROUPS
 from edgefront.core.wire.points import Axis, encode
 
-MOST = 20_000
+MAX_POINTS = 20_000
 """Points of one answer."""
 
 
@@ -60,16 +59,16 @@ def read(
     measured, (latency, memory, proxy, perplexity) = rows.extent(session, row.id)
     predicted = axis == "predicted" and perplexity is not None
     ends = perplexity if predicted else proxy
-    quality: Any = Candidate.predicted_perplexity if predicted else Candidate.proxy
-    found: dict[str, Row[Any]] = {}
+    quality: rows.Quality = Candidate.predicted_perplexity if predicted else Candidate.proxy
+    found: dict[str, rows.MeasuredPoint] = {}
     total = 0
     if latency is not None and ends is not None:
         window = _window(zoom or Zoom(), latency, ends)
         total = rows.count(session, row.id, quality, window) if zoom else sum(measured.values())
-        found = {one.id: one for one in rows.spread(session, row.id, quality, window, min(most, MOST))}
+        found = {one.id: one for one in rows.spread(session, row.id, quality, window, min(most, MAX_POINTS))}
     trained = {one.candidate_id for one in trained_of(session, row.id)}
     searched = sum(measured.get(name, 0) for name in ("frontier", "dominated", "outside"))
-    kept = rows.kept(session, row.id, trained | set(keep), searched=searched, evenly=GENOMES)
+    kept = rows.kept(session, row.id, trained | set(keep), searched=searched, evenly=MAX_GENOMES)
     found |= {one.id: one for one in kept}
     points = sorted(found.values(), key=lambda one: one.number)
     header = {
@@ -95,7 +94,7 @@ def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, floa
     )
 
 
-def _columns(points: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
+def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[Any]]:
     predicted = [one.predicted or {} for one in points]
     found = {
         name: _floats([getattr(one, name) for one in points])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +13,8 @@ from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs import plan
 from edgefront.core.services.jobs.queries import jobs
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -24,7 +24,7 @@ BASELINE_LAUNCHES = 3
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
     """Expected number of candidates at the end, baselines included; None if the stored request cannot be read."""
-    if target.state not in ("baselines", "searching"):
+    if target.state not in (TargetState.BASELINES, TargetState.SEARCHING):
         return target.candidates
     try:
         if request is None or request.targets[target.position].added:  # as many as predictions recommend
@@ -49,7 +49,7 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
     total = planned(request, target)
     if request is None or total is None:
         return None
-    if job.state != "running" or target.started_at is None or target.launches_done < 2:
+    if job.state != JobState.RUNNING or target.started_at is None or target.launches_done < 2:
         return None
     elapsed = max(0.0, (now - target.started_at).total_seconds())
     pace = elapsed / target.launches_done
@@ -64,10 +64,13 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
     """Whether the job's minutes have passed since its first launch on the target's device began, whichever of its
     targets asked for that; time in which the job is paused does not count."""
-    if request.budget.minutes is None:
-        return False
-    began = jobs.clock_of(session, target)
-    return began is not None and (now - began).total_seconds() >= request.budget.minutes * 60
+    return request.budget.minutes is not None and is_spent(request, jobs.clock_of(session, target), now)
+
+
+def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool:
+    """Whether the job's minutes have passed since its first launch on a device began there."""
+    minutes = request.budget.minutes
+    return minutes is not None and began is not None and (now - began).total_seconds() >= minutes * 60
 
 
 def note(
@@ -75,7 +78,7 @@ def note(
     target: Target,
     device: str,
     online: int,
-    facts: Sequence[Mapping[str, Any]],
+    facts: Sequence[Document],
     scoring: int = 0,
     held_back: jobs.HeldBack | None = None,
 ) -> str:
@@ -86,7 +89,7 @@ def note(
     """
     said = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
-        if job.state == "paused":
+        if job.state == JobState.PAUSED:
             said.append("Paused.")
         elif scoring:
             said.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
@@ -104,7 +107,7 @@ def note(
     return " ".join(text for text in said if text)
 
 
-def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
+def _inability(target: Target, device: str, facts: Sequence[Document]) -> str:
     """A message that none of these devices can measure for the target; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(known, protocol) for known in facts):

@@ -16,7 +16,7 @@ from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommen
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.added import added_note
+from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
@@ -25,12 +25,12 @@ from edgefront.core.services.quality.expected import law_note, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.words import layers_in_words, stack_in_words
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
 from edgefront.core.wire.jobs import CandidateView, JobRequest, Limits, TrainedView
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
 
-MOST = 500
+MAX_CANDIDATES = 500
 """Of the models within the limits so many are looked at, the best by the proxy."""
 NEAREST = 10
 
@@ -104,7 +104,13 @@ class Known:
     def _off_frontier(self, best: CandidateView | None) -> str:
         """Why the best is not on the frontier, which a reader would take for a contradiction."""
         epsilon = 0.0 if self.request is None else self.request.epsilon
-        if best is None or best.on_frontier or best.role != "search" or best.state != "measured" or not epsilon:
+        if (
+            best is None
+            or best.on_frontier
+            or best.role != CandidateRole.SEARCH
+            or best.state != CandidateState.MEASURED
+            or not epsilon
+        ):
             return ""
         return (
             f"The recommended model is not on the frontier, on which differences up to {100 * epsilon:g} % count as "
@@ -170,7 +176,7 @@ def read(
         first_token_ms=max_first_token_ms or own.first_token_ms,
         token_ms=max_token_ms or own.token_ms,
     )
-    searched = rows.best_within(session, row.id, limits, MOST)
+    searched = rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     searched = searched or rows.nearest_to(session, row.id, limits, NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
@@ -210,7 +216,7 @@ def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) 
 
 def _option(candidate: CandidateView, trained: float | None) -> Option:
     predicted = candidate.predicted
-    stock = candidate.role == "baseline"
+    stock = candidate.role == CandidateRole.BASELINE
     blocks = candidate.architecture["blocks"]
     return Option(
         id=candidate.id,

@@ -20,7 +20,7 @@ from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.trainings import Requirements
 
@@ -89,24 +89,24 @@ def check(request: JobRequest, settings: Settings | None, refined: QualityLaw | 
 def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Pauses the trainings of supernets whose job is paused."""
     for training in rows.open_supernets(session, target_ids):
-        if training.wanted != "cancel":
+        if training.wanted != TrainingCommand.CANCEL:
             training_steering.pause(session, training, now)
 
 
 def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Resumes the trainings of supernets whose job resumes."""
     for training in rows.open_supernets(session, target_ids):
-        if training.wanted != "cancel":
+        if training.wanted != TrainingCommand.CANCEL:
             training_steering.resume(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Cancels the trainings of supernets that their targets no longer need."""
     for training in rows.open_supernets(session, target_ids):
-        training.wanted = "cancel"
+        training.wanted = TrainingCommand.CANCEL
         if training.state in LIVE_TRAININGS:  # its worker ends it
             training.updated_at = now
             training_log.add_events(session, training.id, [state_entry(training)], now)
         else:
             training.finished_at = now
-            change_state(session, training, "cancelled", now)
+            change_state(session, training, TrainingState.CANCELLED, now)

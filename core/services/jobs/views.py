@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -22,6 +21,7 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import (
     CandidateView,
@@ -44,14 +44,14 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
     return CandidateView.model_construct(**_standing(candidate, baseline), architecture=candidate.architecture)
 
 
-def candidate_news(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+def candidate_news(candidate: Candidate, baseline: Baseline | None) -> Document:
     """`candidate_view` as JSON without the architecture, which readers have from the event of the proposal."""
     return CandidateView.model_construct(**_standing(candidate, baseline)).model_dump(
         mode="json", exclude={"architecture"}
     )
 
 
-def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+def _standing(candidate: Candidate, baseline: Baseline | None) -> Document:
     """The fields of a `CandidateView` except the architecture.
 
     Rows were validated when they were written; validating thousands of them again would be slow.
@@ -171,7 +171,7 @@ def _target_view(
     frontier: Sequence[Point],
     baseline: Sequence[Point],
     online: int,
-    facts: Sequence[Mapping[str, Any]],
+    facts: Sequence[Document],
     scoring: int,
     held_back: job_rows.HeldBack | None,
     now: datetime,

@@ -8,18 +8,18 @@ is no failure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import product
-from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift, in_words
+from edgefront.core.measurement.drift import MIN_REFERENCE, REFERENCE, drift, in_words
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
-from edgefront.core.measurement.record import conditions_of
-from edgefront.core.measurement.runtimes import PROCESSOR, Runtime, hardware_of
+from edgefront.core.measurement.provider import PROCESSOR, Provider
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
@@ -29,16 +29,18 @@ from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries import anchors as rows
-from edgefront.core.services.measuring.queries import belief
+from edgefront.core.services.measuring.queries import validation
+from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import Purpose
+from edgefront.core.states import LaunchState, Purpose
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.service import AnchorPoint, AnchorView
 
 EVERY = timedelta(minutes=30)
 """While a device is online."""
 SHOWN = 100
-MOST_FAILED = 3
-MOST_MARK = 400
+MAX_FAILED = 3
+MAX_MARK = 400
 """Characters of what an agent says of its conditions that a launch's mark keeps."""
 SEED = 1
 ARCHITECTURE = Architecture.parse(
@@ -93,12 +95,12 @@ def request(session: Session, now: datetime) -> None:
                 measurement = made[want.digest]
                 # Locked now: another sweep may have made one meanwhile.
                 if not rows.has_one(session, measurement.id, now - EVERY):
-                    belief.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
+                    validation.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def _end_left_alone(
     session: Session,
-    devices: Mapping[str, Any],
+    devices: Mapping[str, rows.AnchoredDevice],
     protocols: Mapping[str, Mapping[str, MeasurementProtocol]],
     now: datetime,
 ) -> None:
@@ -110,29 +112,31 @@ def _end_left_alone(
     for row in rows.wanted(session, ARCHITECTURE.digest, devices, now - EVERY):
         device = devices[row.device_key]
         if row.protocol_digest not in {protocol.digest for protocol in protocols[row.device_key].values()}:
-            rows.end_wanted(session, row.id, "cancelled", "the device cannot run this any more", device.id, now)
+            rows.end_wanted(
+                session, row.id, LaunchState.CANCELLED, "the device cannot run this any more", device.id, now
+            )
         elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
-            rows.end_wanted(session, row.id, "failed", LEFT_ALONE, device.id, now)
+            rows.end_wanted(session, row.id, LaunchState.FAILED, LEFT_ALONE, device.id, now)
             count_failed(session, device.id, row.protocol, LEFT_ALONE)
 
 
-def count_failed(session: Session, device_id: str, protocol: Mapping[str, Any], why: str | None) -> None:
+def count_failed(session: Session, device_id: str, protocol: Document, why: str | None) -> None:
     """Quarantines a device whose anchor by this protocol has just failed, if it did so once too often there."""
-    hardware = hardware_of(protocol["provider"])
+    hardware = Provider(protocol["provider"]).hardware
     device = rows.device(session, device_id)
     since = device.trusted_at or device.enrolled_at
     known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
-    there = [row.id for row in known if hardware_of(row.protocol["provider"]) == hardware]
+    there = [row.id for row in known if Provider(row.protocol["provider"]).hardware == hardware]
     # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
     failed = rows.failed_in_a_row(session, there, since, unsupported=hardware == PROCESSOR)
-    if failed >= MOST_FAILED:
+    if failed >= MAX_FAILED:
         where = "" if hardware == PROCESSOR else f" on {hardware}"
         quarantine.put_in(session, device_id, f"its anchor{where} failed {failed} times: {why}")
 
 
-def protocols_for(facts: Mapping[str, Any]) -> dict[str, MeasurementProtocol]:
+def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
     """How a device with these facts measures its anchor on its processor and on each of its accelerators, whatever the
-    order of the facts; by `hardware_of`. Empty if it can run none.
+    order of the facts; by `Provider.hardware`. Empty if it can run none.
     """
     runtimes = {one["runtime"]: one for one in facts["runtimes"]}
     found: dict[str, MeasurementProtocol] = {}
@@ -140,13 +144,11 @@ def protocols_for(facts: Mapping[str, Any]) -> dict[str, MeasurementProtocol]:
         for provider in (one for one in _PROVIDERS if one in runtimes[runtime]["providers"]):
             protocol = _protocol(facts, runtime, provider, runtimes[runtime]["memory_methods"])
             if protocol is not None:
-                found.setdefault(hardware_of(provider), protocol)
+                found.setdefault(Provider(provider).hardware, protocol)
     return found
 
 
-def _protocol(
-    facts: Mapping[str, Any], runtime: Runtime, provider: str, methods: Collection[str]
-) -> MeasurementProtocol | None:
+def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collection[str]) -> MeasurementProtocol | None:
     """The first that the device can run, of those that measure the anchor with this provider."""
     memories = [one for one in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if one in methods]
     for memory, dtype in product(memories, _DTYPES):
@@ -160,8 +162,8 @@ def _protocol(
     return None
 
 
-def take_in(
-    session: Session, launches: Iterable[Any], protocols: Mapping[str, Mapping[str, Any]], refusals: Mapping[str, str]
+def apply_results(
+    session: Session, launches: Iterable[ReportedLaunch], protocols: Mapping[str, Document], refusals: Mapping[str, str]
 ) -> None:
     """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true. Bad conditions,
     which are a mark of their own, begin none.
@@ -172,29 +174,29 @@ def take_in(
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
         protocol, refusal = protocols[launch.measurement_id], refusals.get(launch.id)
-        if refusal is not None or launch.result["outcome"] != "done":
+        if refusal is not None or launch.result.outcome != "done":
             count_failed(session, launch.device_id, protocol, refusal or launch.reason)
             continue
         device = rows.device(session, launch.device_id)
         usual = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
-        if len(usual) < LEAST_REFERENCE:
+        if len(usual) < MIN_REFERENCE:
             continue  # too few by this protocol: what another one has said of the device stays
         moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
-        is_explained = moved is not None and conditions_of(launch.result) is not None
-        before, hardware = device.drift or {}, hardware_of(protocol["provider"])
+        is_explained = moved is not None and launch.result.conditions is not None
+        before, hardware = device.drift or {}, Provider(protocol["provider"]).hardware
         if moved != before.get(hardware) and not is_explained:
             others = {name: text for name, text in before.items() if name != hardware}
-            belief.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})
+            validation.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})
 
 
-def mark_of(launch: Any, device: Any, protocol: Mapping[str, Any]) -> str | None:
+def mark_of(launch: ReportedLaunch, device: validation.ReportingDevice | None, protocol: Document) -> str | None:
     """What to know of the conditions that a launch was measured in: as its agent says, and as the anchor does of what
     it was measured on.
     """
-    conditions = (conditions_of(launch.result) or "")[:MOST_MARK]
+    conditions = (launch.result.conditions or "")[:MAX_MARK]
     drifted = None
     if device is not None and launch.purpose != Purpose.ANCHOR:
-        hardware = hardware_of(protocol["provider"])
+        hardware = Provider(protocol["provider"]).hardware
         drifted = in_words({name: text for name, text in (device.drift or {}).items() if name == hardware})
     return "; ".join(text for text in (conditions, drifted) if text) or None
 
@@ -230,11 +232,10 @@ def anchor_view(session: Session, principal: Principal, id_or_name: str) -> Anch
     )
 
 
-def _latency_ms(result: Mapping[str, Any]) -> float:
-    samples: Sequence[float] = result["latency"]["samples_ms"]
-    return median(samples)
+def _latency_ms(result: LaunchResult) -> float:
+    return median(result.timed.samples_ms)
 
 
-def _number(result: Mapping[str, Any], name: str) -> float | None:
-    value = result["environment"].get(name)
+def _number(result: LaunchResult, name: str) -> float | None:
+    value = result.environment.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

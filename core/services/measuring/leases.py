@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
+from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.abilities import can_read_on, can_run_on
 from edgefront.core.services.fleet.capability import device_keys
+from edgefront.core.services.fleet.capability_cache import can_read_on, runnable
 from edgefront.core.services.fleet.device_keys import key_of_class
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.heartbeat import interval_s
-from edgefront.core.services.measuring import refinement
+from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
+from edgefront.core.services.measuring.queries.launches import WantedLaunch
 from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse, LeaseItem, LeaseResponse
 
 SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
 
-MOST_HELD = 2 * MAX_BATCH
+MAX_HELD = 2 * MAX_BATCH
 """Launches without a result that a device holds at most: an agent asks for its next batch when it starts the last
 launch of the one before.
 """
 
-MOST_LOST, WAITS_FOR = 3, timedelta(minutes=10)
+MAX_LOST, WAITS_FOR = 3, timedelta(minutes=10)
 """A device that lost so many leases since its last result (`queries.leases.lost`) gets the next one so long after the
 last: an agent that dies and starts again would hold the launches of its class for ever.
 """
@@ -49,37 +51,44 @@ class Claimed(NamedTuple):
     found: LeaseResponse
     keys: frozenset[str]
     """Device keys of the launches that it may run: those under which it waits if there are none."""
-    withheld: str | None = None
-    """Why it gets none (`withheld`)."""
+    blocked_reason: str | None = None
+    """Why it gets none (`blocked_reason`)."""
 
 
-def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> Claimed:
+def claim(
+    session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
+) -> Claimed:
     """Takes up to `max_items` wanted launches that the device can run, by their turns (`jobs.queries.turns`).
 
     Those for it alone and those of its class get half of them each, or what the others leave.
 
-    Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
+    Where none is wanted, further launches of uncertain frontier points are made and taken (`remeasure`). `items` is
     empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, holds
-    `MOST_HELD` launches, or has lost `MOST_LOST` leases. Launches that another device is just claiming are passed over,
+    `MAX_HELD` launches, or has lost `MAX_LOST` leases. Launches that another device is just claiming are passed over,
     so claims never wait for each other. Heartbeats extend the lease, but not beyond the time that all that the device
     holds may take.
 
+    `instance`: the process of the agent that asks; older agents do not say.
+
     Raises:
         NotFound, Gone: no such device; it was revoked.
+        Conflict: the agent runs beside another with the same credential.
     """
     device = own_device(session, device_id)
-    keys, why = frozenset(device_keys(device)), withheld(session, device, now, ttl_s)
-    if device.state == "draining" or device.quarantine is not None:
+    if instance is not None:
+        instances.admit(session, device, instance, now)
+    keys, why = frozenset(device_keys(device)), blocked_reason(session, device, now, ttl_s)
+    if device.state == DeviceState.DRAINING or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(LeaseResponse(state="draining"), keys, why)
+        return Claimed(LeaseResponse(state=DeviceState.DRAINING), keys, why)
     if why is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return Claimed(LeaseResponse(), keys, why)
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
     holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
-    most = 0 if holding is None else min(max_items, MOST_HELD - holding.launches)
+    most = 0 if holding is None else min(max_items, MAX_HELD - holding.launches)
     taken = _take(session, device, most) if most > 0 else []
-    if not taken and most > 0 and refinement.propose(session, device, most, now):
+    if not taken and most > 0 and remeasure.propose(session, device, most, now):
         taken = _take(session, device, most)
     _seen(session, device_id, device.last_seen_at, now)
     if not taken or holding is None:
@@ -98,7 +107,7 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     return Claimed(found, keys)
 
 
-def withheld(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:
+def blocked_reason(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:
     """Why the device gets no launches, and what ends that: it is in quarantine, or has lost its last leases. None if it
     gets launches.
     """
@@ -108,7 +117,7 @@ def withheld(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: 
     if device.reported_at is not None and now - device.reported_at <= timedelta(seconds=ttl_s):
         return None  # no lease since then can have run out
     lost, last = rows.lost(session, device.id, device.reported_at)
-    if lost < MOST_LOST or last is None or now >= last + WAITS_FOR:
+    if lost < MAX_LOST or last is None or now >= last + WAITS_FOR:
         return None
     return (
         f"its agent took launches {lost} times and was not heard of again before any had a result; it gets the next "
@@ -137,9 +146,8 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
     while True:
         found = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
         protocols = {row.protocol_digest: PROTOCOL.read_or(row.protocol, None) for row in found}
-        fit = {
-            key: known for key, known in protocols.items() if known is not None and can_run_on(session, device, known)
-        }
+        able = runnable(session, device, [known for known in protocols.values() if known is not None])
+        fit = {key: known for key, known in protocols.items() if known is not None and known.digest in able}
         refused = protocols.keys() - fit
         unknown = {row.digest for row in found if not can_read_on(session, device, row.architecture)}
         if not refused and not unknown:
@@ -150,7 +158,7 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
         unread |= unknown
 
 
-def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[Row[Any]], max_items: int) -> None:
+def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[WantedLaunch], max_items: int) -> None:
     """Of an odd number the device's own queue and its class's get the one more in turn."""
     shared = sum(row.device_key == key_of_class(device.device_class) for row in found)
     had_more = shared > max_items // 2
@@ -158,7 +166,7 @@ def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[Row[
         devices.set_class_next(session, device.id, not device.class_next)
 
 
-def _item(row: Row[Any], protocol: MeasurementProtocol) -> LeaseItem:
+def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeaseItem:
     return LeaseItem(
         launch_id=row.id,
         fence=row.fence + 1,
@@ -182,9 +190,9 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
     launch = launches.find(session, launch_id)
     if launch is None:
         raise NotFound(f"no launch {launch_id}")
-    if launch.state == "cancelled":
+    if launch.state == LaunchState.CANCELLED:
         raise Conflict("no running job wants this launch any more", state=launch.state)
-    if launch.state != "leased" or launch.device_id != device_id or launch.fence != fence:
+    if launch.state != LaunchState.LEASED or launch.device_id != device_id or launch.fence != fence:
         raise Conflict("this launch is not, or no longer, leased to this device", state=launch.state)
     raise Conflict("the lease of this launch has run out", state=launch.state)
 
@@ -207,7 +215,7 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
     _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
         expires_at=expires_at,
-        state="draining" if extended.device_state == "draining" else "active",
+        state=DeviceState.DRAINING if extended.device_state == DeviceState.DRAINING else DeviceState.ACTIVE,
         cancelled=extended.withdrawn,
     )
 
@@ -234,7 +242,7 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
     locked = launches.lock_leased(session, wanted_back)
     given_back = [row.id for row in locked if row.lease_id == lease_id]
     launches.forget_holder(session, given_back)
-    launches.give_back(session, given_back, now)
+    launches.release(session, given_back, now)
     if wanted_back == set(held) and lease.ended_at is None:
         lease.ended_at = now
         session.flush()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.measurement.ceiling import ceiling
 from edgefront.core.measurement.passes import generation_passes, protocol_costs
-from edgefront.core.measurement.plausible import GenerationWork, Work, implausible, over_time_too_early
+from edgefront.core.measurement.plausible import Counted, GenerationWork, Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.runtimes import ON_PROCESSOR
+from edgefront.core.measurement.provider import Provider
+from edgefront.core.services.measuring.queries.launches import ReportedLaunch
+from edgefront.core.services.measuring.queries.validation import ReportingDevice, Subject
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.sql import Document
 
 
 class _Asked(NamedTuple):
@@ -24,21 +27,23 @@ class _Asked(NamedTuple):
     generation: GenerationWork | None
 
 
-def refusals(launches: Sequence[Any], subjects: Mapping[str, Any], devices: Mapping[str, Any]) -> dict[str, str]:
+def refusals(
+    launches: Sequence[ReportedLaunch], subjects: Mapping[str, Subject], devices: Mapping[str, ReportingDevice]
+) -> dict[str, str]:
     """Launch id → why its result cannot be true; launches whose result can be are left out.
 
     Args:
-        launches: rows of `launches.lock_reported`. subjects, devices: `belief.subjects` and `belief.devices` of them.
+        launches: with their results. subjects, devices: of them.
     """
     found: dict[str, str] = {}
     asked: dict[str, _Asked | None] = {}
     for launch in launches:
         why, id_ = None, launch.measurement_id
-        if launch.result["outcome"] == "done" and launch.device_id in devices:
+        if launch.result.outcome == "done" and launch.device_id in devices:
             if id_ not in asked:
                 asked[id_] = _asked(subjects[id_])
             why = _refusal(launch, asked[id_], devices[launch.device_id].facts)
-        elif launch.result["reason"] == "over_time":
+        elif launch.result.reason == "over_time":
             protocol = PROTOCOL.read_or(subjects[id_].protocol, None)
             if protocol is not None:
                 why = over_time_too_early(launch.result, protocol.time_limit_s, _elapsed_s(launch))
@@ -47,12 +52,11 @@ def refusals(launches: Sequence[Any], subjects: Mapping[str, Any], devices: Mapp
     return found
 
 
-def _elapsed_s(launch: Any) -> float:
-    seconds: float = (launch.finished_at - (launch.started_at or launch.created_at)).total_seconds()
-    return seconds
+def _elapsed_s(launch: ReportedLaunch) -> float:
+    return (launch.finished_at - (launch.started_at or launch.created_at)).total_seconds()
 
 
-def _refusal(launch: Any, asked: _Asked | None, facts: Mapping[str, Any]) -> str | None:
+def _refusal(launch: ReportedLaunch, asked: _Asked | None, facts: Document) -> str | None:
     if asked is None:
         return None
     bound = ceiling(facts, asked.protocol, asked.work.read_bytes)
@@ -60,23 +64,23 @@ def _refusal(launch: Any, asked: _Asked | None, facts: Mapping[str, Any]) -> str
     return implausible(launch.result, asked.work, bound, _elapsed_s(launch), asked.generation, memory_bytes)
 
 
-def _memory_bytes(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> float | None:
+def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | None:
     """What the device has of the memory that the protocol's method reads; None where its facts do not say."""
-    of_gpu = protocol.provider not in ON_PROCESSOR and protocol.memory in ("allocator", "device")
+    of_gpu = not Provider(protocol.provider).shares_host_memory and protocol.memory in ("allocator", "device")
     holders = facts.get("gpus", ()) if of_gpu else (facts,)
     known = [holder.get("memory_bytes") for holder in holders]
     numbers = [value for value in known if isinstance(value, int | float) and not isinstance(value, bool)]
     return max(numbers, default=0) or None
 
 
-def _asked(subject: Any) -> _Asked | None:
+def _asked(subject: Subject) -> _Asked | None:
     """None of a form that this release does not have."""
     protocol = PROTOCOL.read_or(subject.protocol, None)
     if protocol is None:
         return None
     translates = subject.architecture.get("source") is not None
     if protocol.mode != "generate" and subject.flops is not None:
-        return _Asked(protocol, Work.of(subject, protocol, translates=translates), None)
+        return _Asked(protocol, Work.of(cast(Counted, subject), protocol, translates=translates), None)
     try:
         architecture = Architecture.model_validate(subject.architecture)
         if protocol.mode == "generate":

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -15,14 +14,17 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.fleet.capability import can_read, can_run
 from edgefront.core.services.fleet.device_keys import DEVICE, parsed
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.measuring import handover
-from edgefront.core.services.measuring.queries import belief
+from edgefront.core.services.measuring import release_leases
+from edgefront.core.services.measuring.queries import validation
+from edgefront.core.services.measuring.queries.launches import ReportedLaunch
+from edgefront.core.services.measuring.queries.validation import ReportingDevice
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import Purpose
+from edgefront.core.states import LaunchState, Purpose
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
-MOST_FAILING = 5
+MAX_FAILING = 5
 """So many more different models fail on a device than are done."""
 FAILED_HERE = "models failed here, or were held without a result"
 WAITED_FOR = timedelta(minutes=10)
@@ -34,18 +36,23 @@ _log = logging.getLogger(__name__)
 
 def put_in(session: Session, device_id: str, reason: str) -> None:
     """Quarantines a device, for a reason that people read. The sweep hands over what it holds."""
-    if belief.quarantine(session, device_id, reason):
+    if validation.quarantine(session, device_id, reason):
         _log.warning("device %s is in quarantine: %s", device_id, reason)
 
 
-def take_in(session: Session, launches: Iterable[Any], devices: Mapping[str, Any], unlikely: Collection[str]) -> None:
+def apply_results(
+    session: Session,
+    launches: Iterable[ReportedLaunch],
+    devices: Mapping[str, ReportingDevice],
+    unlikely: Collection[str],
+) -> None:
     """Quarantines devices on which model after model fails, or is infeasible though that is `unlikely` (ids).
 
-    `launches` are settled rows of `launches.lock_reported`, not of anchors; `devices`: `belief.devices` of them.
+    `launches` are not of anchors.
     """
     outcomes: dict[str, list[str | None]] = {}
     for launch in sorted(launches, key=lambda one: one.finished_at):
-        outcome, reason = launch.result["outcome"], launch.result["reason"]
+        outcome, reason = launch.result.outcome, launch.result.reason
         if outcome == "done":
             outcomes.setdefault(launch.device_id, []).append(None)
         elif launch.id in unlikely or (outcome == "failed" and reason != "unsupported"):
@@ -61,7 +68,7 @@ def add_failing(session: Session, device_id: str, outcomes: Sequence[str | None]
     Those that fail on other devices of its class too do not count: the models are at fault. `outcomes`: in order, the
     measurement that failed, or None for one that was done, which makes up for an earlier failure.
     """
-    device = belief.lock_failing(session, device_id)
+    device = validation.lock_failing(session, device_id)
     failing = list(device.failing or ())
     for measurement_id in outcomes:
         if measurement_id is None:
@@ -69,11 +76,11 @@ def add_failing(session: Session, device_id: str, outcomes: Sequence[str | None]
         elif measurement_id not in failing:
             failing.append(measurement_id)
     failing = failing[-_REMEMBERED:]
-    belief.set_failing(session, device_id, failing)
-    if len(failing) < MOST_FAILING or device.quarantine is not None:
+    validation.set_failing(session, device_id, failing)
+    if len(failing) < MAX_FAILING or device.quarantine is not None:
         return
-    own = set(failing) - belief.failing_elsewhere(session, device_id, device.device_class)
-    if len(own) >= MOST_FAILING:
+    own = set(failing) - validation.failing_elsewhere(session, device_id, device.device_class)
+    if len(own) >= MAX_FAILING:
         put_in(session, device_id, f"{len(own)} {FAILED_HERE}, more than were measured since")
 
 
@@ -81,7 +88,7 @@ def hand_over(session: Session, now: datetime) -> None:
     """What devices in quarantine hold goes to others, at no cost of attempts. For the sweep."""
     held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
     for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
-        handover.end_leases(session, device_id, now)
+        release_leases.end_leases(session, device_id, now)
 
 
 def redirect(session: Session, now: datetime) -> None:
@@ -112,11 +119,11 @@ def redirect(session: Session, now: datetime) -> None:
     ).all()
     if not wanted:
         return
-    able = belief.able_among(session, {parsed(row.device_key)[1] for row in wanted}, now - ONLINE)
+    able = validation.able_among(session, {parsed(row.device_key)[1] for row in wanted}, now - ONLINE)
     for row in wanted:
         device_id, protocol = parsed(row.device_key)[1], PROTOCOL.read_or(row.protocol, None)
         facts = able.get(device_id)
-        changes: dict[str, Any] = {"device_key": row.of_measurement}
+        changes: Document = {"device_key": row.of_measurement}
         if (
             facts is not None
             and protocol is not None
@@ -125,8 +132,13 @@ def redirect(session: Session, now: datetime) -> None:
         ):
             if row.created_at > now - WAITED_FOR:
                 continue
-            changes = {"state": "failed", "reason": belief.NOT_MEASURED, "device_id": device_id, "finished_at": now}
-            belief.add_launch(session, row.measurement_id, row.target_id, row.of_measurement, Purpose.CONFIRM, now)
+            changes = {
+                "state": LaunchState.FAILED,
+                "reason": validation.NOT_MEASURED,
+                "device_id": device_id,
+                "finished_at": now,
+            }
+            validation.add_launch(session, row.measurement_id, row.target_id, row.of_measurement, Purpose.CONFIRM, now)
         session.execute(
             update(Launch).where(Launch.id == row.id).values(**changes),
             execution_options={"synchronize_session": False},

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
@@ -23,10 +22,12 @@ from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
-from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
+from edgefront.core.services.measuring.queries.launches import LaunchForReport
+from edgefront.core.services.measuring.report_policy import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState, Purpose
 from edgefront.core.store import outbox
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
 _COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
@@ -46,11 +47,11 @@ _REFUSED = {
 class _Launch:
     """A locked launch as it stands after the reports of this batch that came before."""
 
-    def __init__(self, row: Row[Any]) -> None:
+    def __init__(self, row: LaunchForReport) -> None:
         self.row = row
-        self.state: str = row.state
+        self.state: LaunchState = row.state
         self.reports: list[str] = list(row.reports)
-        self.values: dict[str, Any] | None = None
+        self.values: Document | None = None
         self.holders: tuple[str | None, str | None] = (row.device_id, row.former_device_id)
 
     def longest_s(self, fence: int, now: datetime) -> float:
@@ -71,15 +72,17 @@ class _Launch:
 
 
 class _Facts:
-    """The facts of the device, read only when a report says that it cannot run something."""
+    """The facts of the device, read only when a report says that it cannot run something, and locked from then on:
+    another report of the device at the same time adds its note to this one's.
+    """
 
     def __init__(self, session: Session, device_id: str) -> None:
         self._session, self._device_id = session, device_id
-        self._changed: dict[str, Any] | None = None
+        self._changed: Document | None = None
 
     def take_out(self, protocol: MeasurementProtocol, message: str) -> bool:
         """Notes that the device does not support the protocol; False if there is no room for another note."""
-        known = self._changed or devices.facts_of(self._session, self._device_id)
+        known = self._changed or devices.lock_facts(self._session, self._device_id)
         without_it = without(known, protocol, message)
         if without_it is None:
             return False
@@ -123,7 +126,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     measuring_s = sum(min(report.result.measuring_s, longest[id(report)]) for report in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {found[report.launch_id].row.target_id for report in counted}:
-        outbox.enqueue(session, tasks.SETTLE, target_id=target_id)
+        outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(
         receipts=tuple(
             _receipt(report, verdict, found.get(report.launch_id))

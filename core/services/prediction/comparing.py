@@ -21,18 +21,28 @@ from edgefront.core.services.measuring.queries.measurements import launch_varian
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TargetState
+from edgefront.core.states import CandidateRole, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.comparisons import (
-    MOST_TARGETS,
+    MAX_TARGETS,
     ComparedArchitecture,
     ComparedEntry,
     ComparedTarget,
     ComparisonView,
 )
 
-_TELLING = ("mode", "sequence_length", "memory_length", "new_tokens", "batch", "logits", "number_format", "latency")
+_TELLING = (
+    "mode",
+    "sequence_length",
+    "memory_length",
+    "new_tokens",
+    "batch",
+    "logits",
+    "number_format",
+    "kv_cache",
+    "latency",
+)
 """Fields of a protocol without which figures say little of two devices."""
 
 
@@ -88,12 +98,12 @@ def _places(session: Session, principal: Principal, target_ids: Sequence[str], j
         pairs += [(target, job) for target in job_rows.targets(session, [job.id])]
     for target, job in pairs:
         found.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
-    if not 1 <= len(found) <= MOST_TARGETS:
+    if not 1 <= len(found) <= MAX_TARGETS:
         raise InvalidInput(
-            f"a comparison has 1 to {MOST_TARGETS} targets, not {len(found)}",
+            f"a comparison has 1 to {MAX_TARGETS} targets, not {len(found)}",
             field="target",
             value=len(found),
-            allowed=f"1 to {MOST_TARGETS} targets, or jobs that have so many",
+            allowed=f"1 to {MAX_TARGETS} targets, or jobs that have so many",
         )
     return list(found.values())
 
@@ -183,13 +193,13 @@ def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None])
         total_parameters=candidate.total_parameters,
         perplexity=predicted.get("perplexity"),
         law=predicted.get("law"),
-        baseline=candidate.role == "baseline",
+        baseline=candidate.role == CandidateRole.BASELINE,
         entries=tuple(entries),
     )
 
 
 def _note(protocols: Sequence[MeasurementProtocol]) -> str:
-    differ = [name for name in _TELLING if len({getattr(one, name) for one in protocols}) > 1]
+    differ = [name for name in _TELLING if len({getattr(one, name) for one in protocols} - {None}) > 1]
     if not differ:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)

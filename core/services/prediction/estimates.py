@@ -18,22 +18,22 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import checks, plan
-from edgefront.core.services.jobs.bounds import check_bounds
 from edgefront.core.services.jobs.placement import Place, try_places
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.services.measuring.refinement import optimism
+from edgefront.core.services.measuring.remeasure import optimism
 from edgefront.core.services.prediction import queries
+from edgefront.core.services.prediction.duration_estimates import PastLaunches, past_launches
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit
 from edgefront.core.services.prediction.limits import check_limits
-from edgefront.core.services.prediction.pace import PastLaunches, past_launches
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.words import layers_in_words
+from edgefront.core.spaces.formatting import layers_in_words
 from edgefront.core.store.database import Database
 from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, StockEstimate, TargetEstimate
 from edgefront.core.wire.jobs import JobRequest

@@ -6,7 +6,6 @@ What is known is read in a short session, and nothing is open while predictors l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -27,6 +26,7 @@ from edgefront.core.services.quality.expected import perplexities, perplexity_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
 from edgefront.core.wire.jobs import PredictedView, TargetRequest
 from edgefront.core.wire.predictions import (
@@ -79,7 +79,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     )
 
 
-def _architecture(given: str | Mapping[str, Any], index: int, protocol: MeasurementProtocol) -> Architecture:
+def _architecture(given: str | Document, index: int, protocol: MeasurementProtocol) -> Architecture:
     """One of the request's, which fits the protocol; errors name `architectures.<index>`."""
     with within("architectures", index):
         found = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import MeasurementState
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Measurement
 
 _NO_MORE = 1 << 30
@@ -62,7 +63,7 @@ def protocols(session: Session, device_key: str, most: int) -> list[tuple[Measur
     count = func.count()
     groups = session.execute(
         select(func.min(Measurement.id), count)
-        .where(Measurement.device_key == device_key, Measurement.state == "measured")
+        .where(Measurement.device_key == device_key, Measurement.state == MeasurementState.MEASURED)
         .group_by(Measurement.protocol_digest)
         .order_by(count.desc(), func.min(Measurement.id))
         .limit(most)
@@ -79,5 +80,5 @@ def _there(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], 
     return (
         Measurement.device_key == device_key,
         Measurement.protocol_digest == protocol_digest,
-        Measurement.state == "measured",
+        Measurement.state == MeasurementState.MEASURED,
     )

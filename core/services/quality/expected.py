@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.law import QualityLaw
@@ -12,10 +11,11 @@ from edgefront.core.quality.shipped import NAMES, family, law_for, law_named, sh
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import JobRequest
 
 
-def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
+def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[Document]:
     """Of each the fields of `core.wire.jobs.PredictedView` that are about quality; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Evaluation, LawVersion, Training, WantedRefit
 
 SPLIT = "valid"
@@ -19,12 +21,12 @@ class TrainedModel(NamedTuple):
 
     evaluation_id: str
     digest: str
-    architecture: dict[str, Any]
+    architecture: Document
     perplexity: float
     dataset: str
     dataset_digest: str | None
-    recipe: dict[str, Any]
-    budget: dict[str, Any]
+    recipe: Document
+    budget: Document
 
 
 def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
@@ -55,8 +57,8 @@ def _alike(manner: str, *columns: Any) -> Any:
             Evaluation.metric == "perplexity",
             Evaluation.split == SPLIT,
             Evaluation.details["manner"].as_string() == manner,
-            Training.kind == "training",
-            Training.state == "done",
+            Training.kind == TrainingKind.TRAINING,
+            Training.state == TrainingState.DONE,
             Training.digest.is_not(None),
         )
         .order_by(Training.digest, Evaluation.id)

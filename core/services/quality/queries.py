@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES, SETTLED_SCORES
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    MEASURED_CANDIDATES,
+    OPEN_SCORES,
+    SETTLED_SCORES,
+    CandidateRole,
+    CandidateState,
+    JobState,
+    ScoreState,
+)
+from edgefront.core.store import sql
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import (
     Candidate,
     Evaluation,
@@ -26,10 +35,10 @@ from edgefront.core.store.tables import (
 def scores(
     session: Session,
     proxy: str,
-    settings: Mapping[str, Any],
+    settings: Document,
     settings_digest: str,
     seed: int,
-    architectures: Mapping[str, dict[str, Any]],
+    architectures: Mapping[str, Document],
     now: datetime,
 ) -> dict[str, ProxyScore]:
     """Digest → score, created if missing (state `wanted`), locked in the order of ids.
@@ -47,13 +56,13 @@ def scores(
             "seed": seed,
             "settings": dict(settings),
             "architecture": architectures[digest],
-            "state": "wanted",
+            "state": ScoreState.WANTED,
             "attempts": 0,
             "created_at": now,
         }
         for digest in sorted(architectures)
     ]
-    session.execute(conflicts.insert(session, ProxyScore).on_conflict_do_nothing(), rows)
+    session.execute(sql.upsert(session, ProxyScore).on_conflict_do_nothing(), rows)
     query = (
         select(ProxyScore)
         .where(
@@ -170,7 +179,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             row.value,
             candidate.id,
             row.training_id,
-            candidate.role == "search" and candidate.state == "measured",
+            candidate.role == CandidateRole.SEARCH and candidate.state == CandidateState.MEASURED,
         )
         for candidate, row in session.execute(query)
         if candidate.state in MEASURED_CANDIDATES
@@ -188,9 +197,9 @@ def _claimable(now: datetime, owner: str | None = None) -> Any:
 
 
 def _live() -> Any:
-    return and_(Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
+    return and_(Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)
 
 
 def _unclaimed(now: datetime) -> Any:
-    lost = and_(ProxyScore.state == "claimed", ProxyScore.claimed_until < now)
-    return and_(ProxyScore.state.in_(("wanted", "claimed")), or_(ProxyScore.state == "wanted", lost))
+    lost = and_(ProxyScore.state == ScoreState.CLAIMED, ProxyScore.claimed_until < now)
+    return and_(ProxyScore.state.in_(OPEN_SCORES), or_(ProxyScore.state == ScoreState.WANTED, lost))

@@ -13,14 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.canonical import digest
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.law import LEAST, Origin, QualityLaw
+from edgefront.core.quality.law import MIN_ROWS, Origin, QualityLaw
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import to_text
 from edgefront.core.services import tasks
@@ -29,6 +28,7 @@ from edgefront.core.services.quality.law_queries import TrainedModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import LawVersion
 
 ATTEMPTS = 5
@@ -102,10 +102,10 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
     ]
 
 
-def _fit(group: _Group, manner: str) -> dict[str, Any] | None:
+def _fit(group: _Group, manner: str) -> Document | None:
     """A version without its number, as columns of `LawVersion`; None if there are too few different models."""
     models = len({one.digest for one in group.models})
-    if models < LEAST:
+    if models < MIN_ROWS:
         return None
     first = group.models[0]
     origin = Origin(
@@ -150,7 +150,7 @@ def _trained(one: TrainedModel) -> str:
 
 
 def _stored(
-    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[dict[str, Any]], now: datetime
+    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[Document], now: datetime
 ) -> bool:
     """Stores new versions under the lock of the request; False if a training has ended since they were read."""
     if rows.lock_wanted(session, manner) is None:

@@ -1,17 +1,16 @@
 """Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
 A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
-time, for a limited time, owners in turn; a result is accepted from any worker, because it does not depend on who holds
-the claim.
+time, for a limited time (whose turn it is: `core.services.work`); a result is accepted from any worker, because it does
+not depend on who holds the claim.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -30,8 +29,9 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.states import SETTLED_SCORES
+from edgefront.core.states import SETTLED_SCORES, ScoreState
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -58,12 +58,10 @@ class ScoreClaim:
 
     id: str
     attempt: int
-    architecture: dict[str, Any]
+    architecture: Document
     proxy: str
-    settings: dict[str, Any]
+    settings: Document
     seed: int
-    owner: str
-    """Whose turn it was."""
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
@@ -191,8 +189,8 @@ def stored_scores(
     found = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
     job = session.get_one(Job, target.job_id)
     for row in found.values():
-        if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
-            row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
+        if row.state == ScoreState.INFEASIBLE and row.settled_at is not None and row.settled_at < job.created_at:
+            row.state, row.reason, row.attempts, row.settled_at = ScoreState.WANTED, None, 0, None
     missing = [row.id for row in found.values() if row.state not in SETTLED_SCORES]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):
@@ -205,37 +203,36 @@ def stored_scores(
     }
 
 
-def claim(session: Session, now: datetime, order: Callable[[Iterable[str]], Iterable[str]]) -> ScoreClaim | None:
-    """The next score to compute, held for `CLAIM`; None if there is none. `order` says which owner comes first."""
-    for owner in order(rows.owners_waiting(session, now)):
-        while (row := rows.next_open(session, now, owner)) is not None:
-            if row.attempts >= ATTEMPTS:
-                settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
-                continue
-            row.state, row.claimed_until = "claimed", now + CLAIM
-            row.attempts += 1
-            return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed, owner)
+def claim(session: Session, owner: str, now: datetime) -> ScoreClaim | None:
+    """The owner's next score to compute, held for `CLAIM`; None if there is none."""
+    while (row := rows.next_open(session, now, owner)) is not None:
+        if row.attempts >= ATTEMPTS:
+            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
+            continue
+        row.state, row.claimed_until = ScoreState.CLAIMED, now + CLAIM
+        row.attempts += 1
+        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
     return None
 
 
 def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
     """Extends a claim; False if the score is complete or claimed by another worker."""
     row = rows.lock(session, held.id)
-    if row is None or row.state != "claimed" or row.attempts != held.attempt:
+    if row is None or row.state != ScoreState.CLAIMED or row.attempts != held.attempt:
         return False
     row.claimed_until = now + CLAIM
     return True
 
 
-def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
+def release(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
     """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
     row = rows.lock(session, held.id)
-    if row is None or row.state != "claimed" or row.attempts != held.attempt:
+    if row is None or row.state != ScoreState.CLAIMED or row.attempts != held.attempt:
         return
     if row.attempts >= ATTEMPTS:
         settle(session, row.id, None, f"{ATTEMPTS} attempts; the last: {reason}", now)
     else:
-        row.state, row.claimed_until = "wanted", None
+        row.state, row.claimed_until = ScoreState.WANTED, None
 
 
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
@@ -245,7 +242,7 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
         return
     if value is not None and not math.isfinite(value):
         value, reason = None, f"{row.proxy} is not a finite number ({value})"
-    row.state = "infeasible" if value is None else "done"
+    row.state = ScoreState.INFEASIBLE if value is None else ScoreState.DONE
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
     row.claimed_until, row.settled_at = None, now
     for target_id in rows.released(session, row.id):

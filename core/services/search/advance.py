@@ -8,7 +8,7 @@ it. Otherwise the result is thrown away, and the target looked at again.
 
 Idempotent: run twice, late, or killed at any instant and run again, it comes to the same candidates, because the
 snapshot of a generation is stored before its algorithm is asked, and the snapshot and the target's seed alone decide
-what it proposes. A claim on the generation only saves a second worker the same work.
+what it proposes.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id. Events lock the job, so
 a step that has written any ends there, and the next begins with a transaction of its own.
@@ -16,9 +16,8 @@ a step that has written any ends there, and the next begins with a transaction o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -30,46 +29,43 @@ from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.closing import cancel_some, change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
-from edgefront.core.services.jobs.due import baselines_complete, due
 from edgefront.core.services.jobs.plan import SearchPlan, baselines_at_most, plan_for
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.measuring import confirming, refinement
+from edgefront.core.services.jobs.readiness import baselines_complete, due
+from edgefront.core.services.jobs.transitions import cancel_some, change_state, end_target
+from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.search import device_data, extension, notes, snapshots, supernets
+from edgefront.core.services.search import device_data, extension, snapshots, status_messages, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
+    apply_known_results,
     missing_launches,
     propose,
-    settle_known,
 )
 from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState, JobState, Purpose, TargetState
 from edgefront.core.store.tables import Candidate, Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
-PART = 100
+STORE_BATCH = 100
 """Proposals that one transaction stores: less than a second of a target's lock."""
 
-CAUGHT_UP = 500
+CATCH_UP_BATCH = 500
 """Candidates of which one transaction makes the launches that are missing, or takes in the results: a few tenths of a
 second."""
 
-ENDED = 2000
+CANCEL_BATCH = 2000
 """Waiting candidates that one transaction cancels before their target ends."""
 
-BARREN = 5
+MAX_EMPTY_GENERATIONS = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
-
-CLAIM = timedelta(seconds=20)
-"""A claim that is not extended for so long belonged to a worker that died: another computes the same."""
 
 
 def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
@@ -92,14 +88,14 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
-        return _end_in_parts(session, target, "failed", note, now)
+        return _end_in_parts(session, target, TargetState.FAILED, note, now)
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
-        return _end_in_parts(session, target, "finished", note, now)
+        return _end_in_parts(session, target, TargetState.FINISHED, note, now)
     if _catch_up(session, target, now):
         return True
-    if target.state == "refining" and not _reopened(session, request, target):
+    if target.state == TargetState.REFINING and not _reopened(session, request, target):
         return _refine(session, target, now)
     plan = plan_for(
         request,
@@ -108,9 +104,9 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         laws.refined_law(session, request),
         added=request.targets[target.position].added,
     )
-    if target.state == "refining":
+    if target.state == TargetState.REFINING:
         return _reopen(session, target, plan, now)
-    step = (_baselines if target.state == "baselines" else _search)(session, target, plan, now)
+    step = (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
     return replace(step, owner=job.owner) if isinstance(step, ComputeStep) else step
 
 
@@ -123,18 +119,16 @@ def store(
 ) -> bool | ComputeStep:
     """Writes what was computed, in the caller's transaction; returns whether another step can be taken at once.
 
-    Of a generation it writes the next `PART` proposals, and returns the step while there are more: commit, and call
-    again. Where the target no longer waits for it (another worker was faster, or the job was paused or has ended)
+    Of a generation it writes the next `STORE_BATCH` proposals, and returns the step while there are more: commit, and
+    call again. Where the target no longer waits for it (another worker was faster, or the job was paused or has ended)
     nothing is written. `settings` say how a supernet is trained; the environment's if absent.
     """
     found = _live(session, step.target_id)
     if found is None:
-        release(session, [step])
         return False
     target, job = found
     if step.plan.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
         # The job was moved to another law meanwhile: what is stored of the generation is all that it gets.
-        release(session, [step])
         unfinished = _unfinished(session, target)
         if unfinished is not None:
             unfinished.proposals = unfinished.stored
@@ -142,14 +136,14 @@ def store(
     if not _stands(session, target, step):
         return True
     if isinstance(computed, WantedSupernet):
-        release(session, [step])
         supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
     if not computed.proposed:  # the generation stays: it says what was known when the search ended
-        release(session, [step])
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
     generation = None if step.number == BASELINES else job_rows.find_generation(session, target.id, step.number)
-    begin, end = (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + PART)
+    begin, end = (
+        (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + STORE_BATCH)
+    )
     part = computed.proposed[begin:end]
     scores = computed.scores
     if scores is None:
@@ -158,42 +152,25 @@ def store(
         architectures = [item.architecture for item in (part if begin else computed.proposed)]
         scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
-        release(session, [step])
         return False  # nothing is measured before
     target.generation = step.number
     if generation is None:
-        propose(session, job, target, step.plan, part, scores, role="baseline", now=now)
+        propose(session, job, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
         return due(session, target, now)
     whole = len(computed.proposed)
     generation.proposals, generation.stored = whole, begin + len(part)
     begins = None if begin else whole
-    propose(session, job, target, step.plan, part, scores, role="search", now=now, begins=begins)
+    propose(session, job, target, step.plan, part, scores, role=CandidateRole.SEARCH, now=now, begins=begins)
     if generation.stored < whole:
-        generation.claimed_until = now + CLAIM
         return step
-    release(session, [step])
     return due(session, target, now)
-
-
-def extend(session: Session, steps: Sequence[ComputeStep], now: datetime) -> None:
-    """Keeps steps that are being computed claimed for `CLAIM` from now."""
-    job_rows.extend_claims(session, _claimed(steps), now + CLAIM)
-
-
-def release(session: Session, steps: Sequence[ComputeStep]) -> None:
-    """Gives steps up: any worker may compute them at once."""
-    job_rows.release_claims(session, _claimed(steps))
-
-
-def _claimed(steps: Sequence[ComputeStep]) -> list[str]:
-    return [step.generation_id for step in steps if step.generation_id is not None]
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
     """The target, locked, and its job, if both are active."""
     target = job_rows.lock_target(session, target_id)
     job = None if target is None else job_rows.find(session, target.job_id)
-    if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != "running":
+    if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != JobState.RUNNING:
         return None
     return target, job
 
@@ -201,8 +178,8 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
 def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     """Whether the target, which is locked, still waits for the result of this step."""
     if step.number == BASELINES:
-        return target.state == "baselines" and target.candidates == len(step.depths)
-    if target.state != "searching":
+        return target.state == TargetState.BASELINES and target.candidates == len(step.depths)
+    if target.state != TargetState.SEARCHING:
         return False
     unfinished = _unfinished(session, target)
     if target.generation != step.number - 1 if unfinished is None else unfinished.number != step.number:
@@ -228,14 +205,14 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> bool:
     target = job_rows.lock_target(session, target_id)
     if target is None or target.state not in ACTIVE_TARGETS:
         return False
-    return _end_in_parts(session, target, "failed", note, now)
+    return _end_in_parts(session, target, TargetState.FAILED, note, now)
 
 
-def _end_in_parts(session: Session, target: Target, state: str, note: str, now: datetime) -> bool:
+def _end_in_parts(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> bool:
     """Ends a target, unless so many candidates wait that it cancels some of them, and returns True: commit before the
     next.
     """
-    if cancel_some(session, target, ENDED, now):
+    if cancel_some(session, target, CANCEL_BATCH, now):
         return True
     end_target(session, target, state, note, now)
     return False
@@ -243,42 +220,44 @@ def _end_in_parts(session: Session, target: Target, state: str, note: str, now: 
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    requests: dict[str, JobRequest | None] = {}
-    ending = []
-    for target, job in job_rows.active_targets(session):
-        if job.id not in requests:
-            requests[job.id] = JOB_REQUEST.read_or(job.request, None)
-        if _must_end(session, target, requests[job.id], now):
-            ending.append(target.id)
-    homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session, now)
-    return list(dict.fromkeys(job_rows.idle_targets(session, now) + homeless + unfinished + ending))
+    active = job_rows.active_targets(session)
+    requests = {job.id: job.request for _, job in active}
+    read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
+    began = job_rows.clocks(session, [id_ for id_, request in read.items() if request and request.budget.minutes])
+    ending = [
+        target.id
+        for target, job in active
+        if _must_end(target, read[job.id], began.get((job.id, target.device_key)), now)
+    ]
+    homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session)
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + unfinished + ending))
 
 
-def _must_end(session: Session, target: Target, request: JobRequest | None, now: datetime) -> bool:
-    """Whether its time is over, or what was asked of it cannot be read by this release."""
+def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
+    """Whether its time, which began then, is over, or what was asked of it cannot be read by this release."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
     except InvalidInput:
         return True
-    return request is None or progress.out_of_time(session, request, target, now)
+    return request is None or progress.is_spent(request, began, now)
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. Of each at most
-    `CAUGHT_UP`; returns whether there may be more to do.
+    `CATCH_UP_BATCH`; returns whether there may be more to do.
     """
-    lacking = candidate_rows.without_launches(session, target.id, CAUGHT_UP)
-    settled = candidate_rows.with_results(session, target.id, CAUGHT_UP)
-    baselines = candidate_rows.baselines(session, target.id) if target.state == "baselines" else []
+    lacking = candidate_rows.without_launches(session, target.id, CATCH_UP_BATCH)
+    settled = candidate_rows.with_results(session, target.id, CATCH_UP_BATCH)
+    baselines = candidate_rows.baselines(session, target.id) if target.state == TargetState.BASELINES else []
     concerned = {one.id: one for one in [*baselines, *lacking, *settled] if one.measurement_id}
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
     missing = missing_launches(session, concerned.values(), measurements)
-    demand.add_launches(session, target, missing, purpose="first", now=now)
-    known = settle_known(session, target, concerned.values(), measurements, now)
-    return known > 0 or (len(lacking) == CAUGHT_UP and bool(missing))
+    demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
+    known = apply_known_results(session, target, concerned.values(), measurements, now)
+    return known > 0 or (len(lacking) == CATCH_UP_BATCH and bool(missing))
 
 
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
@@ -294,7 +273,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
         note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
-        end_target(session, target, "failed", note + "; ".join(reasons[:3]), now)
+        end_target(session, target, TargetState.FAILED, note + "; ".join(reasons[:3]), now)
         return False
     target.reference = reference(rows_of(points))
     if (
@@ -302,13 +281,16 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         and job_rows.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
         target.started_at = now  # nothing of it was launched, and its search begins at once
-    change_state(session, target, "searching", notes.opening(len(every), len(points), plan), now)
+    change_state(session, target, TargetState.SEARCHING, status_messages.opening(len(every), len(points), plan), now)
     return True
 
 
 def _depth(baseline: Candidate) -> Depth:
     return Depth(
-        baseline.latency_ms, baseline.latency_half_width_ms, baseline.memory_bytes, baseline.state == "infeasible"
+        baseline.latency_ms,
+        baseline.latency_half_width_ms,
+        baseline.memory_bytes,
+        baseline.state == CandidateState.INFEASIBLE,
     )
 
 
@@ -327,10 +309,15 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
-        return _end_search(session, target, notes.spent(budget, left, number), now)
-    if number >= BARREN and not candidate_rows.measured_since(session, target.id, number - BARREN):
+        return _end_search(session, target, status_messages.spent(budget, left, number), now)
+    if number >= MAX_EMPTY_GENERATIONS and not candidate_rows.measured_since(
+        session, target.id, number - MAX_EMPTY_GENERATIONS
+    ):
         return _end_search(
-            session, target, f"The last {BARREN} generations had no candidate that could be measured.", now
+            session,
+            target,
+            f"The last {MAX_EMPTY_GENERATIONS} generations had no candidate that could be measured.",
+            now,
         )
     if proxy_rows.waiting(session, [target.id]):
         return False
@@ -358,8 +345,6 @@ def _ask(
             return False
         step = replace(step, plan=replace(plan, algorithm=knowing))
     stored = job_rows.find_generation(session, target.id, number)
-    if stored is not None and stored.claimed_until is not None and stored.claimed_until > now:
-        return False  # a worker computes it
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
@@ -368,13 +353,14 @@ def _ask(
         data = device_data.take(session, target) if isinstance(algorithm, Surrogate | Extension) else None
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
-    stored.claimed_until = now + CLAIM
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
 
 def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
     """From here on there are only further launches. `why` is a sentence."""
-    change_state(session, target, "refining", notes.joined(target.note, notes.ended(why)), now)
+    change_state(
+        session, target, TargetState.REFINING, status_messages.joined(target.note, status_messages.ended(why)), now
+    )
     return True
 
 
@@ -396,9 +382,9 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     job_rows.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_rows.baseline_count(session, target.id)
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
-    opening = notes.opening(baselines, len(points), plan)
+    opening = status_messages.opening(baselines, len(points), plan)
     note = "Further launches found the best model beyond the limits, so the search went on."
-    change_state(session, target, "searching", notes.joined(opening, note), now)
+    change_state(session, target, TargetState.SEARCHING, status_messages.joined(opening, note), now)
     return True
 
 
@@ -406,12 +392,12 @@ def _refine(session: Session, target: Target, now: datetime) -> bool:
     """Further launches of frontier points that one device alone has measured, and of those that are not certain, until
     all are or the budget is spent.
     """
-    if demand.has_live_launch(session, target) or confirming.confirm_frontier(session, target, now):
+    if demand.has_live_launch(session, target) or remeasure.confirm_frontier(session, target, now):
         return False
-    uncertain = refinement.uncertain(session, target)
+    uncertain = remeasure.uncertain(session, target)
     if uncertain:
-        demand.add_launches(session, target, uncertain, purpose="refinement", now=now)
+        demand.add_launches(session, target, uncertain, purpose=Purpose.REFINEMENT, now=now)
         target.refinements += len(uncertain)
     else:
-        end_target(session, target, "finished", notes.closing(session, target), now)
+        end_target(session, target, TargetState.FINISHED, status_messages.closing(session, target), now)
     return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from edgefront.core.search.depths import Depth, next_depths
 from edgefront.core.search.extension import Extension, Offer
@@ -17,6 +16,7 @@ from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Answer, Surrogate
 from edgefront.core.services.jobs.plan import SearchPlan
+from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import Proposed
@@ -41,15 +41,15 @@ class ComputeStep:
     """Digest of the data that the target's scores use, once it is known."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
-    """The row in which the snapshot is stored, claimed by this computation; None: nothing is claimed."""
+    """The row in which the snapshot is stored; None: of baselines, and of supernets."""
     most: int | None = None
     """Number of candidates that the budget leaves; None: unlimited."""
     device_data: DeviceData | None = None
     """What else is known of the device; None if the algorithm does not learn from it."""
     depths: Sequence[Depth] = ()
     """The baselines that were measured before."""
-    offers: Sequence[Mapping[str, Any]] = ()
-    """The job's candidates (genome, architecture, proxy), where the target was added later and chooses among them."""
+    offers: Sequence[ScoredCandidate] = ()
+    """The job's candidates, where the target was added later and chooses among them."""
     needs_supernet: bool = False
     """Whether the search's supernet is described instead of proposing a generation."""
     owner: str = ""
@@ -94,8 +94,8 @@ class ComputeStep:
             snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
         if isinstance(algorithm, Extension):
             offers = [
-                Offer(one["genome"], Architecture.model_validate(one["architecture"]), one["proxy"])
-                for one in self.offers
+                Offer(offer.genome, Architecture.model_validate(offer.architecture), offer.proxy)
+                for offer in self.offers
             ]
             return algorithm.answer(self.number, snapshot, offers)
         if isinstance(algorithm, Surrogate):

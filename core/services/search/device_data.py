@@ -20,12 +20,13 @@ from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.search.interface import Observation, Snapshot
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import CandidateRole, MeasurementState
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
-MOST = 400
+MAX_MEASUREMENTS = 400
 """Measurements of other jobs that a search learns from at most, the latest: a predictor's fit grows with their cube."""
-PRIOR_DEVICES, PRIOR_MOST, PRIOR_LEAST = 2, 100, 10
+MAX_PRIOR_DEVICES, MAX_PRIOR_MEASUREMENTS, MIN_PRIOR_MEASUREMENTS = 2, 100, 10
 """Other devices whose measurements say what to expect, and how many of each at most and at least."""
 
 Figures = list[Any]
@@ -36,9 +37,9 @@ Figures = list[Any]
 class DeviceData:
     """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
 
-    stored: Mapping[str, Any]
+    stored: Document
     """As in `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`."""
-    architectures: Mapping[str, Mapping[str, Any]]
+    architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
         """The snapshot with what is known of the device. Fits predictors of other devices, so outside transactions."""
@@ -73,11 +74,16 @@ def take(session: Session, target: Target) -> DeviceData:
     """What is known now of the target's device."""
     own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
     of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
-    baselines = select(Candidate.measurement_id).where(Candidate.target_id == target.id, Candidate.role == "baseline")
+    baselines = select(Candidate.measurement_id).where(
+        Candidate.target_id == target.id, Candidate.role == CandidateRole.BASELINE
+    )
     stored = {
-        "baselines": _figures(session, MOST, Measurement.id.in_(baselines)),
+        "baselines": _figures(session, MAX_MEASUREMENTS, Measurement.id.in_(baselines)),
         "others": _figures(
-            session, MOST, *of_device, Measurement.id.not_in(own.where(Candidate.measurement_id.is_not(None)))
+            session,
+            MAX_MEASUREMENTS,
+            *of_device,
+            Measurement.id.not_in(own.where(Candidate.measurement_id.is_not(None))),
         ),
         **_beside(session, target.device_key, target.protocol_digest),
     }
@@ -87,22 +93,27 @@ def take(session: Session, target: Target) -> DeviceData:
 def of_device(session: Session, device_key: str, protocol_digest: str) -> DeviceData:
     """What is known now of a device (class) by a protocol, whichever job asked for it."""
     own = (Measurement.device_key == device_key, Measurement.protocol_digest == protocol_digest)
-    others = _figures(session, MOST, *own)
+    others = _figures(session, MAX_MEASUREMENTS, *own)
     return load(session, {"baselines": [], "others": others, **_beside(session, device_key, protocol_digest)})
 
 
-def load(session: Session, stored: Mapping[str, Any]) -> DeviceData:
+def load(session: Session, stored: Document) -> DeviceData:
     """What a generation was asked with."""
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
     found = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
     return DeviceData(stored, {row.id: row.architecture for row in found})
 
 
-def _beside(session: Session, device_key: str, protocol_digest: str) -> dict[str, Any]:
+def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
     """What other devices say of it, and how far its launches scatter."""
     return {
         "priors": [
-            _figures(session, PRIOR_MOST, Measurement.protocol_digest == protocol_digest, Measurement.device_key == key)
+            _figures(
+                session,
+                MAX_PRIOR_MEASUREMENTS,
+                Measurement.protocol_digest == protocol_digest,
+                Measurement.device_key == key,
+            )
             for key in _similar(session, device_key, protocol_digest)
         ],
         "noise": launch_variance(session, device_key, protocol_digest).relative,
@@ -121,7 +132,7 @@ def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
             Measurement.token_ms,
             Measurement.total_ms,
         )
-        .where(Measurement.state == "measured", *conditions)
+        .where(Measurement.state == MeasurementState.MEASURED, *conditions)
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)
     )
@@ -143,11 +154,11 @@ def _similar(session: Session, device_key: str, protocol_digest: str) -> list[st
         .where(
             Measurement.protocol_digest == protocol_digest,
             Measurement.device_key != device_key,
-            Measurement.state == "measured",
+            Measurement.state == MeasurementState.MEASURED,
         )
         .group_by(Measurement.device_key)
-        .having(count >= PRIOR_LEAST)
+        .having(count >= MIN_PRIOR_MEASUREMENTS)
         .order_by(count.desc(), Measurement.device_key)
-        .limit(PRIOR_DEVICES)
+        .limit(MAX_PRIOR_DEVICES)
     )
     return [key for key, _ in rows]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Target
 from edgefront.core.wire.jobs import JobRequest
 
 
-def offers(session: Session, target: Target, request: JobRequest) -> Sequence[Mapping[str, Any]] | None:
-    """Genome, architecture and proxy of every candidate that the job's own targets have proposed.
+def offers(session: Session, target: Target, request: JobRequest) -> Sequence[ScoredCandidate] | None:
+    """Every candidate that the job's own targets have proposed.
 
     None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
     """

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.jobs import events
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
@@ -18,11 +19,20 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.services.measuring import confirming
-from edgefront.core.services.measuring.settling import take_in
+from edgefront.core.services.measuring import remeasure
+from edgefront.core.services.measuring.result_processing import apply_results
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.states import (
+    LIVE_LAUNCHES,
+    OPEN_MEASUREMENTS,
+    CandidateRole,
+    CandidateState,
+    LaunchState,
+    MeasurementState,
+    Purpose,
+)
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
 from edgefront.core.units import MB
 
@@ -34,10 +44,10 @@ class Proposed:
     architecture: Architecture
     costs: Costs
     operator: str
-    genome: Mapping[str, Any] = field(default_factory=dict)
+    genome: Document = field(default_factory=dict)
     """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
-    predicted: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Document = field(default_factory=dict)
     """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
 
 
@@ -49,7 +59,7 @@ def propose(
     proposed: Sequence[Proposed],
     scores: Mapping[str, Scored],
     *,
-    role: str,
+    role: CandidateRole,
     now: datetime,
     begins: int | None = None,
 ) -> None:
@@ -71,7 +81,7 @@ def propose(
             )
     wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in rows if row["state"] == "waiting"]
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
-    confirming.ask_again(session, measurements.values(), target, now, baselines=role == "baseline")
+    remeasure.ask_again(session, measurements.values(), target, now, baselines=role == CandidateRole.BASELINE)
     for row in rows:
         if row["state"] == "waiting":
             row["measurement_id"] = measurements[row["digest"]].id
@@ -81,7 +91,7 @@ def propose(
 
     added = candidate_rows.by_ids(session, [row["id"] for row in rows])
     missing = missing_launches(session, added, {row.id: row for row in measurements.values()})
-    demand.add_launches(session, target, missing, purpose="first", now=now)
+    demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
     entries = [
         events.Entry("candidate", candidate_view(candidate, None).model_dump(mode="json"), target.id)
         for candidate in added
@@ -89,10 +99,10 @@ def propose(
     if begins is not None:
         entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": begins}, target.id))
     events.append_all(session, target.job_id, entries, now)
-    settle_known(session, target, added, {row.id: row for row in measurements.values()}, now)
+    apply_known_results(session, target, added, {row.id: row for row in measurements.values()}, now)
 
 
-def settle_known(
+def apply_known_results(
     session: Session,
     target: Target,
     waiting: Iterable[Candidate],
@@ -104,11 +114,11 @@ def settle_known(
         candidate
         for candidate in waiting
         if candidate.measurement_id is not None
-        and candidate.state == "waiting"
-        and measurements[candidate.measurement_id].state not in ("wanted", "unconfirmed")
+        and candidate.state == CandidateState.WAITING
+        and measurements[candidate.measurement_id].state not in OPEN_MEASUREMENTS
     ]
     if known:
-        take_in(session, [target], known, measurements, now)
+        apply_results(session, [target], known, measurements, now)
     return len(known)
 
 
@@ -119,7 +129,7 @@ def missing_launches(
     launches.
     """
     needed = {
-        candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == "baseline" else 1
+        candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == CandidateRole.BASELINE else 1
         for candidate in candidates
         if candidate.measurement_id is not None
     }
@@ -127,13 +137,13 @@ def missing_launches(
     missing = []
     for measurement_id, count in needed.items():
         state, launches = measurements[measurement_id].state, counts[measurement_id]
-        if state in ("infeasible", "failed"):
+        if state in (MeasurementState.INFEASIBLE, MeasurementState.FAILED):
             continue
         to_come = sum(launches[open_] for open_ in LIVE_LAUNCHES)
         # Failed launches count too, so that a launch which always fails is not requested forever.
-        made = sum(launches.values()) - launches["cancelled"]
+        made = sum(launches.values()) - launches[LaunchState.CANCELLED]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
-        if state in ("wanted", "unconfirmed") and not to_come:
+        if state in OPEN_MEASUREMENTS and not to_come:
             lacking = max(lacking, 1)
         missing += [measurement_id] * max(0, lacking)
     return missing
@@ -145,10 +155,10 @@ def _row(
     plan: SearchPlan,
     item: Proposed,
     scored: Scored,
-    role: str,
+    role: CandidateRole,
     number: int,
     now: datetime,
-) -> dict[str, Any]:
+) -> Document:
     return {
         "id": new_id("cnd"),
         "job_id": job.id,
@@ -171,7 +181,7 @@ def _row(
         "predicted_perplexity": item.predicted.get("perplexity"),
         # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,
-        "state": "waiting" if scored.value is not None else "infeasible",
+        "state": CandidateState.WAITING if scored.value is not None else CandidateState.INFEASIBLE,
         "reason": scored.reason,
         "launches": 0,
         "on_frontier": False,
@@ -186,8 +196,8 @@ def _device_memory(session: Session, target: Target, protocol: MeasurementProtoc
 
 
 def _memory(device: Any, protocol: MeasurementProtocol) -> int | None:
-    if protocol.provider == "cuda":
-        sizes = [gpu.get("memory_bytes") for gpu in device.facts.get("gpus", ())]
-        return max((size for size in sizes if isinstance(size, int)), default=None)
-    size: int | None = device.facts.get("memory_bytes")
-    return size
+    if Provider(protocol.provider).shares_host_memory:
+        size: int | None = device.facts.get("memory_bytes")
+        return size
+    sizes = [gpu.get("memory_bytes") for gpu in device.facts.get("gpus", ())]
+    return max((size for size in sizes if isinstance(size, int)), default=None)

@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times
 from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.jobs.queries.candidates import SearchCandidate
 from edgefront.core.services.search.device_data import times_of
+from edgefront.core.states import CandidateState
+from edgefront.core.store.sql import Document
 
 _Result = tuple[str, float | None, int | None, int, Times]
 
@@ -54,18 +56,18 @@ def _result(
     return state, latency_ms, memory_bytes, launches, times or {}
 
 
-def _snapshot(rows: Iterable[Row[Any]], results: dict[int, _Result]) -> Snapshot:
+def _snapshot(rows: Iterable[SearchCandidate], results: dict[int, _Result]) -> Snapshot:
     return Snapshot(tuple(_evaluated(row, *results[row.number]) for row in rows))
 
 
 def _evaluated(
-    row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None, launches: int, times: Times
+    row: SearchCandidate, state: str, latency_ms: float | None, memory_bytes: int | None, launches: int, times: Times
 ) -> Evaluated:
     return Evaluated(
         id=row.id,
         genome=row.genome,
         digest=row.digest,
-        state=state,
+        state=CandidateState(state),
         proxy=row.proxy,
         latency_ms=latency_ms,
         memory_bytes=memory_bytes,
@@ -78,7 +80,7 @@ def _evaluated(
     )
 
 
-def _predicted(stored: dict[str, Any] | None) -> Predicted | None:
+def _predicted(stored: Document | None) -> Predicted | None:
     """What was predicted of a candidate's latency and memory; None where nothing was."""
     if stored is None or stored.get("latency_ms") is None:
         return None

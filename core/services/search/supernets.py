@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
-from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of, requirements_of
+from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.lifecycle import create_supernet
+from edgefront.core.states import TargetState, TrainingState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target, Training
 from edgefront.core.supernet.result import SupernetResult
 from edgefront.core.wire.trainings import Requirements
@@ -29,9 +29,9 @@ class WantedSupernet:
     dataset: str
     dataset_digest: str | None
     recipe: str
-    overrides: Mapping[str, Any]
-    supernet: Mapping[str, Any]
-    budget: Mapping[str, Any]
+    overrides: Document
+    supernet: Document
+    budget: Document
     requires: Requirements
 
 
@@ -87,18 +87,20 @@ def with_result(
     None while the training runs, and if it has failed, which ends the target. When a training ends, its target is
     advanced.
     """
-    if training.state in ("failed", "cancelled"):
+    if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""
-        end_target(session, target, "failed", f"Its supernet, training {training.id}, {training.state}{reason}.", now)
+        end_target(
+            session, target, TargetState.FAILED, f"Its supernet, training {training.id}, {training.state}{reason}.", now
+        )
         return None
-    if training.state != "done":
+    if training.state != TrainingState.DONE:
         return None
     try:
         result = SupernetResult.parse(training.result or {})
         knowing = algorithm.given([search.probabilities for search in result.searches])
     except InvalidInput as error:
         note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
-        end_target(session, target, "failed", note, now)
+        end_target(session, target, TargetState.FAILED, note, now)
         return None
     rest = target.note.replace(_waiting(training), "").strip()
     if rest != target.note:

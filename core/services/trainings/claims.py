@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -22,11 +22,10 @@ from edgefront.core.services.trainings.events import Entry, change_state
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import start_of
-from edgefront.core.states import LIVE_TRAININGS
-from edgefront.core.store.named_locks import lock
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.trainings import Wanted
 
 MAX_ATTEMPTS = 3
 
@@ -61,13 +60,13 @@ class Report:
     not among them are removed.
     """
 
-    state: str = ""
+    state: TrainingState | None = None
     step: int = 0
     steps: int = 0
     seconds_left: float | None = None
     note: str = ""
     checkpoint: int | None = None
-    metrics: Sequence[Mapping[str, Any]] = ()
+    metrics: Sequence[Document] = ()
     whole: bool = False
 
     def without_metrics(self) -> Report:
@@ -82,7 +81,7 @@ class Score:
     split: str
     metric: str
     value: float
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Document = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Outcome:
     ending: Ending
     reason: str = ""
     asked: bool = False
-    result: Mapping[str, Any] | None = None
+    result: Document | None = None
     scores: Sequence[Score] = ()
 
 
@@ -100,31 +99,40 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     """Claims the next waiting training of the queue that fits the worker's free resources, owners in turn; None if
     there is none.
     """
-    lock(session, "worker", machine.worker)  # its claims count its slots one after another
+    lock_name(session, "worker", machine.worker)  # its claims count its slots one after another
     held = rows.held_by(session, machine.worker)
+    free: dict[int, int] = {}
     if queue == "cpu":
-        if sum(device == "cpu" for device, _ in held) >= machine.slots:
+        on_cpu = [training.memory_bytes or 0 for training in held if training.device == "cpu"]
+        if len(on_cpu) >= machine.slots:
             return None
-        training = rows.claimable(session, queue, machine.memory_bytes, gpus=1)
-        numbers: list[int] = []
+        memory = {0: machine.memory_bytes - sum(on_cpu)}
     else:
-        taken = {number for _, gpus in held for number in gpus}
-        free = sorted(set(machine.gpus) - taken)
-        if not free:
-            return None
-        smallest = min(machine.gpus[number] for number in free)
-        training = rows.claimable(session, queue, smallest, gpus=len(free))
-        numbers = [] if training is None else free[: training.gpus]
+        taken = {number for training in held for number in training.gpu_numbers}
+        free = {number: size for number, size in machine.gpus.items() if number not in taken}
+        # Of so many GPUs, each has at least so much if they are the largest.
+        memory = dict(enumerate(sorted(free.values(), reverse=True), start=1))
+    training = rows.claimable(session, queue, memory)
     if training is None:
         return None
     training.fence += 1
-    training.worker, training.gpu_numbers = machine.worker, numbers
+    training.worker, training.gpu_numbers = machine.worker, _chosen(free, training.gpus, training.memory_bytes)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.running_since = None
     training.started_at = training.started_at or now
     rows.take_turn(session, training, now)
-    change_state(session, training, "starting", now)
+    change_state(session, training, TrainingState.STARTING, now)
     return TrainingClaim(training.id, training.fence)
+
+
+def _chosen(free: Mapping[int, int], count: int, memory_bytes: int | None) -> list[int]:
+    """The GPUs (number → bytes) of a training: the smallest that have what each needs, so that the larger are left to
+    those that need them; the first if it does not say.
+    """
+    if memory_bytes is None:
+        return sorted(free)[:count]
+    fitting = [number for number, size in free.items() if size >= memory_bytes]
+    return sorted(sorted(fitting, key=lambda number: (free[number], number))[:count])
 
 
 def held(session: Session, training_id: str, fence: int) -> Training:
@@ -150,7 +158,7 @@ def start(
     session: Session,
     training_id: str,
     fence: int,
-    trained: Mapping[str, Any] | None,
+    trained: Document | None,
     dataset_digest: str,
     now: datetime,
     ttl_s: float,
@@ -167,15 +175,17 @@ def start(
     training.updated_at = now
 
 
-def look(session: Session, training_id: str, fence: int) -> Wanted:
+def peek(session: Session, training_id: str, fence: int) -> TrainingCommand:
     """What the owner requests (run, pause or cancel); neither locks nor changes the row. Raises as `held` does."""
     training = rows.find(session, training_id)
     if training is None:
         raise NotFound(f"no training {training_id!r}: it was deleted")
-    return cast(Wanted, _under(training, fence).wanted)
+    return _under(training, fence).wanted
 
 
-def beat(session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float) -> Wanted:
+def heartbeat(
+    session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float
+) -> TrainingCommand:
     """Extends the lease before the run starts and stores a note on what it waits for; returns what the owner
     requests.
     """
@@ -183,15 +193,17 @@ def beat(session: Session, training_id: str, fence: int, note: str, now: datetim
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     if note != training.note:
         change_state(session, training, training.state, now, note=note)
-    return cast(Wanted, training.wanted)
+    return training.wanted
 
 
-def report(session: Session, training_id: str, fence: int, said: Report, now: datetime, ttl_s: float) -> Wanted:
+def report(
+    session: Session, training_id: str, fence: int, said: Report, now: datetime, ttl_s: float
+) -> TrainingCommand:
     """Stores a report and extends the lease; returns what the owner requests."""
     training = held(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     _take_in(session, training, said, now)
-    return cast(Wanted, training.wanted)
+    return training.wanted
 
 
 def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
@@ -206,17 +218,17 @@ def finish(session: Session, training_id: str, fence: int, said: Report, outcome
     training.seconds_left = None
     if outcome.ending == "done":
         training.result = None if outcome.result is None else dict(outcome.result)
-        training.wanted, training.reason = "run", None
+        training.wanted, training.reason = TrainingCommand.RUN, None
         training.attempts, training.failed_at_checkpoint = 0, None
         _score(session, training, outcome.scores, now)
-        _end(session, training, "done", now, note=training.note)
+        _end(session, training, TrainingState.DONE, now, note=training.note)
     elif outcome.ending == "invalid":
         training.reason = outcome.reason
-        _end(session, training, "failed", now)
-    elif training.wanted == "cancel":
-        _end(session, training, "cancelled", now)
+        _end(session, training, TrainingState.FAILED, now)
+    elif training.wanted == TrainingCommand.CANCEL:
+        _end(session, training, TrainingState.CANCELLED, now)
     elif outcome.ending == "smaller" or (outcome.ending == "stopped" and outcome.asked):
-        _give_back(session, training, now, outcome.reason)
+        _release(session, training, now, outcome.reason)
     else:
         _count_attempt(session, training, outcome.reason or "the run ended", now)
     # Its slot is free.
@@ -227,7 +239,7 @@ def finish(session: Session, training_id: str, fence: int, said: Report, outcome
 def release(session: Session, training_id: str, fence: int, note: str, now: datetime) -> None:
     """Releases a training whose run has not started. No attempt is counted."""
     training = held(session, training_id, fence)
-    _give_back(session, training, now, note)
+    _release(session, training, now, note)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 
 
@@ -236,23 +248,29 @@ def return_expired(session: Session, now: datetime) -> None:
     others have locked are left for the next pass.
     """
     for training in rows.expired(session, now):
-        if training.wanted == "cancel":
-            _end(session, training, "cancelled", now)
+        if training.wanted == TrainingCommand.CANCEL:
+            _end(session, training, TrainingState.CANCELLED, now)
         elif training.running_since is None:
-            _give_back(session, training, now, "")
+            _release(session, training, now, "")
         else:
             _count_attempt(session, training, LOST, now)
         training.running_since = None
         enqueue(session, tasks.TRAIN, queue=training.queue)
 
 
-def _give_back(session: Session, training: Training, now: datetime, note: str) -> None:
-    if training.wanted == "cancel":
-        _end(session, training, "cancelled", now)
+def _release(session: Session, training: Training, now: datetime, note: str) -> None:
+    if training.wanted == TrainingCommand.CANCEL:
+        _end(session, training, TrainingState.CANCELLED, now)
         return
     training.lease_expires_at = None
     training.seconds_left = None
-    change_state(session, training, "paused" if training.wanted == "pause" else "queued", now, note=note)
+    change_state(
+        session,
+        training,
+        TrainingState.PAUSED if training.wanted == TrainingCommand.PAUSE else TrainingState.QUEUED,
+        now,
+        note=note,
+    )
 
 
 def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
@@ -263,19 +281,19 @@ def _count_attempt(session: Session, training: Training, reason: str, now: datet
     training.failed_at_checkpoint = reached
     if training.attempts >= MAX_ATTEMPTS:
         training.reason = f"{MAX_ATTEMPTS} attempts; the last: {reason}"
-        _end(session, training, "failed", now)
+        _end(session, training, TrainingState.FAILED, now)
     else:
         where = "from the beginning" if training.checkpoint is None else f"from step {training.checkpoint}"
         note = f"attempt {training.attempts} of {MAX_ATTEMPTS} failed: {reason}; it resumes {where}"
-        _give_back(session, training, now, note)
+        _release(session, training, now, note)
 
 
-def _end(session: Session, training: Training, state: str, now: datetime, *, note: str = "") -> None:
+def _end(session: Session, training: Training, state: TrainingState, now: datetime, *, note: str = "") -> None:
     training.lease_expires_at = None
     training.finished_at = now
     training.seconds_left = None
     change_state(session, training, state, now, note=note)
-    if training.kind == "supernet" and training.target_id is not None:
+    if training.kind == TrainingKind.SUPERNET and training.target_id is not None:
         enqueue(session, tasks.ADVANCE, target_id=training.target_id)
 
 
@@ -307,7 +325,7 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
         change_state(session, training, said.state, now, note=training.note)
 
 
-def _figures(before: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _figures(before: Document, metrics: Sequence[Document]) -> Document:
     """The last report, with missing figures filled in from earlier ones: few reports contain a validation."""
     found = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
@@ -315,9 +333,9 @@ def _figures(before: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
     return found | {name: value for name, value in metrics[-1].items() if name == "extra"}
 
 
-def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dict[str, Any]], int | None]:
+def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Document], int | None]:
     """The new or changed reports, merged by step; and the step after which stored reports are removed."""
-    merged: dict[int, dict[str, Any]] = {}
+    merged: dict[int, Document] = {}
     for metric in said.metrics:  # a step may have one line with its loss and another with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
     if not said.whole:
@@ -332,7 +350,7 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dic
     return put, max((step for step in stored if step < gone[0]), default=0)
 
 
-def _manner(training: Training) -> str:
+def _comparability_key(training: Training) -> str:
     """A key that is equal for trainings whose scores are comparable: same length, recipe, data and evaluation."""
     recipe = Recipe.parse(training.recipe)
     read = recipe.evaluation.model_dump(mode="json")
@@ -344,7 +362,7 @@ def _manner(training: Training) -> str:
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
     if training.digest is None or not scores:
         return
-    manner = _manner(training)
+    manner = _comparability_key(training)
     evaluations = [
         {
             "digest": training.digest,

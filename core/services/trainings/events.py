@@ -6,7 +6,6 @@ Numbers are assigned under the training's row lock, which every writer of its st
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -14,10 +13,12 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.states import TrainingState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import TrainingEventView
 
-Entry = tuple[str, dict[str, Any]]
+Entry = tuple[str, Document]
 """Kind and data as in `core.wire.events`."""
 
 
@@ -32,7 +33,7 @@ def state_entry(training: Training) -> Entry:
     return "state", data
 
 
-def change_state(session: Session, training: Training, state: str, now: datetime, *, note: str = "") -> None:
+def change_state(session: Session, training: Training, state: TrainingState, now: datetime, *, note: str = "") -> None:
     """A training's new state, in its row and in the log."""
     training.state, training.note, training.updated_at = state, note, now
     training_log.add_events(session, training.id, [state_entry(training)], now)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -32,10 +30,10 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.steering import pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
-from edgefront.core.store.named_locks import lock
 from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.units import MIB
 from edgefront.core.wire.trainings import (
@@ -81,7 +79,7 @@ def submit_trainings(
     _check_stored(database, principal.owner, settings)
     with database.write() as session:
         check_chosen(session, chosen)
-        lock(session, "owner", principal.owner)
+        lock_name(session, "owner", principal.owner)
         if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
             _check_bound(session, principal.owner, len(plan.subjects), settings)
         return _create(session, principal, request, plan, idempotency_key, database.now(session))
@@ -144,9 +142,9 @@ def create_supernet(
     name: str,
     dataset: str,
     recipe: str,
-    overrides: Mapping[str, Any],
-    supernet: Mapping[str, Any],
-    budget: Mapping[str, Any],
+    overrides: Document,
+    supernet: Document,
+    budget: Document,
     seed: int,
     settings: Settings,
     now: datetime,
@@ -162,7 +160,7 @@ def create_supernet(
     training = Training(
         owner=owner,
         name=name[:100],
-        kind="supernet",
+        kind=TrainingKind.SUPERNET,
         request={},
         request_digest="",
         architecture={},
@@ -179,8 +177,8 @@ def create_supernet(
         gpus=gpus,
         memory_bytes=memory_bytes,
         queue=queue,
-        state="queued",
-        wanted="run",
+        state=TrainingState.QUEUED,
+        wanted=TrainingCommand.RUN,
         created_at=now,
         updated_at=now,
     )
@@ -250,11 +248,11 @@ def cancel_training(session: Session, principal: Principal, training_id: str, no
     """Ends the training permanently; its checkpoints are kept. Cancelling a cancelled training changes nothing."""
     training = _locked(session, principal, training_id)
     if training.state in LIVE_TRAININGS:
-        want(session, training, "cancel", now)
-    elif training.state in ("queued", "paused"):
-        training.wanted, training.finished_at = "cancel", now
-        change_state(session, training, "cancelled", now)
-    elif training.state != "cancelled":
+        want(session, training, TrainingCommand.CANCEL, now)
+    elif training.state in (TrainingState.QUEUED, TrainingState.PAUSED):
+        training.wanted, training.finished_at = TrainingCommand.CANCEL, now
+        change_state(session, training, TrainingState.CANCELLED, now)
+    elif training.state != TrainingState.CANCELLED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be cancelled")
     return training_view(session, training)
 
@@ -266,7 +264,9 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
     removes the folder. Conflict for the supernet of a running search, which would request another.
     """
     training = _locked(session, principal, training_id)
-    is_asked_for = training.kind == "supernet" and training.target_id is not None  # by a job that still exists
+    is_asked_for = (
+        training.kind == TrainingKind.SUPERNET and training.target_id is not None
+    )  # by a job that still exists
     target = session.get(Target, training.target_id) if is_asked_for else None
     if target is not None and target.state in ACTIVE_TARGETS:
         raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")
@@ -282,7 +282,7 @@ def _row(
     return Training(
         owner=principal.owner,
         name=subject.name,
-        kind="training",
+        kind=TrainingKind.TRAINING,
         position=position,
         architecture=subject.architecture.canonical,
         digest=subject.architecture.digest,
@@ -301,8 +301,8 @@ def _row(
         gpus=plan.gpus,
         memory_bytes=plan.memory_bytes,
         queue=plan.queue,
-        state="queued",
-        wanted="run",
+        state=TrainingState.QUEUED,
+        wanted=TrainingCommand.RUN,
         created_at=now,
         updated_at=now,
     )
@@ -324,7 +324,7 @@ def _locked(session: Session, principal: Principal, training_id: str) -> Trainin
     return locked
 
 
-def _stored(request: TrainingRequest) -> dict[str, Any]:
+def _stored(request: TrainingRequest) -> Document:
     return request.model_dump(mode="json", exclude_defaults=True)
 
 

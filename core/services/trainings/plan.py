@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -21,6 +21,8 @@ from edgefront.core.services.trainings.machine import cannot_train, machine_of, 
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.core.units import GIB, MB
@@ -106,7 +108,7 @@ def check_chosen(session: Session, chosen: Chosen) -> None:
         raise NotFound(f"no candidate {min(gone)!r}")
 
 
-def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
+def resolved_recipe(name: str, overrides: Document) -> Recipe:
     """The named recipe with some fields replaced; errors name `recipe` or `overrides.<field>`."""
     try:
         found = named_recipe(name)
@@ -249,8 +251,8 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
     """Checks that the initial weights exist and have the architecture to train. The run checks that the vocabulary is
     theirs.
     """
-    if start.kind != "training" or start.state != "done" or start.trained is None:
-        what = "of a supernet" if start.kind != "training" else start.state
+    if start.kind != TrainingKind.TRAINING or start.state != TrainingState.DONE or start.trained is None:
+        what = "of a supernet" if start.kind != TrainingKind.TRAINING else start.state
         raise InvalidInput(
             f"start: training {start.id} is {what} and has no weights to start from",
             field="start",

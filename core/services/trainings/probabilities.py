@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +12,8 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.trainings.plan import evenly
 from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.states import TrainingKind
+from edgefront.core.store.sql import Document
 from edgefront.core.supernet import picture
 from edgefront.core.supernet.settings import CHOICES
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
@@ -27,9 +29,9 @@ def read_probabilities(
     NotFound if there is no such training, it is another owner's, or it is not a supernet's.
     """
     training = training_of(session, principal, training_id)
-    if training.kind != "supernet":
+    if training.kind != TrainingKind.SUPERNET:
         raise NotFound(f"training {training.id} trains one model: only a supernet has probabilities")
-    by_seed: dict[int, list[Mapping[str, Any]]] = {}
+    by_seed: dict[int, list[Document]] = {}
     for metric in training_log.metrics(session, training.id):
         if "probabilities" in metric.get("extra", {}):
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
@@ -52,7 +54,7 @@ def draw_probabilities(view: ProbabilitiesView, ending: Literal["png", "svg"]) -
     return picture.draw(panels, ending=ending)
 
 
-def _progress(seed: int, metrics: Sequence[Mapping[str, Any]], records: int) -> SearchProgress:
+def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchProgress:
     last = metrics[-1]["extra"]
     return SearchProgress(
         seed=seed,

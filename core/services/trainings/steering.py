@@ -10,43 +10,42 @@ from edgefront.core.errors import Conflict
 from edgefront.core.services import tasks
 from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.trainings import Wanted
 
 
 def pause(session: Session, training: Training, now: datetime) -> None:
     """Pauses the training after its current step, with a checkpoint. Conflict if it has ended, or is being
     cancelled.
     """
-    if training.state == "queued":
-        training.wanted = "pause"
-        change_state(session, training, "paused", now)
+    if training.state == TrainingState.QUEUED:
+        training.wanted = TrainingCommand.PAUSE
+        change_state(session, training, TrainingState.PAUSED, now)
     elif training.state in LIVE_TRAININGS:
-        if training.wanted == "cancel":
+        if training.wanted == TrainingCommand.CANCEL:
             raise Conflict(f"training {training.id} is being cancelled and cannot be paused")
-        want(session, training, "pause", now)
-    elif training.state != "paused":
+        want(session, training, TrainingCommand.PAUSE, now)
+    elif training.state != TrainingState.PAUSED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be paused")
 
 
 def resume(session: Session, training: Training, now: datetime) -> None:
     """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
-    if training.state in ("paused", "failed"):
-        training.wanted, training.reason, training.finished_at = "run", None, None
+    if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
+        training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None
         training.attempts, training.failed_at_checkpoint = 0, None
-        change_state(session, training, "queued", now)
+        change_state(session, training, TrainingState.QUEUED, now)
         enqueue(session, tasks.TRAIN, queue=training.queue)
     elif training.state in LIVE_TRAININGS:
-        if training.wanted == "cancel":
+        if training.wanted == TrainingCommand.CANCEL:
             raise Conflict(f"training {training.id} is being cancelled and cannot be resumed")
-        want(session, training, "run", now)
-    elif training.state != "queued":
+        want(session, training, TrainingCommand.RUN, now)
+    elif training.state != TrainingState.QUEUED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be resumed")
 
 
-def want(session: Session, training: Training, wanted: Wanted, now: datetime) -> None:
+def want(session: Session, training: Training, wanted: TrainingCommand, now: datetime) -> None:
     """Stores the owner's request, which the worker reads."""
     if training.wanted != wanted:
         training.wanted, training.updated_at = wanted, now

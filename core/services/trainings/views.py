@@ -11,7 +11,8 @@ from edgefront.core.services.stored import PROTOCOL, TRAINING_REQUEST
 from edgefront.core.services.trainings.files.models import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.states import LIVE_TRAININGS, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 from edgefront.core.units import GIB
 from edgefront.core.wire.trainings import (
@@ -52,13 +53,13 @@ def dataset_asked(training: Training) -> str | None:
     return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
-def about(session: Session, training: Training, digest: str | None) -> dict[str, Any]:
+def about(session: Session, training: Training, digest: str | None) -> Document:
     """Facts for the model card besides the run's own: names, licence and measurements.
 
     `digest`: of what is trained, with the vocabulary of its data. Its measurements are those of any target of the
     owner's jobs; where there are none, that of the candidate.
     """
-    origin: dict[str, Any] = {"name": training.name, "training": training.id}
+    origin: Document = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
         origin["start"] = {"training": start}
     if (licence := licence_of(training)) is not None:
@@ -72,7 +73,7 @@ def about(session: Session, training: Training, digest: str | None) -> dict[str,
     return origin
 
 
-def _measurement(candidate: Candidate, target: Target) -> dict[str, Any] | None:
+def _measurement(candidate: Candidate, target: Target) -> Document | None:
     protocol = PROTOCOL.read_or(target.protocol, None)
     if candidate.latency_ms is None or protocol is None:
         return None
@@ -100,9 +101,9 @@ def _view(
         id=training.id,
         name=training.name,
         owner=training.owner,
-        kind=cast(Any, training.kind),
+        kind=training.kind,
         state=TrainingState(training.state),
-        wanted=cast(Any, training.wanted),
+        wanted=training.wanted,
         reason=training.reason,
         note=_note(session, training),
         digest=training.digest,
@@ -159,7 +160,7 @@ def _measured(candidate: Candidate, target: Target) -> MeasuredCandidateView:
 def _note(session: Session, training: Training) -> str:
     """The stored note, and what the training waits for."""
     said = [training.note] if training.note else []
-    if training.state == "queued":
+    if training.state == TrainingState.QUEUED:
         ahead = rows.ahead_of(session, training)
         said.append(
             f"{ahead} before it in the queue train-{training.queue}"
@@ -170,6 +171,6 @@ def _note(session: Session, training: Training) -> str:
             said.append(
                 f"needs a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )
-    elif training.state in LIVE_TRAININGS and training.wanted != "run":
-        said.append("stops after the current step" if training.wanted == "pause" else "ends")
+    elif training.state in LIVE_TRAININGS and training.wanted != TrainingCommand.RUN:
+        said.append("stops after the current step" if training.wanted == TrainingCommand.PAUSE else "ends")
     return "; ".join(said)

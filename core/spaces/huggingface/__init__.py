@@ -12,22 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
+from edgefront.core.hugging_face import CONFIG, refuse_pointer
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface.fields import Fields
+from edgefront.core.spaces.huggingface.ignored import ignored
 from edgefront.core.spaces.huggingface.readers import READERS
-from edgefront.core.spaces.huggingface.writers import nearest_configurations
+from edgefront.core.spaces.huggingface.writers import nearest_configurations, unloadable
 from edgefront.core.validation import short
 
 __all__ = ["CONFIG", "from_config", "parse_config", "read_config", "to_config"]
 
-CONFIG = "config.json"
 MAX_CONFIG_BYTES = 1 << 20
+_CLASSES = ("ForCausalLM", "LMHeadModel")
+"""Ends of the names of the classes that can be expressed."""
+_WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in ("GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2"))
+"""And those that are saved without their output."""
 
 
 def parse_config(text: str | bytes) -> dict[str, Any]:
     """The object of a `config.json`; `InvalidInput` where it is none."""
+    refuse_pointer(text, CONFIG)
     try:
-        config = json.loads(text, parse_constant=_no_number)
+        config = json.loads(text, parse_constant=_no_number, object_pairs_hook=_said_once)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"config.json is not JSON: {error}", allowed="a JSON object") from None
     if not isinstance(config, dict):
@@ -37,6 +43,14 @@ def parse_config(text: str | bytes) -> dict[str, Any]:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"it has {name} twice, {short(found[name])} and {short(value)}")
+    return found
 
 
 def read_config(path: Path) -> Architecture:
@@ -59,7 +73,17 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     fields = Fields(config)
     kind = fields.one_of("model_type", tuple(READERS))
     if "auto_map" in config:
+        fields.ignore("auto_map")
         fields.fault("auto_map", config["auto_map"], "it brings code of its own, which a description cannot", "omit it")
+    if kind not in READERS:
+        fields.ignore(*config)  # what its fields mean is not known
+    _check_quantisation(fields)
+    _check_classes(fields)
+    fields.either("dtype", "torch_dtype")
+    fields.fixed("is_encoder_decoder", False)
+    fields.fixed("add_cross_attention", False)
+    fields.fixed("pruned_heads", {})
+    fields.ignore(*ignored(kind))
     description = READERS[kind](fields) if kind in READERS else {}
     fields.finish()
     try:
@@ -70,23 +94,47 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         ) from None
 
 
+def _check_quantisation(fields: Fields) -> None:
+    for field in ("quantization_config", "quantization", "compression_config"):
+        given = fields.value(field)
+        if given is not None:
+            method = given.get("quant_method") if isinstance(given, Mapping) else given
+            what = f"its weights are quantised{f' ({short(method)})' if method else ''}"
+            allowed = "the model that it was made from, with weights in float32, float16 or bfloat16"
+            fields.fault(field, None, f"{what}: take {allowed}", allowed)
+
+
+def _check_classes(fields: Fields) -> None:
+    """The model that a file is of: one that scores tokens, or that without its output."""
+    names: list[Any] = fields.get("architectures", (list,), "a list", [])
+    for name in names:
+        if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
+            fields.fault("architectures", name, "only language models can be expressed", " or ".join(_CLASSES))
+
+
 def to_config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` with which transformers makes this model.
 
     Raises `InvalidInput` naming the fields by which the model differs from the nearest that transformers has.
     """
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
+    refused: list[str] = []
     for kind, config in nearest_configurations(architecture):
         try:
             found = from_config({"model_type": kind, **config})
         except InvalidInput:  # its first layer is none of this type
             continue
         if found == architecture:
-            return {"model_type": kind, **config}
+            if (reason := unloadable(kind, config)) is None:
+                return {"model_type": kind, **config}
+            refused.append(f"{reason}, which its {kind} does not load")
+            continue
         differences = list(_differences(architecture.canonical, found.canonical))
         if nearest is None or len(differences) < len(nearest[1]):
             nearest = kind, differences
-    if nearest is None:
+    if refused:
+        fault = "; ".join(refused)
+    elif nearest is None:
         fault = "blocks: its models have an attention (in lfm2 also a short_conv) and a feed_forward in turns"
     else:
         kind, differences = nearest
@@ -102,7 +150,7 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
 _EXPRESSIBLE = (
     "the same layer throughout and an embedding without cutoffs: gpt2 and opt with learned positions; llama, mistral, "
     "qwen2, qwen3 with rotary positions, RMS norms and gated feed_forward; lfm2, which mixes in short_conv. In a "
-    "search: llama and lfm with layers alike, every part and no window, and lts-opt with one n_head and one d_inner"
+    "search: llama, lfm and lts-opt narrowed to loads_in=transformers"
 )
 
 

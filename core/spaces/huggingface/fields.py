@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Activation
+from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT
+from edgefront.core.spaces.numbers import LARGEST, as_number, as_text, is_positive
 from edgefront.core.validation import short
 
 _MAX_ERRORS = 20
 """So many fields are listed."""
 _REQUIRED: Any = object()
+_POSITIVE = "a positive number"
 _Value = TypeVar("_Value")
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -34,6 +36,7 @@ class Fields:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
+        self._known: set[str] = set()
         self._errors: list[dict[str, Any]] = []
 
     def fault(self, field: str, value: Any, reason: str, allowed: str) -> None:
@@ -41,8 +44,15 @@ class Fields:
         detail = f"{shown}: {reason}"
         self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
 
+    def ignore(self, *fields: str) -> None:
+        """Fields that do not change what a model computes."""
+        self._known.update(fields)
+
     def finish(self) -> None:
-        """Raises what was collected."""
+        """Raises what was collected, and names each field that nobody read: what it does to the model is not known."""
+        for field, value in self.config.items():
+            if field not in self._known and value is not None:
+                self.fault(field, value, "what this field does to the model is not known", "leave it out")
         if not self._errors:
             return
         first, count = self._errors[0], len(self._errors)
@@ -55,9 +65,14 @@ class Fields:
             errors=self._errors[:_MAX_ERRORS],
         )
 
+    def value(self, field: str) -> Any:
+        """None where it is missing."""
+        self._known.add(field)
+        return self.config.get(field)
+
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
         """The value of one of these types, a null or a missing one being the default."""
-        value = self.config.get(field)
+        value = self.value(field)
         if value is None:
             if default is _REQUIRED:
                 self.fault(field, value, "it is missing", allowed)
@@ -67,22 +82,33 @@ class Fields:
             return default
         return value  # type: ignore[no-any-return]
 
-    def count(self, field: str, default: int = _REQUIRED) -> int:
-        """A positive integer; 1 where it is wrong."""
+    def either(self, *fields: str) -> str:
+        """The name by which a field is given that has several: what they say must be the same."""
+        given = [field for field in fields if self.value(field) is not None]
+        for field in given[1:]:
+            self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
+        return given[0] if given else fields[0]
+
+    def count(self, field: str, default: int = _REQUIRED, *, null: int | None = None) -> int:
+        """A positive integer; 1 where it is wrong. `null`: what a null stands for, if not for the default."""
+        if null is not None and field in self.config and self.config[field] is None:
+            default = null
         value = self.get(field, (int,), "a positive integer", default)
-        if value is not _REQUIRED and value is not None and value < 1:
-            self.fault(field, value, "must be a positive integer", "a positive integer")
+        if value is not _REQUIRED and value is not None and not 1 <= value <= MAX_CONTEXT:
+            allowed = f"a positive integer up to {MAX_CONTEXT}"
+            self.fault(field, value, f"must be {allowed}", allowed)
             return 1
         return 1 if value is _REQUIRED else value
 
     def flag(self, field: str, default: bool) -> bool:
         return self.get(field, (bool,), "true or false", default)
 
-    def fixed(self, field: str, wanted: Any) -> None:
+    def fixed(self, field: str, wanted: Any, reason: str | None = None) -> None:
         """A field of which only one value can be expressed."""
-        value = self.config.get(field)
+        value = self.value(field)
         if value is not None and value != wanted:
-            self.fault(field, value, f"only {json.dumps(wanted)} can be expressed", json.dumps(wanted))
+            allowed = json.dumps(wanted)
+            self.fault(field, value, reason or f"only {allowed} can be expressed", allowed)
 
     def one_of(self, field: str, allowed: tuple[str, ...], default: str = _REQUIRED) -> str:
         words = " or ".join((", ".join(allowed[:-1]), allowed[-1]))
@@ -94,13 +120,11 @@ class Fields:
     def activation(self, field: str, default: str) -> Activation:
         return ACTIVATIONS.get(self.one_of(field, tuple(ACTIVATIONS), default), "gelu")
 
+    def positive(self, field: str, default: float) -> float:
+        return self._positive(field, self.get(field, (float, int), _POSITIVE, default))
+
     def epsilon(self, field: str, default: float) -> str:
-        value = self.get(field, (float, int), "a power of ten", default)
-        for digits in range(1, 13):
-            if value == float(f"1e-{digits}"):
-                return f"1e-{digits}"
-        self.fault(field, value, "must be a power of ten", "1e-1 to 1e-12")
-        return "1e-5"
+        return as_text(self.positive(field, default))
 
     def layer_types(self, allowed: tuple[str, str], layers: int, default: list[str]) -> list[str]:
         """One of two kinds for each layer."""
@@ -113,19 +137,43 @@ class Fields:
             self.fault(f"layer_types.{index}", value[index], f"there are {' and '.join(allowed)}", " or ".join(allowed))
         return default if wrong else value
 
-    def rotary(self, theta: int) -> dict[str, Any]:
-        """Rotary positions; of the ways to stretch them that of Llama 3."""
-        name = next((name for name in ("rope_parameters", "rope_scaling") if self.config.get(name)), "rope_scaling")
-        given: Any = self.get(name, (dict,), "an object", {})
-        base = given.get("rope_theta") or self.config.get("rope_theta") or theta
-        positions: dict[str, Any] = {"kind": "rotary", "theta": self._whole("rope_theta", base)}
-        share = given.get("partial_rotary_factor", self.config.get("partial_rotary_factor"))
-        if share not in (None, 1):
+    def rotary(self, theta: int, context: int) -> dict[str, Any]:
+        """Rotary positions; of the ways to stretch them that of Llama 3. Defaults: `theta`, and the stretched length.
+
+        transformers takes all of `rope_scaling` where that is given, else all of `rope_parameters`, and from beside
+        them what they lack. Where they disagree, one of them is a mistake.
+        """
+        faults = len(self._errors)
+        given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
+        found = [self._rotary(name, self.config[name], theta, context) for name in given]
+        found = found or [self._rotary("", {}, theta, context)]
+        if found[-1] != found[0] and len(self._errors) == faults:
+            self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
+        return found[0]
+
+    def _rotary(self, name: str, given: Mapping[str, Any], theta: int, context: int) -> dict[str, Any]:
+        """What the object of this name says."""
+        inner: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        for key in ("rope_theta", "partial_rotary_factor"):
+            outer = self.value(key)
+            if outer is not None and inner.setdefault(key, outer) != outer:
+                self.fault(key, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
+        share = inner.pop("partial_rotary_factor", 1)
+        if share != 1:
             self.fault("partial_rotary_factor", share, "models of this type turn whole heads", "1")
-        kind = given.get("rope_type") or given.get("type") or "default"
+        base = self._positive("rope_theta", inner.pop("rope_theta", theta))
+        kind, older = inner.pop("rope_type", None), inner.pop("type", None)
+        if older is not None and kind not in (None, older):
+            self.fault(f"{name}.type", older, f"{name}.rope_type says {short(kind)}", "one of the two")
+        kind = kind or older or "default"
+        if kind not in ("default", "llama3"):
+            self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
+            return {"kind": "rotary", "theta": as_number(base)}
+        scaling: dict[str, Any] = {}
         if kind == "llama3":
-            positions["scaling"] = {
-                ours: self._whole(f"{name}.{theirs}", given.get(theirs))
+            inner.setdefault("original_max_position_embeddings", context)
+            scaling = {
+                ours: as_number(self._positive(f"{name}.{theirs}", inner.pop(theirs, None)))
                 for ours, theirs in (
                     ("factor", "factor"),
                     ("length", "original_max_position_embeddings"),
@@ -133,13 +181,16 @@ class Fields:
                     ("high", "high_freq_factor"),
                 )
             }
-        elif kind != "default":
-            self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
-        return positions
+            if not isinstance(scaling["length"], int):
+                field = f"{name}.original_max_position_embeddings"
+                self.fault(field, scaling["length"], "must be a whole number", "a whole number")
+        for key, value in inner.items():
+            self.fault(f"{name}.{key}", value, f"what it does with rope_type {kind} is not known", "leave it out")
+        return {"kind": "rotary", "theta": as_number(base), **({"scaling": scaling} if scaling else {})}
 
-    def _whole(self, field: str, value: Any) -> int:
-        """A whole number, also one that is written as 10000.0."""
-        if type(value) in (int, float) and math.isfinite(value) and value >= 1 and value == int(value):
-            return int(value)
-        self.fault(field, value, "must be a whole number", "a whole number")
-        return 2
+    def _positive(self, field: str, value: Any) -> float:
+        """A positive number; 1 where it is wrong."""
+        if is_positive(value):
+            return value  # type: ignore[no-any-return]
+        self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {LARGEST:.2g}")
+        return 1

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS
+from edgefront.core.spaces.block import MAX_WIDTH
 from edgefront.core.spaces.huggingface.fields import Fields
 
 
 def _gpt2(fields: Fields) -> dict[str, Any]:
-    width = fields.count("n_embd")
+    # transformers takes the names of other types, too.
+    width = fields.count(fields.either("n_embd", "hidden_size"))
     fields.fixed("scale_attn_weights", True)
     fields.fixed("scale_attn_by_inverse_layer_idx", False)
-    fields.fixed("add_cross_attention", False)
+    length = fields.count(fields.either("n_positions", "max_position_embeddings"), 1024)
+    fields.fixed("n_ctx", length, f"n_positions says {length}")
     layer = [
-        {"kind": "attention", "n_head": fields.count("n_head")},
+        {"kind": "attention", "n_head": fields.count(fields.either("n_head", "num_attention_heads"))},
         {"kind": "feed_forward", "d_inner": fields.count("n_inner", 4 * width)},
     ]
     return {
         "d_model": width,
-        "positions": {"kind": "learned", "length": fields.count("n_positions", 1024)},
+        "positions": {"kind": "learned", "length": length},
         "norm_eps": fields.epsilon("layer_norm_epsilon", 1e-5),
         "activation": fields.activation("activation_function", "gelu_new"),
         "embedding": {"vocab_size": fields.count("vocab_size")},
-        "blocks": layer * _bounded(fields, "n_layer"),
+        "blocks": layer * _bounded(fields, fields.either("n_layer", "num_hidden_layers")),
         "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
     }
 
@@ -51,15 +54,17 @@ def _opt(fields: Fields) -> dict[str, Any]:
 
 def _llama(fields: Fields) -> dict[str, Any]:
     bias = "all" if fields.flag("attention_bias", False) else "none"
+    fields.fixed("rope_interleaved", False)
+    fields.fixed("activation", "swiglu")  # Falcon 3
     layer = [_attention(fields, bias=bias), _gated(fields, fields.flag("mlp_bias", False))]
-    return _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, eps=1e-6)
+    return _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, context=2048)
 
 
 def _mistral(fields: Fields) -> dict[str, Any]:
-    # Absent it is 4096, null it is none.
-    window = fields.count("sliding_window", 4096) if fields.config.get("sliding_window", 0) is not None else None
-    layer = [_attention(fields, bias="none", window=window), _gated(fields)]
-    return _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, eps=1e-6)
+    fields.fixed("attention_bias", False)
+    fields.fixed("mlp_bias", False)
+    layer = [_attention(fields, groups=8, bias="none", window=_window(fields)), _gated(fields)]
+    return _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, context=131_072)
 
 
 def _qwen2(fields: Fields) -> dict[str, Any]:
@@ -72,55 +77,90 @@ def _qwen3(fields: Fields) -> dict[str, Any]:
 
 def _qwen(fields: Fields, d_head: int | None = None, **attention: Any) -> dict[str, Any]:
     layers = _bounded(fields, "num_hidden_layers")
-    window = fields.count("sliding_window", 4096) if fields.flag("use_sliding_window", False) else None
-    first = fields.count("max_window_layers", 28) if fields.config.get("max_window_layers") != 0 else 0
+    fields.fixed("use_mrope", False)
+    # The window and its first layer are written by all, whether they have one or not.
+    fields.ignore("sliding_window", "max_window_layers")
+    window = _window(fields) if fields.flag("use_sliding_window", False) else None
+    first = layers
+    if window is not None and fields.value("layer_types") is None:
+        first = fields.count("max_window_layers", 28) if fields.value("max_window_layers") != 0 else 0
     types = fields.layer_types(
         ("full_attention", "sliding_attention"),
         layers,
-        ["full_attention" if window is None or layer < first else "sliding_attention" for layer in range(layers)],
+        ["full_attention" if layer < first else "sliding_attention" for layer in range(layers)],
     )
     if window is None and "sliding_attention" in types:
-        fields.fault("use_sliding_window", False, "layer_types has sliding_attention", "true, with sliding_window")
-    wide = _attention(fields, d_head, **attention)
+        reason = "layer_types has sliding_attention"
+        fields.fault("use_sliding_window", False, reason, "true, with sliding_window")
+    wide = _attention(fields, d_head, groups=32, **attention)
     feed_forward = _gated(fields)
     narrow = {**wide, "window": window}
     blocks = [part for kind in types for part in (narrow if kind == "sliding_attention" else wide, feed_forward)]
-    return _rotary_model(fields, blocks, tied=False, eps=1e-6)
+    return _rotary_model(fields, blocks, tied=False, context=32_768)
 
 
 def _lfm2(fields: Fields) -> dict[str, Any]:
     layers = _bounded(fields, "num_hidden_layers")
-    attending: Any = fields.get("full_attn_idxs", (list,), "a list", list(range(layers)))
-    if len(attending) > layers:
-        fields.fault("full_attn_idxs", attending, f"there are {layers} layers", f"at most {layers} entries")
-        attending = []
-    types = fields.layer_types(
-        ("full_attention", "conv"),
-        layers,
-        ["full_attention" if layer in attending else "conv" for layer in range(layers)],
-    )
-    name = "block_ff_dim" if fields.config.get("block_ff_dim") is not None else "intermediate_size"
-    inner = fields.count(name)
-    if fields.flag("block_auto_adjust_ff_dim", True):
-        # As its code rounds: of 2/3, times the factor, up to a multiple.
-        factor = fields.get("block_ffn_dim_multiplier", (int, float), "a number", 1.0)
-        multiple = fields.count("block_multiple_of", 256)
-        wide = factor * (2 * inner // 3)
-        inner = -(-int(wide) // multiple) * multiple if math.isfinite(wide) else 0
-        if inner < 1:
-            fields.fault("block_ffn_dim_multiplier", factor, "leaves no inner width", "a positive number")
+    feed_forward = {"kind": "feed_forward", "d_inner": _lfm2_inner(fields), "gated": True, "bias": False}
     parts: dict[str, dict[str, Any]] = {
-        "full_attention": _attention(fields, bias="none", qk_norm=True),
+        "full_attention": _attention(fields, groups=8, bias="none", qk_norm=True),
         "conv": {
             "kind": "short_conv",
             "kernel": fields.count("conv_L_cache", 3),
             "bias": fields.flag("conv_bias", False),
         },
     }
-    feed_forward = {"kind": "feed_forward", "d_inner": inner, "gated": True, "bias": False}
-    blocks = [part for kind in types for part in (parts.get(kind, {}), feed_forward)]
-    tied = "tie_embedding" if fields.config.get("tie_embedding") is not None else "tie_word_embeddings"
-    return _rotary_model(fields, blocks, tied=True, eps=1e-5, theta=1_000_000, names=("norm_eps", tied, None))
+    blocks = [part for kind in _lfm2_types(fields, layers) for part in (parts[kind], feed_forward)]
+    fields.fixed("hidden_act", "silu")
+    fields.fixed("block_use_swiglu", True)
+    fields.fixed("use_pos_enc", True)
+    tied = fields.either("tie_embedding", "tie_word_embeddings")
+    names = ("norm_eps", tied, None)
+    found = _rotary_model(fields, blocks, tied=True, context=128_000, eps=1e-5, theta=1_000_000, names=names)
+    # What published files say once more.
+    for field, wanted, others in (
+        ("hidden_size", found["d_model"], ("block_dim", "conv_dim", "conv_dim_out")),
+        ("num_attention_heads", fields.value("num_attention_heads"), ("num_heads",)),
+        ("norm_eps", float(found["norm_eps"]), ("block_norm_eps", "rms_norm_eps")),
+        ("rope_theta", float(found["positions"]["theta"]), ("theta",)),
+    ):
+        for other in others:
+            fields.fixed(other, wanted, f"{field} says {wanted}")
+    return found
+
+
+def _lfm2_inner(fields: Fields) -> int:
+    """Inner width: as its code rounds, 2/3 of what is given, times a factor, up to a multiple."""
+    inner = fields.count(fields.either("block_ff_dim", "intermediate_size"))
+    fields.ignore("block_ffn_dim_multiplier", "block_multiple_of")
+    if not fields.flag("block_auto_adjust_ff_dim", True):
+        return inner
+    inner = 2 * inner // 3
+    if fields.config.get("block_ffn_dim_multiplier", 1) is None:
+        return inner
+    factor = fields.positive("block_ffn_dim_multiplier", 1.0)
+    multiple = fields.count("block_multiple_of", 256)
+    wide = factor * inner
+    if not 1 <= wide <= MAX_WIDTH:
+        fields.fault("block_ffn_dim_multiplier", factor, "leaves no inner width", "a positive number")
+        return 1
+    return -(-int(wide) // multiple) * multiple
+
+
+def _lfm2_types(fields: Fields, layers: int) -> list[str]:
+    """The mixer of each layer."""
+    every = list(range(layers))
+    attention_layers: Any = fields.get("full_attn_idxs", (list,), "a list", every)
+    for index in attention_layers:
+        if type(index) is not int or not 0 <= index < layers:
+            fields.fault("full_attn_idxs", attention_layers, f"there are {layers} layers", f"layers 0 to {layers - 1}")
+            attention_layers = every
+            break
+    found = ["full_attention" if layer in attention_layers else "conv" for layer in range(layers)]
+    types = fields.layer_types(("full_attention", "conv"), layers, found)
+    if types != found and fields.value("full_attn_idxs") is not None:
+        fields.fault("full_attn_idxs", attention_layers, "layer_types says otherwise", "one of the two")
+    return types
 
 
 READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
@@ -137,19 +177,28 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
 def _bounded(fields: Fields, field: str) -> int:
     """Number of layers; of one that no description can have, 1."""
     layers = fields.count(field)
-    if layers > 512:
-        fields.fault(field, layers, "a description has at most 512 layers", "1 to 512")
+    if layers > MAX_LAYER_PAIRS:
+        fields.fault(field, layers, f"a description has at most {MAX_LAYER_PAIRS} layers", f"1 to {MAX_LAYER_PAIRS}")
         return 1
-    return max(layers, 1)
+    return layers
 
 
-def _attention(fields: Fields, d_head: int | None = None, **values: Any) -> dict[str, Any]:
+def _window(fields: Fields) -> int | None:
+    """Missing it is 4096, null it is none."""
+    return fields.count("sliding_window", 4096) if fields.config.get("sliding_window", 0) is not None else None
+
+
+def _attention(
+    fields: Fields, d_head: int | None = None, *, groups: int | None = None, **values: Any
+) -> dict[str, Any]:
+    """`groups`: heads of keys and values where the field is missing; as many as there are of queries where it is null,
+    and in all types without such a default."""
     heads = fields.count("num_attention_heads")
     width = fields.count("head_dim", d_head)  # type: ignore[arg-type]
     return {
         "kind": "attention",
         "n_head": heads,
-        "n_kv_head": fields.count("num_key_value_heads", heads),
+        "n_kv_head": fields.count("num_key_value_heads", groups or heads, null=heads),
         **({} if width is None else {"d_head": width}),
         **values,
     }
@@ -164,15 +213,20 @@ def _rotary_model(
     blocks: list[dict[str, Any]],
     *,
     tied: bool,
-    eps: float,
+    context: int,
+    eps: float = 1e-6,
     theta: int = 10_000,
     names: tuple[str, str, str | None] = ("rms_norm_eps", "tie_word_embeddings", "hidden_act"),
 ) -> dict[str, Any]:
-    """`names`: of the fields of epsilon, tied output, and activation, silu where it has none."""
+    """`tied`, `context`, `eps`, `theta`: what a missing field means to this type. `names`: of the fields of epsilon,
+    tied output, and activation, silu where it has none."""
     epsilon, tie, activation = names
+    context = fields.count("max_position_embeddings", context)
+    fields.fixed("max_sequence_length", context, f"max_position_embeddings says {context}")
     return {
         "d_model": fields.count("hidden_size"),
-        "positions": fields.rotary(theta),
+        "positions": fields.rotary(theta, context),
+        "context_length": context,
         "norm_kind": "rms",
         "norm_eps": fields.epsilon(epsilon, eps),
         "activation": "silu" if activation is None else fields.activation(activation, "silu"),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.ends import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 from edgefront.core.spaces.huggingface.fields import WRITTEN
 
 _Value = TypeVar("_Value")
@@ -48,6 +48,16 @@ def nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, di
     if conv is not None and rotary:
         # Without attention no heads are made.
         yield "lfm2", _lfm2(_Parts(architecture, attention or Attention(n_head=1), feed_forward), conv)
+
+
+def unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
+    """Why transformers (5.23) does not load or run this configuration of ours; None where it does."""
+    width, heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
+    if kind == "llama" and width % heads:  # LlamaConfig.validate_architecture
+        return f"a hidden_size {width} that is no multiple of num_attention_heads {heads}"
+    if kind == "lfm2" and "full_attention" not in config["layer_types"]:  # its cache counts the tokens of an attention
+        return "no full_attention among its layer_types"
+    return None
 
 
 def _gpt2(parts: _Parts) -> dict[str, Any]:
@@ -116,10 +126,11 @@ def _qwen(parts: _Parts, name: str) -> dict[str, Any]:
 def _lfm2(parts: _Parts, conv: ShortConv) -> dict[str, Any]:
     rotary = _rotary(parts, "Lfm2ForCausalLM")
     del rotary["hidden_act"]
+    eps = rotary.pop("rms_norm_eps")
     kinds = ["conv" if isinstance(block, ShortConv) else "full_attention" for block in parts.architecture.blocks[::2]]
     return {
         **rotary,
-        "norm_eps": rotary.pop("rms_norm_eps"),
+        "norm_eps": eps,
         "block_auto_adjust_ff_dim": False,
         "conv_L_cache": conv.kernel,
         "conv_bias": conv.bias,
@@ -155,7 +166,7 @@ def _rotary(parts: _Parts, name: str) -> dict[str, Any]:
         "hidden_act": WRITTEN[architecture.activation],
         "hidden_size": architecture.d_model,
         "intermediate_size": parts.feed_forward.d_inner,
-        "max_position_embeddings": positions.stated_length,
+        "max_position_embeddings": architecture.stated_length,
         "num_attention_heads": parts.attention.n_head,
         "num_hidden_layers": parts.layers,
         "num_key_value_heads": parts.attention.kv_heads,

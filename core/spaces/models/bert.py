@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions, Output
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, Output
 from edgefront.core.spaces.models.named import NamedModel
 from edgefront.core.spaces.pattern import expand
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.ends import Embedding, LearnedPositions
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.models.named import NamedModel
 
 _GPT2 = "GPT-2 (Radford et al. 2019)"

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
-from edgefront.core.spaces.ends import Embedding, Output, RotaryPositions, RotaryScaling
+from edgefront.core.spaces.embeddings_and_head import Embedding, Output, RotaryPositions, RotaryScaling
 from edgefront.core.spaces.models.named import NamedModel
 
 _SMOLLM2 = "SmolLM2 (arXiv 2502.02737)"
@@ -102,8 +102,8 @@ def _lfm2() -> Architecture:
     """Sixteen layers, of which six attend."""
     attention = Attention(n_head=16, n_kv_head=8, qk_norm=True, bias="none")
     fed = FeedForward(d_inner=4608, gated=True, bias=False)
-    attending: Collection[int] = (2, 5, 8, 10, 12, 14)
-    layers = [(attention if layer in attending else ShortConv(), fed) for layer in range(16)]
+    attention_layers: Collection[int] = (2, 5, 8, 10, 12, 14)
+    layers = [(attention if layer in attention_layers else ShortConv(), fed) for layer in range(16)]
     blocks = tuple(block for layer in layers for block in layer)
     return _framed(1024, blocks, 65_536, RotaryPositions(theta=1_000_000))
 

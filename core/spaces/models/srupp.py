@@ -12,7 +12,7 @@ from typing import Literal
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block, Sru, Srupp
-from edgefront.core.spaces.ends import Embedding, NoPositions, Output
+from edgefront.core.spaces.embeddings_and_head import Embedding, NoPositions, Output
 from edgefront.core.spaces.models.named import NamedModel
 from edgefront.core.spaces.transformer_xl import UNSCALED_WIKITEXT_103
 

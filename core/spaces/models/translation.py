@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
-from edgefront.core.spaces.ends import (
+from edgefront.core.spaces.embeddings_and_head import (
     Embedding,
     NoPositions,
     Output,

@@ -11,6 +11,7 @@ from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
 from edgefront.core.store.tables.quality import LawVersion, WantedRefit
 from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric, TrainingTurn
+from edgefront.core.store.tables.work import WorkItem
 
 __all__ = [
     "AccessVersion",
@@ -39,6 +40,7 @@ __all__ = [
     "TrainingTurn",
     "WantedRefit",
     "WebSession",
+    "WorkItem",
     "new_id",
     "random_ids",
 ]

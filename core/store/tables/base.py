@@ -6,12 +6,14 @@ import secrets
 from datetime import datetime, timezone
 from typing import Any, ClassVar, cast
 
-from sqlalchemy import JSON, BigInteger, DateTime, Double, Integer, MetaData, String
+from sqlalchemy import JSON, BigInteger, DateTime, Double, Enum, Integer, MetaData, String
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from ulid import ULID
+
+from edgefront.core.states import State
 
 
 class Base(DeclarativeBase):
@@ -52,6 +54,19 @@ class UtcDateTime(TypeDecorator[datetime]):
         if isinstance(value, str):
             return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
         return cast(datetime, value).astimezone(timezone.utc)
+
+
+def state_type(states: type[State], length: int, name: str = "state") -> Enum:
+    """The type of a column of these states: text, which a CHECK called `name` keeps to their values."""
+    return Enum(
+        states,
+        name=name,
+        length=length,
+        values_callable=lambda members: [member.value for member in members],
+        native_enum=False,
+        create_constraint=True,
+        validate_strings=True,
+    )
 
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

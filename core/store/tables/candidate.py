@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _POINTS = (
     *("target_id", "state", "role", "on_frontier", "latency_ms", "memory_bytes", "proxy", "predicted_perplexity"),
@@ -44,7 +45,7 @@ class Candidate(Base):
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"))
     measurement_id: Mapped[str | None] = mapped_column(ForeignKey("measurement.id"), index=True)
     number: Mapped[int]  # order of proposal within the target, from 0, baselines first
-    role: Mapped[str] = mapped_column(String(10))  # baseline, search
+    role: Mapped[CandidateRole] = mapped_column(state_type(CandidateRole, 10, "role"))
     generation: Mapped[int]  # -1 for baselines
     operator: Mapped[str] = mapped_column(String(20))  # baseline, sample, mutate, crossover …
     parents: Mapped[list[str]] = mapped_column(Json)  # candidate ids
@@ -59,7 +60,7 @@ class Candidate(Base):
     predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
     predicted_perplexity: Mapped[float | None]  # that of `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
-    state: Mapped[str] = mapped_column(String(15))  # core.wire.jobs.CandidateState
+    state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))
     reason: Mapped[str | None] = mapped_column(Text)
     # Copied from the measurement when reports are settled, so that filters, sorts and frontiers need no join.
     latency_ms: Mapped[float | None]

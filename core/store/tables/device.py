@@ -11,7 +11,8 @@ import orjson
 from sqlalchemy import ForeignKey, Index, String, Text, false
 from sqlalchemy.orm import Mapped, mapped_column, validates
 
-from edgefront.core.store.tables.base import AutoId, Base, Json, UtcDateTime, new_id
+from edgefront.core.states import DeviceState
+from edgefront.core.store.tables.base import AutoId, Base, Json, UtcDateTime, new_id, state_type
 
 
 def digest_of_facts(facts: Mapping[str, Any]) -> str:
@@ -26,7 +27,7 @@ class Device(Base):
     name: Mapped[str] = mapped_column(String(100), unique=True)
     device_class: Mapped[str] = mapped_column(String(100), index=True)
     owner: Mapped[str] = mapped_column(String(100), index=True)
-    state: Mapped[str] = mapped_column(String(10), default="active")  # active, draining, revoked
+    state: Mapped[DeviceState] = mapped_column(state_type(DeviceState, 10), default=DeviceState.ACTIVE)
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
     facts_digest: Mapped[str | None] = mapped_column(String(16))  # set with the facts
     class_next: Mapped[bool] = mapped_column(default=False, server_default=false())  # its class has the next odd turn
@@ -36,6 +37,7 @@ class Device(Base):
     reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its last result that counted
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
+    instances: Mapped[dict[str, Any] | None] = mapped_column(Json)  # the processes of its agent
     quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches
     failing: Mapped[list[str] | None] = mapped_column(Json)  # measurements that failed here since one was done
     drift: Mapped[dict[str, str] | None] = mapped_column(Json)  # how its anchor has moved, by what it was measured on

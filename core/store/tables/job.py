@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.states import JobState, TargetState
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 PROXY = "decoder_parameters"
 """The proxy of jobs from before it could be chosen."""
@@ -28,7 +29,7 @@ class Job(Base):
     request: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
-    state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.JobState
+    state: Mapped[JobState] = mapped_column(state_type(JobState, 10), index=True)
     reason: Mapped[str | None] = mapped_column(Text)
     weight: Mapped[float] = mapped_column(default=1.0, server_default="1")  # of its owner: more gets more turns
     wanted_law: Mapped[str | None] = mapped_column(String(80))  # to which it is being moved: core.services.jobs.law
@@ -55,7 +56,7 @@ class Target(Base):
     seed: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # of the job's request
     proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores use
-    state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.TargetState
+    state: Mapped[TargetState] = mapped_column(state_type(TargetState, 10), index=True)
     note: Mapped[str] = mapped_column(Text, default="")
     generation: Mapped[int] = mapped_column(default=-1)  # the last one requested; -1: only baselines
     reference: Mapped[dict[str, float] | None] = mapped_column(Json)  # proxy, latency_ms, memory_bytes, proxy_scale
@@ -83,7 +84,6 @@ class Generation(Base):
     number: Mapped[int]
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
     device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
-    claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
     proposals: Mapped[int | None]  # how many it has; None until the first are stored
     stored: Mapped[int] = mapped_column(default=0, server_default="0")  # how many of them are candidates
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

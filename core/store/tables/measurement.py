@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.states import LaunchState, MeasurementState, Purpose
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 
 class Measurement(Base):
@@ -17,12 +18,14 @@ class Measurement(Base):
     __tablename__ = "measurement"
     __table_args__ = (
         UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
-        Index("ix_measurement_device", "device_key", "protocol_digest", "state"),
+        # With the id, by which the first few are read without reading all.
+        Index("ix_measurement_device", "device_key", "protocol_digest", "state", "id"),
         # Launch variance is pooled over the measurements that have at least two launches.
         Index(
             "ix_measurement_pooled",
             "device_key",
             "protocol_digest",
+            "id",
             postgresql_where=text("launches > 1"),
             sqlite_where=text("launches > 1"),
         ),
@@ -35,7 +38,7 @@ class Measurement(Base):
     protocol: Mapped[dict[str, Any]] = mapped_column(Json)
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)
     seed: Mapped[int] = mapped_column(BigInt)
-    state: Mapped[str] = mapped_column(String(12))  # core.states.MeasurementState
+    state: Mapped[MeasurementState] = mapped_column(state_type(MeasurementState, 12))
     reason: Mapped[str | None] = mapped_column(Text)  # why it has no result, or is not confirmed
     launches: Mapped[int] = mapped_column(default=0)  # done ones
     latency_ms: Mapped[float | None]  # median over launches of each launch's median
@@ -88,8 +91,8 @@ class Launch(Base):
     measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     device_key: Mapped[str] = mapped_column(String(120))
-    state: Mapped[str] = mapped_column(String(12))  # core.states.LaunchState
-    purpose: Mapped[str] = mapped_column(String(10))  # core.states.Purpose
+    state: Mapped[LaunchState] = mapped_column(state_type(LaunchState, 12))
+    purpose: Mapped[Purpose] = mapped_column(state_type(Purpose, 10, "purpose"))
     turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # lowest first: services.jobs.queries.turns
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.states import ScoreState
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _OPEN = text("state IN ('wanted', 'claimed')")
 
@@ -29,7 +30,7 @@ class ProxyScore(Base):
     seed: Mapped[int] = mapped_column(BigInt)
     settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.proxies.settings.ProxySettings
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
-    state: Mapped[str] = mapped_column(String(10))  # wanted, claimed, done, infeasible
+    state: Mapped[ScoreState] = mapped_column(state_type(ScoreState, 10))
     value: Mapped[float | None]  # raw score: whether higher is better depends on the proxy
     reason: Mapped[str | None] = mapped_column(Text)
     attempts: Mapped[int] = mapped_column(default=0)  # claims so far

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
 
@@ -27,7 +28,7 @@ class Training(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("trn"))
     owner: Mapped[str] = mapped_column(String(100), index=True)
     name: Mapped[str] = mapped_column(String(100))
-    kind: Mapped[str] = mapped_column(String(10))  # training, supernet
+    kind: Mapped[TrainingKind] = mapped_column(state_type(TrainingKind, 10, "kind"))
     request: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
@@ -54,8 +55,8 @@ class Training(Base):
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
     queue: Mapped[str] = mapped_column(String(10))
     # Progress.
-    state: Mapped[str] = mapped_column(String(10))  # core.wire.trainings.TrainingState
-    wanted: Mapped[str] = mapped_column(String(10))  # run, pause, cancel
+    state: Mapped[TrainingState] = mapped_column(state_type(TrainingState, 10))
+    wanted: Mapped[TrainingCommand] = mapped_column(state_type(TrainingCommand, 10, "wanted"))
     reason: Mapped[str | None] = mapped_column(Text)
     note: Mapped[str] = mapped_column(Text, default="")
     attempts: Mapped[int] = mapped_column(default=0)  # failures in a row without a new checkpoint

@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 from simulated_agent import CLASS
 
-from edgefront.api.docs import examples
-from edgefront.core.measurement.runtimes import hardware_of
+from edgefront.api.docs.examples import example
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring import anchors
 from edgefront.core.services.measuring.expiry import LOST
 from edgefront.core.store.tables import Device as Row
@@ -56,6 +57,7 @@ def clock(fleet: Fleet, device: Device) -> Clock:
     return Clock(fleet, device)
 
 
+@ON_SQLITE
 def test_a_device_measures_its_anchor_every_half_hour(fleet: Fleet, device: Device, clock: Clock) -> None:
     fleet.sweep()
     assert device.lease().items == ()  # it was enrolled just now
@@ -98,6 +100,7 @@ def test_what_is_measured_after_the_anchor_has_moved_is_marked(fleet: Fleet, dev
     assert fleet.view(device)["drift"] is None
 
 
+@ON_SQLITE
 def test_an_anchor_that_comes_back_ends_the_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
     for factor in (1.0, 1.0, 1.0, 3.0):
         clock.anchor_is_due()
@@ -108,8 +111,9 @@ def test_an_anchor_that_comes_back_ends_the_mark(fleet: Fleet, device: Device, c
     assert fleet.view(device)["drift"] is None
 
 
+@ON_SQLITE
 def test_a_device_whose_anchor_fails_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
-    for _ in range(anchors.MOST_FAILED):
+    for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
         clock.anchor_is_due()
         device.measure(crashes)
@@ -128,7 +132,7 @@ def test_a_device_whose_anchor_cannot_be_true_is_quarantined(fleet: Fleet, devic
     for factor in (1.0, 1.0, 1.0):
         clock.anchor_is_due()
         device.measure(times(factor))
-    for _ in range(anchors.MOST_FAILED):
+    for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
         clock.anchor_is_due()
         device.measure(impossible)
@@ -154,6 +158,7 @@ def test_a_device_whose_anchor_cannot_be_true_is_quarantined(fleet: Fleet, devic
     ],
     ids=["a step", "steadily", "at random"],
 )
+@ON_SQLITE
 def test_an_anchor_that_moves_from_the_start_is_marked(
     fleet: Fleet, device: Device, clock: Clock, factors: list[float], why: str
 ) -> None:
@@ -163,12 +168,13 @@ def test_an_anchor_that_moves_from_the_start_is_marked(
     assert why in fleet.view(device)["drift"]
 
 
+@ON_SQLITE
 def test_a_mark_is_not_lost_by_other_facts(fleet: Fleet, device: Device, clock: Clock) -> None:
     """Neither by another order of the same, nor by another protocol, before that has a history of its own."""
     for factor in (1.0, 1.0, 1.0, 2.0):
         clock.anchor_is_due()
         device.measure(times(factor))
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     for methods, wanted, anchors_made in (
         (["resident", "anonymous"], "anonymous", 1),
         (["resident"], "resident", 3),
@@ -184,6 +190,7 @@ def test_a_mark_is_not_lost_by_other_facts(fleet: Fleet, device: Device, clock: 
             assert "2.00 times as long" in fleet.view(device)["drift"]
 
 
+@ON_SQLITE
 def test_an_anchor_under_bad_conditions_begins_no_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
     for factor, conditions in ((1.0, ""), (1.0, ""), (1.0, ""), (2.0, "on battery"), (1.0, "")):
         clock.anchor_is_due()
@@ -193,7 +200,7 @@ def test_an_anchor_under_bad_conditions_begins_no_mark(fleet: Fleet, device: Dev
 
 def test_an_anchor_that_is_given_back_each_time_has_failed(fleet: Fleet, device: Device, clock: Clock) -> None:
     fleet.submit(budget={"candidates": 60}, algorithm=MANY)
-    for _ in range(anchors.MOST_FAILED):
+    for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
         fleet.service.work()
         clock.anchor_is_due()
@@ -208,9 +215,10 @@ def test_an_anchor_that_is_given_back_each_time_has_failed(fleet: Fleet, device:
     assert anchors.LEFT_ALONE in fleet.view(device)["quarantine"]
 
 
+@ON_SQLITE
 def test_an_anchor_that_is_given_back_at_once_each_time_has_failed(fleet: Fleet, device: Device, clock: Clock) -> None:
     fleet.submit(budget={"candidates": 60}, algorithm=MANY)
-    for _ in range(3 * anchors.MOST_FAILED):
+    for _ in range(3 * anchors.MAX_FAILED):
         fleet.service.work()
         clock.anchor_is_due()
         lease = device.lease(4)
@@ -223,7 +231,7 @@ def test_an_anchor_that_is_given_back_at_once_each_time_has_failed(fleet: Fleet,
 
 
 def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, device: Device, clock: Clock) -> None:
-    for _ in range(anchors.MOST_FAILED):
+    for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
         clock.anchor_is_due()
         (item,) = device.lease().items
@@ -232,9 +240,10 @@ def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, devic
             for lease in session.query(Lease).filter(Lease.ended_at.is_(None)):
                 lease.expires_at = lease.created_at
         fleet.sweep()
-    assert f"its anchor failed {anchors.MOST_FAILED} times: {LOST}" in fleet.view(device)["quarantine"]
+    assert f"its anchor failed {anchors.MAX_FAILED} times: {LOST}" in fleet.view(device)["quarantine"]
 
 
+@ON_SQLITE
 def test_an_agent_that_gives_its_anchor_back_gets_it_again(fleet: Fleet, device: Device, clock: Clock) -> None:
     clock.anchor_is_due()
     lease = device.lease()
@@ -243,6 +252,7 @@ def test_an_agent_that_gives_its_anchor_back_gets_it_again(fleet: Fleet, device:
     assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 1
 
 
+@ON_SQLITE
 def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device: Device, clock: Clock) -> None:
     with_gpu(device, numbers=["float32", "float16"])
 
@@ -250,17 +260,18 @@ def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device
         return {"outcome": "failed", "reason": "unsupported", "message": "no driver", "wall_s": 0.1}
 
     made = []
-    for _ in range(2 * anchors.MOST_FAILED):
+    for _ in range(2 * anchors.MAX_FAILED):
         clock.anchor_is_due()
         made.append(device.measure(on("cuda", unsupported)))
     assert made == [2, 2, 2, 2, 1, 1], "two memory methods, two number formats"
     assert fleet.view(device)["quarantine"] is None
 
 
+@ON_SQLITE
 def test_a_device_cannot_say_itself_that_it_does_not_support_its_anchor(
     fleet: Fleet, device: Device, clock: Clock
 ) -> None:
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     for protocol in anchors.protocols_for(facts).values():
         facts["extra"][f"unsupported:{protocol.digest[:16]}"] = ""
     facts["extra"]["board"] = "rev 2"
@@ -297,7 +308,7 @@ def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: D
     for _ in range(3):
         clock.anchor_is_due()
         device.measure()
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     facts["runtimes"][0]["memory_methods"] = ["resident"]
     device.http.post("/v1/leases", json={"wait_s": 0, "facts": facts}).raise_for_status()
 
@@ -335,7 +346,7 @@ def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: D
 
 def with_gpu(device: Device, numbers: Sequence[str] = ("float32",)) -> None:
     """The device says that it has an NVIDIA GPU, from now on."""
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     facts["runtimes"][0] |= {
         "providers": ["cpu", "cuda", "tensorrt"],
         "memory_methods": ["anonymous", "device"],
@@ -360,6 +371,7 @@ def marks(fleet: Fleet, job: str) -> set[str | None]:
     return {one["mark"] for c in fleet.candidates(job) for one in fleet.launches(c["id"]) if one["state"] == "done"}
 
 
+@ON_SQLITE
 def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, clock: Clock) -> None:
     """It marks what is measured there, and nothing that is measured on the processor."""
     with_gpu(device)
@@ -390,7 +402,7 @@ def test_a_gpu_whose_anchor_fails_is_found_beside_a_processor_that_works(
     fleet: Fleet, device: Device, clock: Clock
 ) -> None:
     with_gpu(device)
-    for _ in range(anchors.MOST_FAILED):
+    for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
         clock.anchor_is_due()
         assert device.measure(on("cuda", crashes)) == 2
@@ -416,7 +428,7 @@ def test_a_gpu_whose_anchor_fails_is_found_beside_a_processor_that_works(
     ids=["a processor", "llama.cpp alone", "a GPU and an NPU", "names that no protocol has", "nothing"],
 )
 def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expected: dict[str, tuple[str, ...]]) -> None:
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     facts["runtimes"] = [
         {
             "runtime": runtime,
@@ -429,16 +441,18 @@ def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expecte
     ]
     found = anchors.protocols_for(facts)
     assert {one: (p.runtime, p.provider, p.dtype, p.memory) for one, p in found.items()} == expected
-    assert all(hardware_of(p.provider) == one for one, p in found.items())
+    assert all(Provider(p.provider).hardware == one for one, p in found.items())
 
 
+@ON_SQLITE
 def test_what_an_agent_says_of_its_conditions_is_a_short_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
     clock.anchor_is_due()
     device.measure(lambda item: {**honest(item), "environment": {"conditions": "loud " * 1000}})
     (point,) = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
-    assert point["mark"] == ("loud " * 1000)[: anchors.MOST_MARK]
+    assert point["mark"] == ("loud " * 1000)[: anchors.MAX_MARK]
 
 
+@ON_SQLITE
 def test_repeats_are_held_against_the_interval_known_before(fleet: Fleet, device: Device) -> None:
     job = fleet.submit(budget={"refinement": 1.0})
     lengths = iter([1.0, 1.01, 0.99] * 200)

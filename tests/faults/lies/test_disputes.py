@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.measuring import believing, quarantine
+from edgefront.core.services.measuring import quarantine, result_validation
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 from edgefront.core.store.tables import Device as DeviceRow
 from edgefront.core.wire.agent import LeaseItem
@@ -54,6 +55,7 @@ def quarantined(fleet: Fleet, *devices: Device) -> list[str]:
     return [one.name for one in devices if fleet.view(one)["quarantine"] is not None]
 
 
+@ON_SQLITE
 def test_the_first_device_of_a_class_decides_nothing_about_the_second(fleet: Fleet) -> None:
     """All that is known of the class is the liar's: it says nothing for or against either."""
     liar, newcomer = fleet.device("liar"), fleet.device("newcomer")
@@ -69,6 +71,7 @@ def test_the_first_device_of_a_class_decides_nothing_about_the_second(fleet: Fle
     assert not candidate["on_frontier"]
 
 
+@ON_SQLITE
 def test_a_third_device_settles_what_two_contradict_each_other_about(fleet: Fleet) -> None:
     liar, newcomer = fleet.device("liar"), fleet.device("newcomer")
     job = started(fleet, liar, FAST)
@@ -87,6 +90,7 @@ def test_a_third_device_settles_what_two_contradict_each_other_about(fleet: Flee
     assert quarantined(fleet, liar, newcomer, third) == ["liar"]
 
 
+@ON_SQLITE
 def test_what_a_device_in_quarantine_measured_speaks_for_nobody(fleet: Fleet) -> None:
     """A liar of before fills what is known, and a second one agrees with it."""
     before, liar, newcomer = fleet.device("before"), fleet.device("liar"), fleet.device("newcomer")
@@ -116,11 +120,12 @@ def test_devices_of_a_class_may_differ_by_less_than_a_factor_of_two(fleet: Fleet
 
 
 @pytest.mark.parametrize("more", [0, 1])
+@ON_SQLITE
 def test_bad_conditions_excuse_a_device_a_few_times_a_day(fleet: Fleet, more: int) -> None:
     liar, first, second = fleet.device("liar"), fleet.device("first"), fleet.device("second")
     job = started(fleet, first)
     second.measure(honest, 1)
-    count = believing.MOST_EXCUSED + more
+    count = result_validation.MAX_EXCUSED + more
     items = liar.lease(count).items
     assert len(items) == count
     for item in items:
@@ -136,9 +141,9 @@ def test_what_was_excused_before_the_last_day_does_not_count(fleet: Fleet) -> No
     liar, first, second = fleet.device("liar"), fleet.device("first"), fleet.device("second")
     started(fleet, first)
     second.measure(honest, 1)
-    items = liar.lease(2 * believing.MOST_EXCUSED).items
-    assert len(items) > believing.MOST_EXCUSED
-    for of_day in (items[: believing.MOST_EXCUSED], items[believing.MOST_EXCUSED :]):
+    items = liar.lease(2 * result_validation.MAX_EXCUSED).items
+    assert len(items) > result_validation.MAX_EXCUSED
+    for of_day in (items[: result_validation.MAX_EXCUSED], items[result_validation.MAX_EXCUSED :]):
         for item in of_day:
             liar.report(item, {**honest(item, 20.0), "environment": {"conditions": "on battery"}})
         for device in (first, second) * 6:
@@ -147,7 +152,7 @@ def test_what_was_excused_before_the_last_day_does_not_count(fleet: Fleet) -> No
             for launch in session.query(Launch).filter(Launch.state == "implausible"):
                 assert launch.device_id == liar.id
                 assert launch.finished_at is not None
-                launch.finished_at -= believing.EXCUSED_WITHIN + timedelta(seconds=1)
+                launch.finished_at -= result_validation.EXCUSED_WITHIN + timedelta(seconds=1)
     assert quarantined(fleet, liar, first, second) == []
 
 
@@ -176,6 +181,7 @@ def measured_alone(fleet: Fleet, device: Device, other: Device, report: Report =
     return job
 
 
+@ON_SQLITE
 def test_baselines_are_confirmed_by_a_second_device(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_alone(fleet, first, second)
@@ -191,6 +197,7 @@ def test_baselines_are_confirmed_by_a_second_device(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("factor", [20.0, 1 / 20], ids=["slow", "fast"])
+@ON_SQLITE
 def test_no_single_device_sets_the_headline(fleet: Fleet, factor: float) -> None:
     """A slow baseline makes everything look fast: with a third device the liar is found out, without it nobody is."""
     liar, second, third = fleet.device("liar"), fleet.device("second"), fleet.device("third")
@@ -250,6 +257,7 @@ def test_baselines_of_one_device_count_once_the_other_is_offline(fleet: Fleet) -
 
 
 @pytest.mark.parametrize("answer", [INFEASIBLE, UNSUPPORTED], ids=["infeasible", "unsupported"])
+@ON_SQLITE
 def test_baselines_of_one_device_count_where_the_other_cannot_measure_them(
     fleet: Fleet, answer: dict[str, Any]
 ) -> None:
@@ -277,7 +285,7 @@ def test_a_device_that_stays_online_and_measures_nothing_holds_no_job(fleet: Fle
     for other in others:
         other.lease(1)  # it is online, and so it stays
     job = fleet.submit()
-    for _ in range(2 * believing.MOST_WAITED_FOR + 1):
+    for _ in range(2 * result_validation.MAX_WAITED_FOR + 1):
         fleet.run(first)
         time_passes(fleet)
     fleet.run(first)
@@ -286,10 +294,11 @@ def test_a_device_that_stays_online_and_measures_nothing_holds_no_job(fleet: Fle
     assert quarantined(fleet, first, *others) == []
 
 
+@ON_SQLITE
 def test_launches_of_paused_jobs_use_up_no_confirmation(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_alone(fleet, first, second)
-    for _ in range(believing.MOST_CONFIRMATIONS + 1):
+    for _ in range(result_validation.MAX_CONFIRMATIONS + 1):
         for action in ("pause", "resume"):
             fleet.user.post(f"/v1/jobs/{job}/{action}").raise_for_status()
         fleet.service.work()
@@ -359,9 +368,10 @@ def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> N
             done = [launch for launch in launches if launch.state == "done"]
             assert known.launches == len(done), "it is what its done launches say"
             of_liars = [launch for launch in launches if launch.device_id != third.id]
-            assert {launch.reason for launch in of_liars} <= {believing.OF_QUARANTINED}
+            assert {launch.reason for launch in of_liars} <= {result_validation.OF_QUARANTINED}
 
 
+@ON_SQLITE
 def test_a_device_that_was_replaced_is_not_waited_for(fleet: Fleet) -> None:
     """It was seen less than a minute ago, but not since its successor enrolled."""
     fleet.device("former").lease(1)
@@ -370,6 +380,7 @@ def test_a_device_that_was_replaced_is_not_waited_for(fleet: Fleet) -> None:
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
 
 
+@ON_SQLITE
 def test_a_device_alone_in_its_class_measures_baselines_alone(fleet: Fleet) -> None:
     device, elsewhere = fleet.device("device"), fleet.device("elsewhere", device_class="another class")
     elsewhere.lease(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, honest
 
 from edgefront.core.services.measuring import quarantine
@@ -12,7 +13,7 @@ from edgefront.core.services.measuring.leases import WAITS_FOR
 from edgefront.core.store.tables import Lease
 from edgefront.core.wire.agent import LeaseItem
 
-MOST = quarantine.MOST_FAILING
+MAX_FAILING = quarantine.MAX_FAILING
 
 
 def crashes(_: LeaseItem) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def crashes(_: LeaseItem) -> dict[str, Any]:
 
 def job_of_many(fleet: Fleet) -> str:
     """Its first generation is larger than what a device may fail at."""
-    random = {"name": "random", "settings": {"population": 3 * MOST, "iterations": 1}}
+    random = {"name": "random", "settings": {"population": 3 * MAX_FAILING, "iterations": 1}}
     return fleet.submit(algorithm=random)
 
 
@@ -38,13 +39,13 @@ def measured_baselines(fleet: Fleet, device: Device) -> str:
 def test_a_device_that_fails_again_and_again_gets_no_more(fleet: Fleet) -> None:
     broken, sound = fleet.device("broken"), fleet.device("sound")
     job = measured_baselines(fleet, sound)
-    assert broken.measure(crashes, MOST - 1) == MOST - 1
+    assert broken.measure(crashes, MAX_FAILING - 1) == MAX_FAILING - 1
     fleet.service.work()
     assert fleet.view(broken)["quarantine"] is None
     for _ in range(3):  # the same models again, and one more
-        broken.measure(crashes, MOST)
+        broken.measure(crashes, MAX_FAILING)
         fleet.service.work()
-    assert fleet.view(broken)["quarantine"].startswith(f"{MOST} models failed")
+    assert fleet.view(broken)["quarantine"].startswith(f"{MAX_FAILING} models failed")
     assert not broken.lease().items
     fleet.run(sound)
     states = {one["state"] for one in fleet.candidates(job, role="search")}
@@ -60,28 +61,30 @@ def test_a_device_that_fails_again_and_again_gets_no_more(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("done", "of"), [(1, 2), (1, 4)])
+@ON_SQLITE
 def test_what_is_measured_makes_up_for_what_fails(fleet: Fleet, done: int, of: int) -> None:
     """One on which more models fail than are measured is found out in the end."""
     device = fleet.device("device")
     measured_baselines(fleet, device)
     failed = set()
-    for index, item in enumerate(device.lease(3 * MOST).items):
+    for index, item in enumerate(device.lease(3 * MAX_FAILING).items):
         device.report(item, honest(item) if index % of < done else crashes(item))
         failed |= set() if index % of < done else {item.digest}
         fleet.service.work()
-    assert len(failed) > MOST
+    assert len(failed) > MAX_FAILING
     assert (fleet.view(device)["quarantine"] is not None) == (2 * done < of)
 
 
+@ON_SQLITE
 def test_models_that_fail_on_every_device_are_not_held_against_all(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     measured_baselines(fleet, first)
-    first.measure(crashes, MOST - 1)
+    first.measure(crashes, MAX_FAILING - 1)
     fleet.service.work()
-    assert second.measure(crashes, 2 * (MOST - 1)) == 2 * (MOST - 1)
+    assert second.measure(crashes, 2 * (MAX_FAILING - 1)) == 2 * (MAX_FAILING - 1)
     fleet.service.work()
     assert fleet.view(second)["quarantine"] is None
-    second.measure(crashes, 2 * (MOST - 1) + 1)  # one more that no other has failed at
+    second.measure(crashes, 2 * (MAX_FAILING - 1) + 1)  # one more that no other has failed at
     fleet.service.work()
     assert fleet.view(second)["quarantine"] is not None
 
@@ -90,7 +93,7 @@ def test_models_that_fail_on_every_device_are_not_held_against_all(fleet: Fleet)
 def test_falling_silent_with_launches_that_were_started_is_failing(fleet: Fleet, started: bool) -> None:
     silent, sound = fleet.device("silent"), fleet.device("sound")
     measured_baselines(fleet, sound)
-    for _ in range(MOST):
+    for _ in range(MAX_FAILING):
         lease = silent.lease(1)
         if started:
             silent.start(lease.items[0])
@@ -118,13 +121,14 @@ def leased_small(fleet: Fleet, job: str, device: Device) -> list[LeaseItem]:
     found = fleet.candidates(job)
     most = max(one["memory_bytes"] or 0 for one in found)
     small = {one["digest"] for one in found if 1.2 * 1.35 * one["weight_bytes"] < most}
-    return [item for item in device.lease(2 * MOST).items if item.digest in small]
+    return [item for item in device.lease(2 * MAX_FAILING).items if item.digest in small]
 
 
+@ON_SQLITE
 def test_a_device_that_calls_small_models_infeasible_is_not_believed(fleet: Fleet) -> None:
     sound, liar = fleet.device("sound"), fleet.device("liar")
     job = measured_baselines(fleet, sound)
-    sound.measure(honest, MOST)
+    sound.measure(honest, MAX_FAILING)
     fleet.service.work()
     lies = leased_small(fleet, job, liar)
     assert lies
@@ -132,16 +136,17 @@ def test_a_device_that_calls_small_models_infeasible_is_not_believed(fleet: Flee
         liar.report(item, infeasible(item))
     fleet.service.work()
     assert {state_of(fleet, job, item.digest) for item in lies} == {"waiting"}
-    assert (fleet.view(liar)["quarantine"] is not None) == (len(lies) >= MOST)
+    assert (fleet.view(liar)["quarantine"] is not None) == (len(lies) >= MAX_FAILING)
     fleet.run(sound)
     assert {state_of(fleet, job, item.digest) for item in lies} == {"measured"}
     assert fleet.view(sound)["quarantine"] is None
 
 
+@ON_SQLITE
 def test_what_two_devices_call_infeasible_is(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_baselines(fleet, first)
-    first.measure(honest, MOST)
+    first.measure(honest, MAX_FAILING)
     fleet.service.work()
     item = leased_small(fleet, job, second)[0]
     second.report(item, infeasible(item))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import CLASS, Device, Fleet, result
 
 from edgefront.core.measurement.passes import generation_passes
@@ -97,6 +98,7 @@ def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], 
 
 @pytest.mark.parametrize("latency", ["total", "first_token"])
 @pytest.mark.parametrize(("lie", "why"), LIES.values(), ids=LIES)
+@ON_SQLITE
 def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str, latency: str) -> None:
     liar = fleet.device("liar")
     job = submit(fleet, latency)
@@ -111,6 +113,7 @@ def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str
 
 
 @pytest.mark.parametrize("latency", ["total", "first_token", "token"])
+@ON_SQLITE
 def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str) -> None:
     """Also where its agent rounds to a microsecond."""
     device = fleet.device("device")
@@ -133,6 +136,7 @@ def sooner(item: LeaseItem) -> dict[str, Any]:
     return generated(item, first / 8, token + first * (7 / 8) / FURTHER)
 
 
+@ON_SQLITE
 def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) -> None:
     sound, other, liar = fleet.device("sound"), fleet.device("other"), fleet.device("liar")
     job = submit(fleet, algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
@@ -182,6 +186,7 @@ def wrong(found: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
         ("tokens_per_s", 1e9, "tokens_per_s"),
     ],
 )
+@ON_SQLITE
 def test_only_numbers_that_can_be_times_are(fleet: Fleet, name: str, value: Any, field: str) -> None:
     device = fleet.device("device")
     submit(fleet)
@@ -192,6 +197,7 @@ def test_only_numbers_that_can_be_times_are(fleet: Fleet, name: str, value: Any,
     assert device.report(item, honest(item))["outcome"] == "accepted"
 
 
+@ON_SQLITE
 def test_as_many_times_as_samples(fleet: Fleet) -> None:
     device: Device = fleet.device("device")
     submit(fleet)

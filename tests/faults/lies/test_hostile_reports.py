@@ -8,10 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, honest
 from running_api import problem
 
-from edgefront.api.docs import examples
+from edgefront.api.docs.examples import example
 from edgefront.core.wire.agent import MAX_FACTS_BYTES, MAX_LOG_BYTES, LeaseItem
 
 HOLE = "a place for raw JSON"
@@ -79,6 +80,7 @@ REPORTS = [
 ]
 
 
+@ON_SQLITE
 def test_a_report_of_another_type_is_refused_by_its_field(device: Device) -> None:
     item = device.lease(1).items[0]
     assert fields(device.http, "/v1/reports", whole(item), REPORTS) == [path for path, _ in REPORTS]
@@ -96,17 +98,19 @@ UNREADABLE = (
 """Half a character, what is nested, and numbers of very many digits."""
 
 
+@ON_SQLITE
 def test_what_no_text_and_no_number_can_be_is_refused(device: Device) -> None:
     item = device.lease(1).items[0]
     for raw in UNREADABLE:
         for path in ("reports.0.result.message", "reports.0.result.environment.load", "reports.0.fence"):
             problem(post(device.http, "/v1/reports", put(whole(item), path, raw)), 422)
-        facts = put({"wait_s": 0, "facts": examples.FACTS.model_dump(mode="json")}, "facts.cpu", raw)
+        facts = put({"wait_s": 0, "facts": example("enrol_request")["facts"]}, "facts.cpu", raw)
         problem(post(device.http, "/v1/leases", facts), 422)
         line = put({"lines": [{"at": "2026-05-04T09:30:00Z", "level": "info", "message": ""}]}, "lines.0.message", raw)
         problem(post(device.http, "/v1/agents/log", line), 422)
 
 
+@ON_SQLITE
 def test_an_environment_is_bounded_in_bytes(device: Device) -> None:
     item = device.lease(1).items[0]
     many = {f"{number:02}" + "\U0001f600" * 62: "x" * 300 for number in range(64)}
@@ -139,15 +143,17 @@ FACTS = [
 ]
 
 
+@ON_SQLITE
 def test_facts_of_another_type_are_refused_by_their_field(device: Device) -> None:
-    asked = {"wait_s": 0, "facts": examples.FACTS.model_dump(mode="json")}
+    asked = {"wait_s": 0, "facts": example("enrol_request")["facts"]}
     changes = [(f"facts.{path}", raw) for path, raw in FACTS]
     assert fields(device.http, "/v1/leases", asked, changes) == [path for path, _ in changes]
     assert device.lease(1).items
 
 
+@ON_SQLITE
 def test_facts_are_bounded_in_bytes(fleet: Fleet, device: Device) -> None:
-    facts = examples.FACTS.model_dump(mode="json")
+    facts = example("enrol_request")["facts"]
     few = {f"f{number}": "\N{GREEK SMALL LETTER ALPHA}" * 6000 for number in range(6)}
     assert sum(map(len, few.values())) < MAX_FACTS_BYTES  # though in bytes they are twice as many
     answer = device.http.post("/v1/leases", json={"wait_s": 0, "facts": {**facts, "extra": few}})
@@ -166,6 +172,7 @@ TIMES = ["5", '"5"', "true", "1e400", '"0001-01-01T00:00:00Z"', '"0001-01-01T00:
          '"9999-12-31T23:59:59-14:00"', '"2026-05-04T09:30:00"']  # fmt: skip
 
 
+@ON_SQLITE
 def test_a_line_was_logged_at_a_time(fleet: Fleet, device: Device) -> None:
     line = {"at": "1970-01-01T00:00:00+14:00", "level": "info", "message": "started"}
     assert device.http.post("/v1/agents/log", json={"lines": [line]}).status_code == 204
@@ -174,6 +181,7 @@ def test_a_line_was_logged_at_a_time(fleet: Fleet, device: Device) -> None:
     assert len(fleet.user.get(f"/v1/devices/{device.id}/log").raise_for_status().json()["lines"]) == 1
 
 
+@ON_SQLITE
 def test_log_lines_are_bounded_in_bytes(device: Device) -> None:
     line = {"at": "2026-05-04T09:30:00Z", "level": "info", "message": "\U0001f600" * 1000}
     lines = [line] * (MAX_LOG_BYTES // 4000)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Fleet, Report, honest, result, times
 
 from edgefront.core.spaces.architecture import Architecture
@@ -34,6 +35,7 @@ LIES = {
 
 
 @pytest.mark.parametrize(("why", "lie"), LIES.items(), ids=["little memory", "much memory", "speed", "time"])
+@ON_SQLITE
 def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report) -> None:
     liar = fleet.device("liar")
     job = fleet.submit()
@@ -84,6 +86,7 @@ def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
+@ON_SQLITE
 def test_impossible_results_of_one_device_end_nothing_that_others_can_measure(fleet: Fleet, at_once: bool) -> None:
     """Whatever it took in one lease: here every launch of every baseline."""
     others = [fleet.device("first"), fleet.device("second")]
@@ -129,6 +132,7 @@ def test_a_launch_takes_no_longer_than_it_was_leased_however_long_it_was_wanted(
     assert state_of(fleet, item) == "implausible"
 
 
+@ON_SQLITE
 def test_what_took_long_under_an_earlier_lease_is_believed(fleet: Fleet) -> None:
     """It was away for an hour, and another device has begun the launch a moment ago."""
     slow, quick = fleet.device("slow"), fleet.device("quick")
@@ -164,6 +168,7 @@ def test_a_report_does_not_use_up_the_time_of_a_job(fleet: Fleet) -> None:
     assert "60 minutes" not in shown["targets"][0]["note"]
 
 
+@ON_SQLITE
 def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
     liar = fleet.device("liar", owner="ada")
     job = fleet.submit()
@@ -177,6 +182,7 @@ def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
     assert liar.lease().items
 
 
+@ON_SQLITE
 def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Fleet) -> None:
     liar, other = fleet.device("liar"), fleet.device("other")
     fleet.submit()
@@ -195,6 +201,7 @@ OVER_TIME = {"outcome": "infeasible", "reason": "over_time", "message": "too slo
 
 
 @pytest.mark.parametrize(("wall_s", "why"), [(0.1, "after no more than 0.1 s"), (60.0, "after no more than 1")])
+@ON_SQLITE
 def test_nothing_is_over_its_time_limit_before_that_has_passed(fleet: Fleet, wall_s: float, why: str) -> None:
     liar = fleet.device("liar")
     fleet.submit()
@@ -227,6 +234,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@ON_SQLITE
 def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, Any]) -> None:
     liar = fleet.device("liar")
     fleet.submit()
@@ -245,6 +253,7 @@ def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, A
         assert 0 < row.measuring_s < 60
 
 
+@ON_SQLITE
 def test_no_launch_has_more_samples_than_its_protocol_asks_for(fleet: Fleet) -> None:
     """Percentiles are taken over all samples: those of one launch would outweigh the others."""
     liar = fleet.device("liar")

@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 
-from edgefront.core.services.measuring import believing
+from edgefront.core.services.measuring import result_validation
 from edgefront.core.store.tables import Device as DeviceRow
 from edgefront.core.store.tables import Launch, Measurement
 from edgefront.core.wire.agent import LeaseItem
@@ -74,6 +75,7 @@ def finished_frontier(fleet: Fleet, job: str, user: Any = None) -> list[dict[str
 
 @pytest.mark.parametrize("refinement", [0.0, 0.5])
 @pytest.mark.parametrize("factor", [1.9, 2.9])
+@ON_SQLITE
 def test_lies_that_nothing_contradicts_are_found_before_the_search_ends(
     fleet: Fleet, factor: float, refinement: float
 ) -> None:
@@ -93,6 +95,7 @@ def test_lies_that_nothing_contradicts_are_found_before_the_search_ends(
         assert quarantined(fleet, liar) == ["liar"]
 
 
+@ON_SQLITE
 def test_devices_that_scatter_are_not_held_to_have_lied(fleet: Fleet) -> None:
     """By a tenth from launch to launch, and one that is a third slower than the others."""
     chance = random.Random(3)
@@ -108,6 +111,7 @@ def test_devices_that_scatter_are_not_held_to_have_lied(fleet: Fleet) -> None:
     assert quarantined(fleet, *devices) == []
 
 
+@ON_SQLITE
 def test_a_device_alone_ends_its_search_alone(fleet: Fleet) -> None:
     (device,) = online(fleet, "device")
     job = fleet.submit(algorithm=SEARCH, budget={"refinement": 0})
@@ -115,6 +119,7 @@ def test_a_device_alone_ends_its_search_alone(fleet: Fleet) -> None:
     finished_frontier(fleet, job)
 
 
+@ON_SQLITE
 def test_what_a_device_in_quarantine_measured_alone_is_measured_again(fleet: Fleet) -> None:
     liar, other = online(fleet, "liar", "other")
     job, truth = fleet.submit(budget={"refinement": 0}), Truth()
@@ -176,6 +181,7 @@ def test_two_that_lie_together_do_not_outvote_four_one_by_one(fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize("true", [1, 2])
+@ON_SQLITE
 def test_a_true_launch_hides_no_lies(fleet: Fleet, true: int) -> None:
     """A device votes for what at least half of its launches say, and its others are set aside."""
     liar, second, third = online(fleet, "liar", "second", "third")
@@ -201,6 +207,7 @@ def test_a_true_launch_hides_no_lies(fleet: Fleet, true: int) -> None:
     assert quarantined(fleet, liar, second, third) == (["liar"] if true == 1 else [])
 
 
+@ON_SQLITE
 def test_load_does_not_explain_any_factor(fleet: Fleet) -> None:
     """The first device of a class lies, and the second says truthfully that it runs on battery."""
     liar, laptop = online(fleet, "liar", "laptop")
@@ -225,6 +232,7 @@ def test_load_does_not_explain_any_factor(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("lie", [OUT_OF_MEMORY, CRASHED], ids=["infeasible", "crashed"])
+@ON_SQLITE
 def test_one_device_does_not_end_the_jobs_of_all(fleet: Fleet, lie: dict[str, Any]) -> None:
     """Of a baseline nothing is known yet: a second device has to say so too."""
     broken, *sound = online(fleet, "broken", "first", "second")
@@ -238,6 +246,7 @@ def test_one_device_does_not_end_the_jobs_of_all(fleet: Fleet, lie: dict[str, An
     assert quarantined(fleet, *sound) == []
 
 
+@ON_SQLITE
 def test_what_two_devices_cannot_run_is_not_asked_of_a_third(fleet: Fleet) -> None:
     *both, third = online(fleet, "one", "other", "third")
     job = fleet.submit()
@@ -252,6 +261,7 @@ def test_what_two_devices_cannot_run_is_not_asked_of_a_third(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize("quarantine", [True, False])
+@ON_SQLITE
 def test_what_failed_on_one_device_is_asked_again_by_a_later_job(fleet: Fleet, quarantine: bool) -> None:
     (broken,) = online(fleet, "broken")
     job = fleet.submit()
@@ -279,7 +289,7 @@ def test_a_baseline_of_one_device_is_confirmed_for_a_later_job(fleet: Fleet) -> 
     assert {one["state"] for one in fleet.candidates(again, role="baseline")} == {"waiting"}
     with fleet.service.database.read() as session:
         assert {one.reason for one in session.query(Measurement) if one.state == "unconfirmed"} == {
-            believing.BASELINE_OF_ONE
+            result_validation.BASELINE_OF_ONE
         }
     in_turns(fleet, (first, honest), (second, honest))
     truth = {item["digest"]: item for item in fleet.candidates(again, role="baseline")}

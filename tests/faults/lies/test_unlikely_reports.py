@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest
 
-from edgefront.core.services.measuring import believing
+from edgefront.core.services.measuring import result_validation
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.wire.agent import LeaseItem
 
@@ -45,6 +46,7 @@ def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
     return found
 
 
+@ON_SQLITE
 def test_a_lie_waits_and_is_found_out_by_the_others_of_the_class(fleet: Fleet) -> None:
     liar, honest_one = fleet.device("liar"), fleet.device("honest")
     job = started_by_another(fleet, honest_one)
@@ -73,6 +75,7 @@ def test_a_lie_waits_and_is_found_out_by_the_others_of_the_class(fleet: Fleet) -
     assert fleet.view(honest_one)["quarantine"] is None
 
 
+@ON_SQLITE
 def test_a_surprise_that_another_device_finds_too_is_believed(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = started(fleet, first)
@@ -89,6 +92,7 @@ def test_a_surprise_that_another_device_finds_too_is_believed(fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize(("conditions", "caught"), [("other load (4 threads run)", False), (None, True)])
+@ON_SQLITE
 def test_what_other_load_explains_is_no_lie(fleet: Fleet, conditions: str | None, caught: bool) -> None:
     slow, quick = fleet.device("slow"), fleet.device("quick")
     job = started_by_another(fleet, quick)
@@ -101,6 +105,7 @@ def test_what_other_load_explains_is_no_lie(fleet: Fleet, conditions: str | None
     assert (fleet.view(slow)["quarantine"] is not None) == caught
 
 
+@ON_SQLITE
 def test_alone_in_its_class_a_device_confirms_itself(fleet: Fleet) -> None:
     device = fleet.device("alone")
     job = started(fleet, device)
@@ -132,13 +137,14 @@ def test_an_unconfirmed_result_reaches_no_other_job(fleet: Fleet) -> None:
     assert candidate_of(fleet, job, item)["state"] == "unconfirmed"
 
 
+@ON_SQLITE
 def test_launches_that_never_agree_end_without_a_result(fleet: Fleet) -> None:
     device = fleet.device("device")
     job = started(fleet, device)
     item = device.lease(1).items[0]
     lies = iter([1 / 8, 1 / 3, 0.9, 2.5, 6.5, 16.0])
     device.report(item, honest(item, 1 / 20))
-    for _ in range(believing.MOST_CONFIRMATIONS + 2):
+    for _ in range(result_validation.MAX_CONFIRMATIONS + 2):
         fleet.service.work()
         device.measure(lambda one: honest(one, next(lies) if one.digest == item.digest else 1.0))
     candidate = candidate_of(fleet, job, item)
@@ -152,7 +158,7 @@ def test_a_confirmation_that_cannot_be_made_ends_without_a_result(fleet: Fleet) 
     item = device.lease(1).items[0]
     device.report(item, honest(item, 1 / 20))
     broken = {"outcome": "infeasible", "reason": "out_of_memory", "message": "no", "wall_s": 1.0}
-    for _ in range(believing.MOST_CONFIRMATIONS + 2):
+    for _ in range(result_validation.MAX_CONFIRMATIONS + 2):
         fleet.service.work()
         device.measure(lambda one: broken if one.digest == item.digest else honest(one))
     assert candidate_of(fleet, job, item)["state"] == "failed"
@@ -189,6 +195,7 @@ def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None
     assert fleet.view(liar)["quarantine"] is not None
 
 
+@ON_SQLITE
 def test_half_of_the_memory_waits_too_and_is_found_out(fleet: Fleet) -> None:
     """More than the weights, so possible; the time is true."""
     liar, honest_one = fleet.device("liar"), fleet.device("honest")

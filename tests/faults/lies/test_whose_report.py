@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from dishonest import Device, Fleet, honest, result
 from ulid import ULID
 
@@ -23,6 +24,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@ON_SQLITE
 def test_a_neighbour_of_the_class_cannot_report_on_a_launch(fleet: Fleet, lie: dict[str, Any]) -> None:
     victim, liar = fleet.device("victim"), fleet.device("liar")
     fleet.submit()
@@ -49,6 +51,7 @@ def test_a_launch_that_nobody_held_takes_no_report(fleet: Fleet) -> None:
         assert liar.report(unheld, honest(unheld), fence)["outcome"] == "conflict"
 
 
+@ON_SQLITE
 def test_a_report_under_a_fence_to_come_is_refused(fleet: Fleet) -> None:
     device = fleet.device("device")
     fleet.submit()
@@ -83,6 +86,7 @@ def test_what_was_given_back_is_reported_by_others(fleet: Fleet) -> None:
     assert others
 
 
+@ON_SQLITE
 def test_what_a_device_in_quarantine_held_is_reported_by_who_has_it_now(fleet: Fleet) -> None:
     liar, other = fleet.device("liar"), fleet.device("other")
     fleet.submit()
@@ -108,6 +112,7 @@ def test_who_held_a_launch_before_it_was_given_back_reports_it_no_more(fleet: Fl
     assert slow.report(item, honest(item))["outcome"] == "conflict"
 
 
+@ON_SQLITE
 def test_the_ids_of_a_batch_do_not_count_up(fleet: Fleet) -> None:
     device = fleet.device("device")
     fleet.submit()
@@ -130,6 +135,7 @@ NUMBERS = (
 
 @pytest.mark.parametrize("wrong", ["1", True], ids=["text", "truth"])
 @pytest.mark.parametrize("path", NUMBERS, ids=[".".join(map(str, path)) for path in NUMBERS])
+@ON_SQLITE
 def test_only_numbers_are_numbers(fleet: Fleet, path: tuple[str | int, ...], wrong: object) -> None:
     device = fleet.device("device")
     fleet.submit()

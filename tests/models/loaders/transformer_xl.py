@@ -10,7 +10,7 @@ from torch import Tensor
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import clusters, own_projection, projected, table_specs
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from loaders.foreign import ForeignState, Weights, check_output, layers
 
 

@@ -42,10 +42,10 @@ _FETCHED, _SNAPSHOT = ".fetched-", ".upload-"
 _START = "start"
 """Folder of the initial weights, from another training, until this one has ended."""
 _LOOK_S = 0.2
-_MOST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 _EVERY = 15
 """Journal and log are uploaded with each checkpoint, and once per this number of polls in between."""
-_MOST_OF_TIME = 0.1
+_MAX_OF_TIME = 0.1
 """Uploads in between may take at most this share of the time."""
 
 _log = logging.getLogger("edgefront.supervise")
@@ -163,11 +163,11 @@ class StoredTraining:
                 return
             except Unavailable as error:
                 _log.warning("not uploaded yet: %s", error.detail)
-                pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+                pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 again_at = time.monotonic() + pause_s
             else:
                 pause_s, now = self._look_s, time.monotonic()
-                again_at = now + max(_EVERY * self._own.poll_s, (now - began) / _MOST_OF_TIME)
+                again_at = now + max(_EVERY * self._own.poll_s, (now - began) / _MAX_OF_TIME)
             uploaded = checkpoints
 
     def _publish(self, *, result: bool, last: bool = False) -> None:
@@ -213,7 +213,7 @@ class StoredTraining:
                 _log.warning("not done yet: %s", error.detail)
                 end = time.monotonic() + pause_s
                 self._hold_until(lambda: time.monotonic() > end, f"waits: {error.detail}", hold)  # noqa: B023
-                pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+                pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
     def _hold_until(self, condition: Callable[[], bool], note: str, hold: Hold) -> None:
         while not condition():

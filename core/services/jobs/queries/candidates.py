@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
-    Row,
+    Executable,
+    Select,
     Table,
     and_,
     bindparam,
@@ -21,13 +22,20 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import InstrumentedAttribute, Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
-from edgefront.core.states import LIVE_LAUNCHES, MEASURED_CANDIDATES, OPEN_MEASUREMENTS, UNSETTLED_CANDIDATES
-from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.bulk import write_back
+from edgefront.core.spaces.space import Genome
+from edgefront.core.states import (
+    LIVE_LAUNCHES,
+    MEASURED_CANDIDATES,
+    OPEN_MEASUREMENTS,
+    UNSETTLED_CANDIDATES,
+    CandidateRole,
+    CandidateState,
+)
+from edgefront.core.store.sql import Document, any_of, texts, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import Limits
@@ -79,10 +87,10 @@ _POINT = (
     Candidate.latency_half_width_ms,
     Candidate.digest,
 )
-_IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
+_IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == CandidateRole.BASELINE)
 
 
-def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+def add(session: Session, rows: Sequence[Document]) -> None:
     if rows:
         session.execute(insert(Candidate), list(rows))
 
@@ -96,10 +104,17 @@ def ids_of(session: Session, job_id: str) -> list[str]:
     return list(session.scalars(select(Candidate.id).where(Candidate.job_id == job_id)))
 
 
-def predictions(session: Session, ids: Collection[str]) -> Sequence[Row[Any]]:
-    """Rows of `id`, `architecture` and `predicted`."""
+class PredictedCandidate(NamedTuple):
+    """A candidate's model, and what was predicted of it."""
+
+    id: str
+    architecture: Document
+    predicted: Document | None
+
+
+def predictions(session: Session, ids: Collection[str]) -> list[PredictedCandidate]:
     columns = (Candidate.id, Candidate.architecture, Candidate.predicted)
-    return session.execute(select(*columns).where(any_of(Candidate.id, ids))).all()
+    return typed(PredictedCandidate, session.execute(select(*columns).where(any_of(Candidate.id, ids))))
 
 
 def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
@@ -121,30 +136,37 @@ def without_launches(session: Session, target_id: str, most: int) -> list[Candid
 
 def with_results(session: Session, target_id: str, most: int) -> list[Candidate]:
     """The first that wait though their measurement has ended."""
-    query = _of_measurements(target_id).where(Candidate.state == "waiting", Measurement.state.not_in(OPEN_MEASUREMENTS))
+    query = _of_measurements(target_id).where(
+        Candidate.state == CandidateState.WAITING, Measurement.state.not_in(OPEN_MEASUREMENTS)
+    )
     return list(session.scalars(query.limit(most)))
 
 
-def _of_measurements(target_id: str) -> Any:
+def _of_measurements(target_id: str) -> Select[Candidate]:
     joined = select(Candidate).join(Measurement, Measurement.id == Candidate.measurement_id)
     return joined.where(Candidate.target_id == target_id).order_by(Candidate.number)
 
 
 def waiting_news(session: Session, target_id: str, most: int | None = None) -> list[Candidate]:
     """The waiting candidates, or the first of them, without what their news do not say."""
-    query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == "waiting")
+    query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
     return list(session.scalars(light.order_by(Candidate.number).limit(most)))
 
 
 def unconfirmed_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     """Target id → number of unconfirmed candidates, where there are any."""
-    return _counts(session, target_ids, Candidate.state == "unconfirmed")
+    return _counts(session, target_ids, Candidate.state == CandidateState.UNCONFIRMED)
 
 
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     """Target id → number of marked candidates on the frontier, where there are any."""
     return _counts(session, target_ids, and_(Candidate.on_frontier == true(), Candidate.marked == true()))
+
+
+def baseline_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
+    """Target id → number of baselines, where there are any."""
+    return _counts(session, target_ids, _IS_BASELINE)
 
 
 def _counts(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, int]:
@@ -157,7 +179,7 @@ def _counts(session: Session, target_ids: Collection[str], condition: ColumnElem
 
 
 def any_waiting(session: Session, target_id: str) -> bool:
-    waiting = select(Candidate.id).where(Candidate.target_id == target_id, Candidate.state == "waiting")
+    waiting = select(Candidate.id).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     return bool(session.scalar(select(waiting.exists())))
 
 
@@ -176,7 +198,9 @@ def baseline_count(session: Session, target_id: str) -> int:
 def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
     """The measured baselines within the limits by rising decoder parameters."""
     rows = session.scalars(
-        select(Candidate).where(Candidate.target_id == target_id, _IS_BASELINE, Candidate.state == "measured")
+        select(Candidate).where(
+            Candidate.target_id == target_id, _IS_BASELINE, Candidate.state == CandidateState.MEASURED
+        )
     )
     return sorted(rows, key=lambda one: one.decoder_parameters)
 
@@ -192,7 +216,7 @@ def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, 
 
 def competing_points(session: Session, target_id: str) -> list[Point]:
     """The measured search candidates within the limits, on the frontier or not."""
-    condition = and_(Candidate.state == "measured", Candidate.role == "search")
+    condition = and_(Candidate.state == CandidateState.MEASURED, Candidate.role == CandidateRole.SEARCH)
     return _points(session, [target_id], _points_where(condition))[target_id]
 
 
@@ -202,7 +226,11 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[f
     """
     if not corners:
         return []
-    condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false())
+    condition = and_(
+        Candidate.state == CandidateState.MEASURED,
+        Candidate.role == CandidateRole.SEARCH,
+        Candidate.on_frontier == false(),
+    )
     if len(corners) <= MAX_CORNERS:
         below = or_(
             *(
@@ -218,7 +246,7 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[f
     return _points(session, [target_id], _points_where(condition))[target_id]
 
 
-def _points_where(condition: ColumnElement[bool]) -> Any:
+def _points_where(condition: ColumnElement[bool]) -> Executable:
     return select(Candidate.target_id, Candidate.number, *_POINT).where(
         any_of(Candidate.target_id, texts("targets")), condition
     )
@@ -229,7 +257,7 @@ _FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
 _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
 
 
-def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
+def _points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
     """By target, by rising decoder parameters; sorted here as in `frontier`."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
@@ -261,7 +289,7 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
                     set_committed_value(loaded, "on_frontier", value)
 
 
-def bounds(limits: Limits) -> list[tuple[Any, float]]:
+def bounds(limits: Limits) -> list[tuple[InstrumentedAttribute[Any], float]]:
     """Columns, and what each is at most."""
     found = (
         (Candidate.latency_ms, limits.latency_ms),
@@ -274,7 +302,7 @@ def bounds(limits: Limits) -> list[tuple[Any, float]]:
 
 def best_within(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
-    query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+    query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
     query = query.where(*(column <= limit for column, limit in bounds(limits)))
     order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
     return list(session.scalars(query.order_by(*order).limit(most)))
@@ -282,26 +310,37 @@ def best_within(session: Session, target_id: str, limits: Limits, most: int) -> 
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
-    beyond: Any = literal(1.0)
-    orders: list[Any] = [Candidate.latency_ms, Candidate.memory_bytes]
+    beyond: ColumnElement[float] = literal(1.0)
+    orders: list[ColumnElement[Any] | InstrumentedAttribute[Any]] = [Candidate.latency_ms, Candidate.memory_bytes]
     for column, limit in bounds(limits):
         beyond = beyond * case((column > limit, column / limit), else_=1.0)
         orders += [column] if column.key in TIMES else []
     found: dict[str, Candidate] = {}
     for order in (beyond, *orders):
-        query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+        query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
         found |= {one.id: one for one in session.scalars(query.order_by(order, Candidate.id).limit(most))}
     return list(found.values())
 
 
-def measured_with_predictions(session: Session, target_id: str, most: int) -> Sequence[Row[Any]]:
-    """What was predicted, if anything, and measured of the `most` latest search candidates; the latest first."""
-    return session.execute(
+class CheckedCandidate(NamedTuple):
+    """What was predicted of a candidate, if anything, and measured."""
+
+    id: str
+    number: int
+    predicted: Document | None
+    latency_ms: float
+    memory_bytes: int
+
+
+def measured_with_predictions(session: Session, target_id: str, most: int) -> list[CheckedCandidate]:
+    """Of the `most` latest search candidates; the latest first."""
+    query = (
         select(Candidate.id, Candidate.number, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
-        .where(_measured(target_id), Candidate.role == "search")
+        .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
         .order_by(Candidate.number.desc())
         .limit(most)
-    ).all()
+    )
+    return typed(CheckedCandidate, session.execute(query))
 
 
 def one_in(measured: int, most: int) -> ColumnElement[bool]:
@@ -309,11 +348,27 @@ def one_in(measured: int, most: int) -> ColumnElement[bool]:
     return Candidate.number % max(1, -(-measured // most)) == 0
 
 
-def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, Sequence[Row[Any]]]:
+class MeasuredGenome(NamedTuple):
+    """Genome and objectives of a measured candidate."""
+
+    id: str
+    number: int
+    genome: Genome
+    state: CandidateState
+    proxy: float
+    predicted: Document | None
+    latency_ms: float
+    memory_bytes: int
+    first_token_ms: float | None
+    token_ms: float | None
+    on_frontier: bool
+
+
+def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, list[MeasuredGenome]]:
     """The number of measured search candidates, and genome and objectives of about `most` of them: an even spread in
     the order of proposal, and the whole frontier.
     """
-    condition = and_(_measured(target_id), Candidate.role == "search")
+    condition = and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
     measured = session.scalar(select(func.count()).where(condition)) or 0
     query = select(
         Candidate.id,
@@ -329,21 +384,42 @@ def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, 
         Candidate.on_frontier,
     )
     spread = or_(one_in(measured, most), Candidate.on_frontier == true())
-    return measured, session.execute(query.where(condition, spread).order_by(Candidate.number)).all()
+    return measured, typed(MeasuredGenome, session.execute(query.where(condition, spread).order_by(Candidate.number)))
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
     return and_(
         Candidate.target_id == target_id,
-        Candidate.state.in_(("measured", "out_of_bounds")),
+        Candidate.state.in_((CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)),
         Candidate.latency_ms.is_not(None),
         Candidate.memory_bytes.is_not(None),
     )
 
 
-def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
-    """The columns that a search needs of its candidates, without baselines, in order of proposal."""
-    return session.execute(
+class SearchCandidate(NamedTuple):
+    """What a search needs of a candidate."""
+
+    id: str
+    number: int
+    genome: Genome
+    digest: str
+    state: CandidateState
+    proxy: float
+    latency_ms: float | None
+    memory_bytes: int | None
+    generation: int
+    parents: list[str]
+    operator: str
+    launches: int
+    predicted: Document | None
+    first_token_ms: float | None
+    token_ms: float | None
+    total_ms: float | None
+
+
+def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
+    """A target's candidates without baselines, in order of proposal."""
+    query = (
         select(
             Candidate.id,
             Candidate.number,
@@ -362,19 +438,28 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
             Candidate.token_ms,
             Candidate.total_ms,
         )
-        .where(Candidate.target_id == target_id, Candidate.role == "search")
+        .where(Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
         .order_by(Candidate.number)
-    ).all()
+    )
+    return typed(SearchCandidate, session.execute(query))
 
 
-def scored(session: Session, target_ids: Collection[str]) -> list[dict[str, Any]]:
-    """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
-    rows = session.execute(
+class ScoredCandidate(NamedTuple):
+    """A candidate that has a score."""
+
+    genome: Genome
+    architecture: Document
+    proxy: float
+
+
+def scored(session: Session, target_ids: Collection[str]) -> list[ScoredCandidate]:
+    """The search candidates of these targets, but for those that have no score."""
+    query = (
         select(Candidate.genome, Candidate.architecture, Candidate.proxy)
         .where(_scored(target_ids))
         .order_by(Candidate.target_id, Candidate.number)
     )
-    return [{"genome": row.genome, "architecture": row.architecture, "proxy": row.proxy} for row in rows]
+    return typed(ScoredCandidate, session.execute(query))
 
 
 def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
@@ -385,8 +470,8 @@ def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
 def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
     return and_(
         any_of(Candidate.target_id, target_ids),
-        Candidate.role == "search",
-        or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
+        Candidate.role == CandidateRole.SEARCH,
+        or_(Candidate.state != CandidateState.INFEASIBLE, Candidate.proxy != 0.0),
     )
 
 
@@ -394,7 +479,7 @@ def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
     """Operator → number of measured search candidates, in bounds or out."""
     query = (
         select(Candidate.operator, func.count())
-        .where(_measured(target_id), Candidate.role == "search")
+        .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
         .group_by(Candidate.operator)
     )
     return {row[0]: row[1] for row in session.execute(query)}
@@ -408,7 +493,7 @@ def measured_since(session: Session, target_id: str, generation: int) -> bool:
                 select(Candidate.id)
                 .where(
                     Candidate.target_id == target_id,
-                    Candidate.role == "search",
+                    Candidate.role == CandidateRole.SEARCH,
                     Candidate.generation >= generation,
                     Candidate.state.in_(MEASURED_CANDIDATES),
                 )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
+from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.trainings.queries.trainings import frontier
-from edgefront.core.states import MEASURED_CANDIDATES
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import MEASURED_CANDIDATES, MeasurementState
+from edgefront.core.store.sql import any_of, typed
 from edgefront.core.store.tables import Candidate, Measurement
 
-MOST_OF_A_TARGET = 200
+MAX_OF_A_TARGET = 200
 
 
 def compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
@@ -22,13 +22,24 @@ def compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
     found: list[Candidate] = []
     for target_id in target_ids:
         found += measured_baselines(session, target_id)
-        found += frontier(session, target_id)[:MOST_OF_A_TARGET]
+        found += frontier(session, target_id)[:MAX_OF_A_TARGET]
     return found
 
 
-def measured_of(session: Session, target_id: str, digests: Collection[str]) -> Sequence[Any]:
+class MeasuredCandidate(NamedTuple):
+    """What a target has measured of an architecture."""
+
+    id: str
+    digest: str
+    on_frontier: bool
+    latency_ms: float
+    latency_half_width_ms: float | None
+    memory_bytes: int
+
+
+def measured_of(session: Session, target_id: str, digests: Collection[str]) -> list[MeasuredCandidate]:
     """The target's measured candidates of these architectures; a baseline before what the search proposed."""
-    return session.execute(
+    query = (
         select(
             Candidate.id,
             Candidate.digest,
@@ -45,20 +56,32 @@ def measured_of(session: Session, target_id: str, digests: Collection[str]) -> S
             Candidate.memory_bytes.is_not(None),
         )
         .order_by(Candidate.number)
-    ).all()
+    )
+    return typed(MeasuredCandidate, session.execute(query))
 
 
-def measured_by_any(session: Session, device_key: str, protocol_digest: str, digests: Collection[str]) -> Sequence[Any]:
-    """What any job has measured of these architectures: digest, latency_ms, launches, memory_bytes."""
-    return session.execute(
+class MeasuredThere(NamedTuple):
+    """What any job has measured of an architecture."""
+
+    digest: str
+    latency_ms: float
+    launches: int
+    memory_bytes: int
+
+
+def measured_by_any(
+    session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
+) -> list[MeasuredThere]:
+    query = (
         select(Measurement.digest, Measurement.latency_ms, Measurement.launches, Measurement.memory_bytes)
         .where(
             Measurement.device_key == device_key,
             Measurement.protocol_digest == protocol_digest,
             any_of(Measurement.digest, digests),
-            Measurement.state == "measured",
+            Measurement.state == MeasurementState.MEASURED,
             Measurement.latency_ms.is_not(None),
             Measurement.memory_bytes.is_not(None),
         )
         .order_by(Measurement.id)
-    ).all()
+    )
+    return typed(MeasuredThere, session.execute(query))

@@ -6,18 +6,28 @@ The devices' side of the same two tables (claims, reports, expiry) is in `measur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.services.jobs.queries.turns import take_turns
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, UNSETTLED_CANDIDATES
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of, texts
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    UNSETTLED_CANDIDATES,
+    CandidateRole,
+    JobState,
+    LaunchState,
+    MeasurementState,
+    Purpose,
+    TargetState,
+)
+from edgefront.core.store import sql
+from edgefront.core.store.sql import Document, any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id, random_ids
 
 NOT_WANTED = "no running job needs it any more"
@@ -28,12 +38,12 @@ class Want:
     """An architecture whose measurement a target needs, with the seed of its weights."""
 
     digest: str
-    architecture: dict[str, Any]
+    architecture: Document
     seed: int
 
 
 def measurements(
-    session: Session, device_key: str, protocol: Mapping[str, Any], protocol_digest: str, wants: Iterable[Want]
+    session: Session, device_key: str, protocol: Document, protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
     """Digest → measurement on this device key, created if missing (state `wanted`), locked in the order of ids.
 
@@ -52,7 +62,7 @@ def measurements(
             "protocol": dict(protocol),
             "architecture": want.architecture,
             "seed": want.seed,
-            "state": "wanted",
+            "state": MeasurementState.WANTED,
             "launches": 0,
         }
         for want in sorted(by_digest.values(), key=lambda want: want.digest)
@@ -72,7 +82,7 @@ def measurements(
     )
     found: dict[str, Measurement] = {}
     while len(found) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
-        session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
+        session.execute(sql.upsert(session, Measurement).on_conflict_do_nothing(), rows)
         found = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
     return found
 
@@ -80,12 +90,18 @@ def measurements(
 def unmeasured(session: Session, job_id: str) -> list[str]:
     """Measurements of a job's candidates that have no result."""
     query = select(Measurement.id).join(Candidate, Candidate.measurement_id == Measurement.id)
-    return list(session.scalars(query.where(Candidate.job_id == job_id, Measurement.state == "wanted").distinct()))
+    return list(
+        session.scalars(
+            query.where(Candidate.job_id == job_id, Measurement.state == MeasurementState.WANTED).distinct()
+        )
+    )
 
 
 def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
     """Removes those of these measurements that have no result, no candidate and no launch."""
-    lock = select(Measurement.id).where(any_of(Measurement.id, measurement_ids), Measurement.state == "wanted")
+    lock = select(Measurement.id).where(
+        any_of(Measurement.id, measurement_ids), Measurement.state == MeasurementState.WANTED
+    )
     ids = list(session.scalars(lock.order_by(Measurement.id).with_for_update()))
     if not ids:
         return
@@ -129,7 +145,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
 
 
 def add_launches(
-    session: Session, target: Target, measurement_ids: Collection[str], *, purpose: str, now: datetime
+    session: Session, target: Target, measurement_ids: Collection[str], *, purpose: Purpose, now: datetime
 ) -> None:
     """One wanted launch for each id given (an id given twice gets two). The target is locked."""
     rows = [
@@ -138,7 +154,7 @@ def add_launches(
             "measurement_id": measurement_id,
             "target_id": target.id,
             "device_key": target.device_key,
-            "state": "wanted",
+            "state": LaunchState.WANTED,
             "purpose": purpose,
             "turn": turn,
             "attempts": 0,
@@ -170,7 +186,7 @@ class Withdrawn(NamedTuple):
 
     id: str
     target_id: str | None
-    purpose: str
+    purpose: Purpose
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[Withdrawn]:
@@ -191,19 +207,22 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         .where(
             theirs.measurement_id == Launch.measurement_id,
             theirs.target_id.not_in(target_ids),
-            job.state == "running",
+            job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
                 theirs.state.in_(UNSETTLED_CANDIDATES),
                 Launch.target_id == target.id,
-                and_(target.state == "baselines", theirs.role == "baseline"),
+                and_(target.state == TargetState.BASELINES, theirs.role == CandidateRole.BASELINE),
             ),
         )
     )
     query = (
         select(Launch.id, Launch.target_id, Launch.purpose, Launch.fence)
         .where(
-            or_(Launch.state == "wanted", and_(Launch.state == "leased", Launch.started_at.is_(None))),
+            or_(
+                Launch.state == LaunchState.WANTED,
+                and_(Launch.state == LaunchState.LEASED, Launch.started_at.is_(None)),
+            ),
             wanted_by_us.exists(),
             ~wanted_elsewhere.exists(),
         )
@@ -216,7 +235,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         session.execute(
             update(Launch)
             .where(any_of(Launch.id, known))
-            .values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            .values(state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
     remove_launches(session, [row.id for row in rows if not row.fence])
@@ -225,7 +244,9 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
 
 def refinements_among(withdrawn: Iterable[Withdrawn]) -> Counter[str]:
     """Target id → how many of these launches are refinements that it requested."""
-    return Counter(one.target_id for one in withdrawn if one.purpose == "refinement" and one.target_id is not None)
+    return Counter(
+        one.target_id for one in withdrawn if one.purpose == Purpose.REFINEMENT and one.target_id is not None
+    )
 
 
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
@@ -238,7 +259,7 @@ def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
     """Those of these measurements of which a launch that counts has a mark."""
     query = select(Launch.measurement_id).where(
-        any_of(Launch.measurement_id, measurement_ids), Launch.state == "done", Launch.mark.is_not(None)
+        any_of(Launch.measurement_id, measurement_ids), Launch.state == LaunchState.DONE, Launch.mark.is_not(None)
     )
     return set(session.scalars(query)) if measurement_ids else set()
 

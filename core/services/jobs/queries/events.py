@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Integer, Table, bindparam, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from edgefront.core.store.bulk import insert_rows
+from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job
 
 _JOBS = cast(Table, Job.__table__)
@@ -32,7 +32,7 @@ def take_numbers(session: Session, job_id: str, count: int, now: datetime) -> in
     return last
 
 
-def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+def add(session: Session, rows: Sequence[Document]) -> None:
     insert_rows(session, Event, rows)
 
 

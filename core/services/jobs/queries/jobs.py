@@ -10,13 +10,34 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, SETTLED_SCORES
-from edgefront.core.store.any_of import any_of
-from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, ProxyScore, ProxyWait, Target
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    SETTLED_SCORES,
+    CandidateRole,
+    CandidateState,
+    DeviceState,
+    JobState,
+    TargetState,
+    WorkKind,
+)
+from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.tables import (
+    Candidate,
+    Device,
+    Event,
+    Generation,
+    Job,
+    Launch,
+    ProxyScore,
+    ProxyWait,
+    Target,
+    WorkItem,
+)
 
 
 def find(session: Session, job_id: str) -> Job | None:
@@ -28,7 +49,12 @@ def find_by_key(session: Session, owner: str, idempotency_key: str) -> Job | Non
 
 
 def page(
-    session: Session, owner: str | None, before: tuple[datetime, str] | None, limit: int, *, state: str | None = None
+    session: Session,
+    owner: str | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+    *,
+    state: JobState | None = None,
 ) -> list[Job]:
     """Jobs of an owner (None: of all), newest first, those before (created_at, id)."""
     query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
@@ -93,25 +119,6 @@ def find_generation(session: Session, target_id: str, number: int) -> Generation
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
-    """Extends the claims of workers on these generations until then; a released one stays released."""
-    _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
-
-
-def release_claims(session: Session, generation_ids: Sequence[str]) -> None:
-    _claim(session, generation_ids, None)
-
-
-def _claim(
-    session: Session, generation_ids: Sequence[str], until: datetime | None, *conditions: ColumnElement[bool]
-) -> None:
-    if generation_ids:
-        session.execute(
-            update(Generation).where(any_of(Generation.id, generation_ids), *conditions).values(claimed_until=until),
-            execution_options={"synchronize_session": False},
-        )
-
-
 def remove_generation(session: Session, generation_id: str | None) -> None:
     session.execute(
         delete(Generation).where(Generation.id == generation_id), execution_options={"synchronize_session": False}
@@ -140,14 +147,18 @@ def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None
     )
 
 
-def idle_targets(session: Session, now: datetime) -> list[str]:
+def idle_targets(session: Session) -> list[str]:
     """Active targets of running jobs that wait for nothing: neither for a live launch, nor for scores, nor for a worker
     that computes their next generation.
 
     Either a step is due whose task was lost, or launches are missing.
     """
-    waiting = (Candidate.target_id == Target.id) & (Candidate.state == "waiting")
-    baseline = (Target.state == "baselines") & (Candidate.target_id == Target.id) & (Candidate.role == "baseline")
+    waiting = (Candidate.target_id == Target.id) & (Candidate.state == CandidateState.WAITING)
+    baseline = (
+        (Target.state == TargetState.BASELINES)
+        & (Candidate.target_id == Target.id)
+        & (Candidate.role == CandidateRole.BASELINE)
+    )
     live = (
         select(Candidate.target_id)
         .join(Launch, Launch.measurement_id == Candidate.measurement_id)
@@ -159,30 +170,25 @@ def idle_targets(session: Session, now: datetime) -> list[str]:
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
         .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(SETTLED_SCORES))
     )
-    computed = select(Generation.id).where(
-        Generation.target_id == Target.id,
-        Generation.number.in_((Target.generation, Target.generation + 1)),
-        Generation.claimed_until > now,
-    )
     return list(
         session.scalars(
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
             .where(
-                Job.state == "running",
+                Job.state == JobState.RUNNING,
                 Target.state.in_(ACTIVE_TARGETS),
                 ~live.where(waiting).exists(),
                 ~live.where(baseline).exists(),
-                ~((Target.state == "refining") & refined.exists()),
+                ~((Target.state == TargetState.REFINING) & refined.exists()),
                 # Candidates without launches are repaired meanwhile.
                 ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
-                ~computed.exists(),
+                ~_has_work(),
             )
         )
     )
 
 
-def unfinished_targets(session: Session, now: datetime) -> list[str]:
+def unfinished_targets(session: Session) -> list[str]:
     """Active targets of running jobs with a generation of which a part is stored, and that no worker stores."""
     return list(
         session.scalars(
@@ -190,13 +196,19 @@ def unfinished_targets(session: Session, now: datetime) -> list[str]:
             .join(Job, Job.id == Target.job_id)
             .join(Generation, (Generation.target_id == Target.id) & (Generation.number == Target.generation))
             .where(
-                Job.state == "running",
+                Job.state == JobState.RUNNING,
                 Target.state.in_(ACTIVE_TARGETS),
                 Generation.stored < Generation.proposals,
-                or_(Generation.claimed_until.is_(None), Generation.claimed_until <= now),
+                ~_has_work(),
             )
         )
     )
+
+
+def _has_work() -> ColumnElement[bool]:
+    """Whether a step of the target was requested: workers are woken for it until one has taken it."""
+    steps = (WorkKind.ADVANCE, WorkKind.SEARCH)
+    return select(WorkItem.subject).where(WorkItem.subject == Target.id, WorkItem.kind.in_(steps)).exists()
 
 
 def homeless_targets(session: Session) -> list[str]:
@@ -206,7 +218,7 @@ def homeless_targets(session: Session) -> list[str]:
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
             .join(Device, Target.device_key == DEVICE + Device.id)
-            .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Device.state == "revoked")
+            .where(Job.state == JobState.RUNNING, Target.state.in_(ACTIVE_TARGETS), Device.state == DeviceState.REVOKED)
         )
     )
 
@@ -216,7 +228,7 @@ def revoked_device(session: Session, device_key: str) -> str | None:
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
-    return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
+    return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == DeviceState.REVOKED))
 
 
 def active_targets(session: Session) -> list[tuple[Target, Job]]:
@@ -224,7 +236,7 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
     rows = session.execute(
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
-        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS))
+        .where(Job.state == JobState.RUNNING, Target.state.in_(ACTIVE_TARGETS))
     )
     return [(row[0], row[1]) for row in rows]
 
@@ -237,13 +249,23 @@ def clock_of(session: Session, target: Target) -> datetime | None:
     return min((at for at in (target.started_at, session.scalar(others)) if at is not None), default=None)
 
 
+def clocks(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], datetime]:
+    """Job and device key → when the first of the job's targets there was started, where one was."""
+    rows = session.execute(
+        select(Target.job_id, Target.device_key, func.min(Target.started_at))
+        .where(any_of(Target.job_id, job_ids), Target.started_at.is_not(None))
+        .group_by(Target.job_id, Target.device_key)
+    )
+    return {(job_id, device_key): began for job_id, device_key, began in rows if began is not None}
+
+
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
     """Device key → number of its active devices, none in quarantine, that were seen since then."""
     ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class).where(
             or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            Device.state == "active",
+            Device.state == DeviceState.ACTIVE,
             Device.quarantine.is_(None),
             Device.last_seen_at >= since,
         )
@@ -269,8 +291,8 @@ def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBac
         select(Device.id, Device.device_class, Device.name, Device.quarantine)
         .where(
             or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            or_(Device.quarantine.is_not(None), Device.state == "draining"),
-            Device.state != "revoked",
+            or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING),
+            Device.state != DeviceState.REVOKED,
         )
         .order_by(Device.id)
     )
@@ -281,14 +303,14 @@ def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBac
     return found
 
 
-def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
+def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
     """Device key → facts of its active devices, none in quarantine, that were seen since then."""
-    found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
+    found: dict[str, list[Document]] = {key: [] for key in device_keys}
     ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class, Device.facts).where(
             or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            Device.state == "active",
+            Device.state == DeviceState.ACTIVE,
             Device.quarantine.is_(None),
             Device.last_seen_at >= since,
         )
@@ -304,10 +326,14 @@ def devices_of(session: Session, device_key: str) -> list[Device]:
     """The devices of a key that are not revoked."""
     kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
-    return list(session.scalars(select(Device).where(column == name, Device.state != "revoked").order_by(Device.id)))
+    return list(
+        session.scalars(select(Device).where(column == name, Device.state != DeviceState.REVOKED).order_by(Device.id))
+    )
 
 
 def device_classes(session: Session) -> list[str]:
     """Classes that have a device which is not revoked."""
-    query = select(Device.device_class).where(Device.state != "revoked").distinct().order_by(Device.device_class)
+    query = (
+        select(Device.device_class).where(Device.state != DeviceState.REVOKED).distinct().order_by(Device.device_class)
+    )
     return list(session.scalars(query))

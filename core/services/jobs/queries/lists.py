@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Double, and_, case, cast, func, literal, n
 from sqlalchemy.orm import Session
 
 from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import GROUPS, Group
 
@@ -23,11 +24,11 @@ After = tuple[Any, str]
 """Figure (None: candidates without it) and id of the last candidate of a page."""
 
 GROUP: ColumnElement[str] = case(
-    (Candidate.role == "baseline", "baseline"),
-    (Candidate.state == "waiting", "waiting"),
-    (Candidate.state == "out_of_bounds", "outside"),
-    (Candidate.state == "unconfirmed", "unconfirmed"),
-    (Candidate.state != "measured", "unusable"),
+    (Candidate.role == CandidateRole.BASELINE, "baseline"),
+    (Candidate.state == CandidateState.WAITING, "waiting"),
+    (Candidate.state == CandidateState.OUT_OF_BOUNDS, "outside"),
+    (Candidate.state == CandidateState.UNCONFIRMED, "unconfirmed"),
+    (Candidate.state != CandidateState.MEASURED, "unusable"),
     (Candidate.on_frontier, "frontier"),
     else_="dominated",
 )
@@ -37,20 +38,20 @@ NOTHING: ColumnElement[Any] = cast(null(), Double)
 """A figure that no candidate has. Postgres does not sort by a bare NULL."""
 
 _IN_GROUP: dict[str, ColumnElement[bool]] = {
-    "baseline": Candidate.role == "baseline",
-    "waiting": Candidate.state == "waiting",
-    "outside": Candidate.state == "out_of_bounds",
-    "unconfirmed": Candidate.state == "unconfirmed",
-    "unusable": Candidate.state.in_(("infeasible", "failed", "cancelled")),
-    "frontier": and_(Candidate.state == "measured", Candidate.on_frontier),
-    "dominated": and_(Candidate.state == "measured", ~Candidate.on_frontier),
+    "baseline": Candidate.role == CandidateRole.BASELINE,
+    "waiting": Candidate.state == CandidateState.WAITING,
+    "outside": Candidate.state == CandidateState.OUT_OF_BOUNDS,
+    "unconfirmed": Candidate.state == CandidateState.UNCONFIRMED,
+    "unusable": Candidate.state.in_((CandidateState.INFEASIBLE, CandidateState.FAILED, CandidateState.CANCELLED)),
+    "frontier": and_(Candidate.state == CandidateState.MEASURED, Candidate.on_frontier),
+    "dominated": and_(Candidate.state == CandidateState.MEASURED, ~Candidate.on_frontier),
 }
 
 
 def in_group(name: str) -> ColumnElement[bool]:
     """Whether a candidate belongs to this group, in a form that an index of states can answer."""
     found = _IN_GROUP[name]
-    return found if name == "baseline" else and_(found, Candidate.role == "search")
+    return found if name == "baseline" else and_(found, Candidate.role == CandidateRole.SEARCH)
 
 
 def group_rank() -> ColumnElement[int]:
@@ -75,7 +76,7 @@ def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> 
     same = case((proxy < least, below), (proxy == least, literal(smallest)), *pieces, (proxy > most, above))
     own: Any = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
     is_measured = and_(Candidate.latency_ms.is_not(None), Candidate.memory_bytes.is_not(None))
-    return case((and_(Candidate.role != "baseline", is_measured), same / cast(own, Double)))
+    return case((and_(Candidate.role != CandidateRole.BASELINE, is_measured), same / cast(own, Double)))
 
 
 def _line(low: tuple[float, float], high: tuple[float, float]) -> ColumnElement[Any]:
@@ -169,13 +170,17 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
     return found
 
 
-def group_of(role: str, state: str, on_frontier: bool) -> Group:
+def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> Group:
     """The group of a candidate, as `GROUP` computes it in the database."""
-    if role == "baseline":
+    if role == CandidateRole.BASELINE:
         return "baseline"
-    if state == "measured":
+    if state == CandidateState.MEASURED:
         return "frontier" if on_frontier else "dominated"
     return _OF_STATES.get(state, "unusable")
 
 
-_OF_STATES: dict[str, Group] = {"waiting": "waiting", "out_of_bounds": "outside", "unconfirmed": "unconfirmed"}
+_OF_STATES: dict[CandidateState, Group] = {
+    CandidateState.WAITING: "waiting",
+    CandidateState.OUT_OF_BOUNDS: "outside",
+    CandidateState.UNCONFIRMED: "unconfirmed",
+}

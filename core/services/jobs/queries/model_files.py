@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
+from edgefront.core.store import sql
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Artifact
 
 
@@ -42,5 +42,5 @@ def save(
 ) -> None:
     """Records a file, replacing an earlier record."""
     values = {"path": path, "size": size, "sha256": sha256, "created_at": now}
-    statement = conflicts.insert(session, Artifact).values(digest=digest, seed=seed, format=format_, **values)
+    statement = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=format_, **values)
     session.execute(statement.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))

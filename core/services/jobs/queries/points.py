@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, Row, Select, and_, cast, func, not_, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.services.jobs.queries.candidates import one_in
 from edgefront.core.services.jobs.queries.lists import group_of
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import Group
 
@@ -19,6 +20,29 @@ CELLS = (48, 36)
 
 Window = tuple[tuple[float, float], tuple[float, float]]
 """Least and most of the latency, and of the quality."""
+
+
+class MeasuredPoint(NamedTuple):
+    """A measured candidate as a chart needs it."""
+
+    id: str
+    number: int
+    role: CandidateRole
+    state: CandidateState
+    on_frontier: bool
+    latency_ms: float
+    latency_half_width_ms: float | None
+    memory_bytes: int
+    decoder_parameters: int
+    proxy: float
+    predicted: Document | None
+    first_token_ms: float | None
+    token_ms: float | None
+    marked: bool
+
+
+Quality = InstrumentedAttribute[Any]
+"""The proxy, or predicted perplexity, which may be absent."""
 
 _COLUMNS = (
     Candidate.id,
@@ -63,31 +87,31 @@ def extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tup
     return counts, ranges
 
 
-def within(target_id: str, quality: Any, window: Window) -> ColumnElement[bool]:
+def within(target_id: str, quality: Quality, window: Window) -> ColumnElement[bool]:
     """Read from the index that has all of it: that of either figure would lead to the rows, which are wide."""
     (quick, slow), (low, high) = window
     latency = Candidate.latency_ms + 0.0
     return and_(_measured(target_id), latency.between(quick, slow), (quality + 0.0).between(low, high))
 
 
-def count(session: Session, target_id: str, quality: Any, window: Window) -> int:
+def count(session: Session, target_id: str, quality: Quality, window: Window) -> int:
     query = select(func.count()).select_from(Candidate).where(within(target_id, quality, window))
     return session.scalar(query) or 0
 
 
-def kept(session: Session, target_id: str, ids: Collection[str], *, searched: int, evenly: int) -> Sequence[Row[Any]]:
+def kept(session: Session, target_id: str, ids: Collection[str], *, searched: int, evenly: int) -> list[MeasuredPoint]:
     """The frontier, the baselines, those of `ids`, and `evenly` of the `searched` others: measured, wherever they lie.
 
     The even spread is that of `candidates.measured_genomes`, so that whoever has a line has a point.
     """
-    even = and_(Candidate.role == "search", one_in(searched, evenly))
-    important = or_(Candidate.on_frontier, Candidate.role == "baseline", even)
+    even = and_(Candidate.role == CandidateRole.SEARCH, one_in(searched, evenly))
+    important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE, even)
     chosen = select(Candidate.number).where(_measured(target_id), important)
     named = select(*_COLUMNS).where(_measured(target_id), any_of(Candidate.id, ids))
-    return [*_rows(session, target_id, chosen), *(session.execute(named) if ids else ())]
+    return [*_rows(session, target_id, chosen), *(typed(MeasuredPoint, session.execute(named)) if ids else ())]
 
 
-def spread(session: Session, target_id: str, quality: Any, window: Window, most: int) -> Sequence[Row[Any]]:
+def spread(session: Session, target_id: str, quality: Quality, window: Window, most: int) -> list[MeasuredPoint]:
     """`most` of the other candidates in the window, or all where there are no more.
 
     They are dealt out over a grid: the first of each cell, then the second of each, and so on, in the order of their
@@ -96,7 +120,7 @@ def spread(session: Session, target_id: str, quality: Any, window: Window, most:
     inside = and_(
         within(target_id, quality, window),
         not_(Candidate.on_frontier),
-        Candidate.role != "baseline",
+        Candidate.role != CandidateRole.BASELINE,
     )
     cells = [
         _cell(column, *ends, n) for column, ends, n in zip((Candidate.latency_ms, quality), window, CELLS, strict=True)
@@ -107,13 +131,12 @@ def spread(session: Session, target_id: str, quality: Any, window: Window, most:
     return _rows(session, target_id, chosen)
 
 
-def _rows(session: Session, target_id: str, numbers: Select[Any]) -> Sequence[Row[Any]]:
+def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[MeasuredPoint]:
     """The candidates of these numbers: which ones is read from an index, and no other row."""
-    return session.execute(
-        select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
-    ).all()
+    query = select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
+    return typed(MeasuredPoint, session.execute(query))
 
 
-def _cell(column: Any, low: float, high: float, cells: int) -> ColumnElement[int]:
+def _cell(column: InstrumentedAttribute[Any], low: float, high: float, cells: int) -> ColumnElement[int]:
     width = (high - low) / cells
     return cast((column - low) / width if width > 0 else 0 * column, Integer)

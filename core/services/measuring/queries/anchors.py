@@ -5,15 +5,17 @@ Jobs may measure the same model on the same device: what is an anchor is said by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import LIVE_LAUNCHES, Purpose
-from edgefront.core.store.any_of import any_of
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.measuring.queries.launches import RESULT, ReportedLaunch
+from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchState, Purpose
+from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
@@ -21,29 +23,47 @@ UNSUPPORTED = "unsupported"
 """The reason of a launch begins with it that the device turned out not to support."""
 
 
-def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> Sequence[Any]:
-    """Devices that could measure now and have been enrolled for some time, by id: id, facts, reported_at, trusted_at,
-    enrolled_at.
-    """
-    return session.execute(
+class AnchoredDevice(NamedTuple):
+    """A device that can measure its anchor."""
+
+    id: str
+    facts: Document
+    reported_at: datetime | None
+    trusted_at: datetime | None
+    enrolled_at: datetime
+
+
+def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> list[AnchoredDevice]:
+    """Devices that could measure now and have been enrolled for some time, by id."""
+    query = (
         select(Device.id, Device.facts, Device.reported_at, Device.trusted_at, Device.enrolled_at)
         .where(
-            Device.state == "active",
+            Device.state == DeviceState.ACTIVE,
             Device.quarantine.is_(None),
             Device.last_seen_at > seen_since,
             Device.enrolled_at <= enrolled_before,
         )
         .order_by(Device.id)
-    ).all()
+    )
+    return typed(AnchoredDevice, session.execute(query))
 
 
-def measurements(session: Session, digest: str, device_key: str) -> Sequence[Any]:
-    """Of this model on a device, one by each protocol: id, protocol, protocol_digest."""
-    return session.execute(
+class AnchorMeasurement(NamedTuple):
+    """The anchor by one protocol."""
+
+    id: str
+    protocol: Document
+    protocol_digest: str
+
+
+def measurements(session: Session, digest: str, device_key: str) -> list[AnchorMeasurement]:
+    """Of this model on a device, one by each protocol."""
+    query = (
         select(Measurement.id, Measurement.protocol, Measurement.protocol_digest)
         .where(Measurement.digest == digest, Measurement.device_key == device_key)
         .order_by(Measurement.id)
-    ).all()
+    )
+    return typed(AnchorMeasurement, session.execute(query))
 
 
 def latest(session: Session, digest: str, device_keys: Collection[str], since: datetime) -> set[tuple[str, str]]:
@@ -65,18 +85,26 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
 def has_one(session: Session, measurement_id: str, since: datetime) -> bool:
     """Whether this locked measurement has an anchor launch from since then, or one to come."""
     query = select(Launch.id).where(*_anchors_of([measurement_id]), _is_recent(since))
-    return session.scalar(query.limit(1)) is not None
+    return bool(session.scalar(select(query.exists())))
 
 
 def _is_recent(since: datetime) -> ColumnElement[bool]:
     return or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES))
 
 
-def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> Sequence[Any]:
-    """Anchor launches of these device keys that nobody holds, made before then: id, device_key, protocol,
-    protocol_digest, created_at.
-    """
-    return session.execute(
+class WantedAnchor(NamedTuple):
+    """An anchor launch that nobody holds."""
+
+    id: str
+    device_key: str
+    protocol: Document
+    protocol_digest: str
+    created_at: datetime
+
+
+def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> list[WantedAnchor]:
+    """Anchor launches of these device keys that nobody holds, made before then."""
+    query = (
         select(Launch.id, Launch.device_key, Measurement.protocol, Measurement.protocol_digest, Launch.created_at)
         .join(Measurement, Measurement.id == Launch.measurement_id)
         .where(
@@ -87,10 +115,13 @@ def wanted(session: Session, digest: str, device_keys: Collection[str], before: 
             Launch.created_at < before,
         )
         .order_by(Launch.id)
-    ).all()
+    )
+    return typed(WantedAnchor, session.execute(query))
 
 
-def end_wanted(session: Session, launch_id: str, state: str, reason: str, device_id: str, now: datetime) -> None:
+def end_wanted(
+    session: Session, launch_id: str, state: LaunchState, reason: str, device_id: str, now: datetime
+) -> None:
     """Ends an anchor launch that nobody holds; one that was taken meanwhile stays."""
     session.execute(
         update(Launch)
@@ -100,32 +131,38 @@ def end_wanted(session: Session, launch_id: str, state: str, reason: str, device
     )
 
 
-def history(session: Session, measurement_id: str, most: int) -> Sequence[Any]:
-    """The latest `most` done anchor launches of a measurement, newest first: id, finished_at, result, mark."""
-    return session.execute(
-        select(Launch.id, Launch.finished_at, Launch.result, Launch.mark)
-        .where(*_anchors_of([measurement_id]), Launch.state == "done")
+class AnchorLaunch(NamedTuple):
+    """A done launch of an anchor."""
+
+    id: str
+    finished_at: datetime
+    result: LaunchResult
+    mark: str | None
+
+
+def history(session: Session, measurement_id: str, most: int) -> list[AnchorLaunch]:
+    """The latest `most` done anchor launches of a measurement, newest first."""
+    query = (
+        select(Launch.id, Launch.finished_at, RESULT, Launch.mark)
+        .where(*_anchors_of([measurement_id]), Launch.state == LaunchState.DONE)
         .order_by(Launch.finished_at.desc(), Launch.id.desc())
         .limit(most)
-    ).all()
+    )
+    return typed(AnchorLaunch, session.execute(query))
 
 
-def first_and_latest_done(session: Session, launch: Any, since: datetime, most: int) -> list[dict[str, Any]]:
+def first_and_latest_done(session: Session, launch: ReportedLaunch, since: datetime, most: int) -> list[LaunchResult]:
     """Results of the first and the latest `most` done anchor launches of the same device, model and protocol as this
     one, which it leaves out, since then, oldest first.
     """
-    query = (
-        select(Launch.id, Launch.result)
-        .where(
-            *_anchors_of([launch.measurement_id]),
-            Launch.state == "done",
-            Launch.finished_at >= since,
-            Launch.id != launch.id,
-        )
-        .limit(most)
+    query = select(Launch.id, RESULT).where(
+        *_anchors_of([launch.measurement_id]),
+        Launch.state == LaunchState.DONE,
+        Launch.finished_at >= since,
+        Launch.id != launch.id,
     )
-    first = session.execute(query.order_by(Launch.finished_at, Launch.id)).all()
-    latest = session.execute(query.order_by(Launch.finished_at.desc(), Launch.id.desc())).all()
+    first = session.execute(query.order_by(Launch.finished_at, Launch.id).limit(most)).all()
+    latest = session.execute(query.order_by(Launch.finished_at.desc(), Launch.id.desc()).limit(most)).all()
     results = {row.id: row.result for row in (*first, *reversed(latest))}
     return [result for result in results.values() if result is not None]
 
@@ -137,9 +174,11 @@ def failed_in_a_row(session: Session, measurement_ids: Collection[str], since: d
     of_them = _anchors_of(measurement_ids)
     if not unsupported:
         of_them += (or_(Launch.reason.is_(None), ~Launch.reason.startswith(UNSUPPORTED)),)
-    last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == "done"))
+    last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == LaunchState.DONE))
     query = select(func.count()).where(
-        *of_them, Launch.state.in_(("failed", "infeasible", "implausible")), Launch.finished_at >= since
+        *of_them,
+        Launch.state.in_((LaunchState.FAILED, LaunchState.INFEASIBLE, LaunchState.IMPLAUSIBLE)),
+        Launch.finished_at >= since,
     )
     return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
 
@@ -148,8 +187,16 @@ def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], 
     return any_of(Launch.measurement_id, measurement_ids), Launch.purpose == Purpose.ANCHOR
 
 
-def device(session: Session, device_id: str) -> Any:
-    """Of one device: trusted_at, enrolled_at, drift, quarantine."""
-    return session.execute(
-        select(Device.trusted_at, Device.enrolled_at, Device.drift, Device.quarantine).where(Device.id == device_id)
-    ).one()
+class TrustedDevice(NamedTuple):
+    """Since when a device is trusted, and what its anchor has said since."""
+
+    trusted_at: datetime | None
+    enrolled_at: datetime
+    drift: dict[str, str] | None
+    quarantine: str | None
+
+
+def device(session: Session, device_id: str) -> TrustedDevice:
+    query = select(Device.trusted_at, Device.enrolled_at, Device.drift, Device.quarantine).where(Device.id == device_id)
+    (found,) = typed(TrustedDevice, session.execute(query))
+    return found

@@ -6,30 +6,133 @@ id.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, UNSETTLED_CANDIDATES, Purpose
-from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.bulk import update_rows
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    UNSETTLED_CANDIDATES,
+    CandidateRole,
+    JobState,
+    LaunchState,
+    Purpose,
+    TargetState,
+)
+from edgefront.core.store.sql import Document, Parsed, any_of, texts, typed, update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
-Rows = Sequence[Any]
-"""Rows of named columns, as each query says."""
+RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
+"""The result of a launch as a query reads it."""
+
+
+class WantedLaunch(NamedTuple):
+    """What an agent has to know of a launch."""
+
+    id: str
+    fence: int
+    device_key: str
+    digest: str
+    architecture: Document
+    protocol: Document
+    protocol_digest: str
+    seed: int
+
+
+class LeasedLaunch(NamedTuple):
+    """A launch that a device holds."""
+
+    id: str
+    measurement_id: str
+    target_id: str | None
+    lease_id: str
+    device_id: str
+    purpose: Purpose
+    attempts: int
+    started_at: datetime | None
+
+
+class StrandedLaunch(NamedTuple):
+    """A launch whose lease has ended."""
+
+    launch: LeasedLaunch
+    overdue: bool
+    """Whether heartbeats kept the lease until its end."""
+
+
+class LaunchForReport(NamedTuple):
+    """What the verdict on a report and its receipt need."""
+
+    id: str
+    target_id: str | None
+    device_key: str
+    device_id: str | None
+    former_device_id: str | None
+    purpose: Purpose
+    state: LaunchState
+    attempts: int
+    fence: int
+    reports: list[str]
+    created_at: datetime
+    started_at: datetime | None
+    leased_at: datetime | None
+    protocol: Document
+    target_state: TargetState | None
+    job_state: JobState | None
+
+
+class UnprocessedLaunch(NamedTuple):
+    """A launch with a report that is not processed yet."""
+
+    id: str
+    measurement_id: str
+
+
+class ReportedLaunch(NamedTuple):
+    """A launch with its reported result; its attempts are charged already."""
+
+    id: str
+    measurement_id: str
+    target_id: str | None
+    device_id: str
+    device_key: str
+    purpose: Purpose
+    attempts: int
+    reason: str | None
+    result: LaunchResult
+    busy_s: float
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
 _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-def _claimable(device_key: Any) -> Any:
+def _claimable(device_key: ColumnElement[str]) -> Select[Any]:
     return (
         select(
             Launch.id,
@@ -72,18 +175,18 @@ def claimable(
     excluded_architectures: Collection[str] = (),
     *,
     class_next: bool = False,
-) -> list[Any]:
+) -> list[WantedLaunch]:
     """The first wanted launches that no other claim has locked, locked, with the columns that an agent needs.
 
     Where both keys have some, each gets half; of an odd number the class gets one more if `class_next`.
     """
 
-    def claim(query: Any, most: int) -> list[Any]:
+    def claim(query: Select[Any], most: int) -> list[WantedLaunch]:
         if excluded_protocols:
             query = query.where(~any_of(Measurement.protocol_digest, excluded_protocols))
         if excluded_architectures:
             query = query.where(~any_of(Measurement.digest, excluded_architectures))
-        return list(session.execute(query, {"own": own_key, "shared": shared_key, "most": most}))
+        return typed(WantedLaunch, session.execute(query, {"own": own_key, "shared": shared_key, "most": most}))
 
     own = claim(_CLAIMABLE, limit)
     if all(row.device_key == shared_key for row in own):
@@ -97,7 +200,7 @@ _START = (
     update(_LAUNCHES)
     .where(
         _LAUNCHES.c.id == bindparam("launch"),
-        _LAUNCHES.c.state == "leased",
+        _LAUNCHES.c.state == LaunchState.LEASED,
         _LAUNCHES.c.device_id == bindparam("device"),
         _LAUNCHES.c.fence == bindparam("held"),
         select(Lease.id)
@@ -120,11 +223,15 @@ def find(session: Session, launch_id: str) -> Launch | None:
 
 
 def unfinished_of(session: Session, lease_id: str) -> list[str]:
-    return list(session.scalars(select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == "leased")))
+    return list(
+        session.scalars(select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED))
+    )
 
 
 def held_by(session: Session, device_id: str) -> list[str]:
-    return list(session.scalars(select(Launch.id).where(Launch.device_id == device_id, Launch.state == "leased")))
+    return list(
+        session.scalars(select(Launch.id).where(Launch.device_id == device_id, Launch.state == LaunchState.LEASED))
+    )
 
 
 _LEASED_ROW = (
@@ -139,26 +246,26 @@ _LEASED_ROW = (
 )
 
 
-def stranded(session: Session) -> Rows:
-    """Leased launches whose lease has ended: the columns of `_LEASED_ROW`, and `overdue`: heartbeats kept the
-    lease until its end.
-    """
+def stranded(session: Session) -> list[StrandedLaunch]:
+    """Leased launches whose lease has ended."""
     overdue = and_(Lease.expires_at >= Lease.ends_at, Lease.ended_at >= Lease.expires_at)
-    return session.execute(
+    query = (
         select(*_LEASED_ROW, overdue.label("overdue"))
         .join(Lease, Lease.id == Launch.lease_id)
-        .where(Launch.state == "leased", Lease.ended_at.is_not(None))
-    ).all()
+        .where(Launch.state == LaunchState.LEASED, Lease.ended_at.is_not(None))
+    )
+    return [StrandedLaunch(LeasedLaunch._make(row[:-1]), row.overdue) for row in session.execute(query)]
 
 
-def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> Rows:
-    """Those of these launches that are leased, locked; columns as of `stranded`, without `overdue`."""
-    return session.execute(
+def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LeasedLaunch]:
+    """Those of these launches that are leased, locked."""
+    query = (
         select(*_LEASED_ROW)
-        .where(any_of(Launch.id, launch_ids), Launch.state == "leased")
+        .where(any_of(Launch.id, launch_ids), Launch.state == LaunchState.LEASED)
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=skip_locked)
-    ).all()
+    )
+    return typed(LeasedLaunch, session.execute(query))
 
 
 _FOR_REPORT = (
@@ -190,22 +297,21 @@ _FOR_REPORT = (
 )
 
 
-def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
-    """These launches, locked, with the columns that the verdict on a report and its receipt need."""
-    return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
+def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchForReport]:
+    """These launches, locked."""
+    return typed(LaunchForReport, session.execute(_FOR_REPORT, {"ids": list(launch_ids)}))
 
 
 # Not EXISTS, for which Postgres would read all candidates of the target; few launches wait at a time.
 _WAITS_FOR_IT = (
-    select(Candidate.id)
+    select(func.min(Candidate.id))
     .where(Candidate.target_id == bindparam("target"), Candidate.measurement_id == Launch.measurement_id)
-    .limit(1)
     .scalar_subquery()
     .is_not(None)
 )
 
 
-def _reported(of_target: ColumnElement[bool]) -> Any:
+def _reported(of_target: ColumnElement[bool]) -> Select[str, str]:
     return (
         select(Launch.id, Launch.measurement_id)
         .where(Launch.state == REPORTED, of_target)
@@ -218,11 +324,11 @@ _REPORTED = _reported(or_(Launch.target_id == bindparam("target"), _WAITS_FOR_IT
 _REPORTED_OF_NONE = _reported(Launch.target_id.is_(None))
 
 
-def reported(session: Session, target_id: str | None, limit: int) -> Rows:
+def reported(session: Session, target_id: str | None, limit: int) -> list[UnprocessedLaunch]:
     """Launches that wait to be settled, oldest first: those that the target requested, or has candidates of."""
     if target_id is None:
-        return session.execute(_REPORTED_OF_NONE, {"most": limit}).all()
-    return session.execute(_REPORTED, {"target": target_id, "most": limit}).all()
+        return typed(UnprocessedLaunch, session.execute(_REPORTED_OF_NONE, {"most": limit}))
+    return typed(UnprocessedLaunch, session.execute(_REPORTED, {"target": target_id, "most": limit}))
 
 
 _LOCK_REPORTED = (
@@ -235,7 +341,7 @@ _LOCK_REPORTED = (
         Launch.purpose,
         Launch.attempts,
         Launch.reason,
-        Launch.result,
+        RESULT,
         Launch.busy_s,
         Launch.created_at,
         Launch.started_at,
@@ -247,9 +353,9 @@ _LOCK_REPORTED = (
 )
 
 
-def lock_reported(session: Session, launch_ids: Collection[str]) -> Rows:
+def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
     """Those of these launches that still wait to be settled, locked, with their reported results."""
-    return session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}).all()
+    return typed(ReportedLaunch, session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}))
 
 
 def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
@@ -269,12 +375,12 @@ def _still_wanted() -> ColumnElement[bool]:
         .join(job, job.id == target.job_id)
         .where(
             candidate.measurement_id == Launch.measurement_id,
-            job.state == "running",
+            job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
                 candidate.state.in_(UNSETTLED_CANDIDATES),
                 Launch.target_id == target.id,
-                and_(target.state == "baselines", candidate.role == "baseline"),
+                and_(target.state == TargetState.BASELINES, candidate.role == CandidateRole.BASELINE),
             ),
         )
         .exists()
@@ -290,7 +396,7 @@ def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
-def pass_on(session: Session, launch_ids: Collection[str]) -> None:
+def transfer(session: Session, launch_ids: Collection[str]) -> None:
     """These locked launches were taken from their holder: what it measured counts until another device holds them."""
     if launch_ids:
         session.execute(
@@ -301,7 +407,7 @@ def pass_on(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
-def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
+def release(session: Session, launch_ids: Collection[str], now: datetime) -> None:
     """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more. Anchors
     are the service's own.
     """
@@ -311,8 +417,8 @@ def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> N
     wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     for ids, values in (
-        (wanted, {"state": "wanted"}),
-        (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
+        (wanted, {"state": LaunchState.WANTED}),
+        (set(launch_ids) - wanted, {"state": LaunchState.CANCELLED, "finished_at": now, "reason": NOT_WANTED}),
     ):
         if ids:
             session.execute(
@@ -325,7 +431,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     own = (
         select(Target.id)
         .join(Job)
-        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
+        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)
     )
     ids = session.scalars(
         select(Launch.id)
@@ -335,7 +441,9 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     ).all()
     if ids:
         session.execute(
-            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch)
+            .where(any_of(Launch.id, ids))
+            .values(state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED),
             execution_options=_QUIET,
         )
 
@@ -345,7 +453,7 @@ def forget_leases(session: Session) -> None:
     query = (
         select(Launch.id)
         .join(Lease, Lease.id == Launch.lease_id)
-        .where(Launch.state == "cancelled", Lease.ended_at.is_not(None))
+        .where(Launch.state == LaunchState.CANCELLED, Lease.ended_at.is_not(None))
         .order_by(Launch.id)
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
     )
@@ -367,12 +475,14 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
 
 def conditions(session: Session, target_id: str) -> tuple[int, int]:
     """Done launches that the target requested, and those of them whose conditions were out of the ordinary."""
-    query = select(func.count(), func.count(Launch.mark)).where(Launch.target_id == target_id, Launch.state == "done")
+    query = select(func.count(), func.count(Launch.mark)).where(
+        Launch.target_id == target_id, Launch.state == LaunchState.DONE
+    )
     done, marked = session.execute(query).one()
     return done, marked
 
 
-def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+def write(session: Session, rows: Sequence[Document]) -> None:
     """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
     refreshed.
     """
@@ -383,8 +493,8 @@ def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
     """Marks the launch as failed if it waits to be settled; whether it did."""
     statement = (
         update(Launch)
-        .where(Launch.id == launch_id, Launch.state == "reported")
-        .values(state="failed", reason=reason, busy_s=0.0)
+        .where(Launch.id == launch_id, Launch.state == LaunchState.REPORTED)
+        .values(state=LaunchState.FAILED, reason=reason, busy_s=0.0)
         .returning(Launch.id)
     )
     return session.scalar(statement, execution_options=_QUIET) is not None
@@ -396,7 +506,7 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
         session.execute(
             update(Launch)
             .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == WANTED)
-            .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
+            .values(state=LaunchState.CANCELLED, finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Table, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.named_locks import try_lock
+from edgefront.core.states import DeviceState, LaunchState
+from edgefront.core.store.sql import Document, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED
@@ -47,7 +47,7 @@ _LEASE_OUT = (
     update(_LAUNCHES)
     .where(any_of(_LAUNCHES.c.id, texts("ids")))
     .values(
-        state="leased",
+        state=LaunchState.LEASED,
         fence=_LAUNCHES.c.fence + 1,
         device_id=bindparam("device"),
         former_device_id=_LAUNCHES.c.device_id,
@@ -57,7 +57,7 @@ _LEASE_OUT = (
 )
 _ADD_AND_LEASE_OUT = _LEASE_OUT.add_cte(_ADD.cte("made"))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
-    Launch.lease_id == bindparam("lease"), Launch.state == "cancelled"
+    Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
 )
 _UNTIL = bindparam("until", type_=UtcDateTime)
 _EXTEND = (
@@ -101,14 +101,14 @@ class Extended:
     expires_at: datetime
     created_at: datetime
     reported_at: datetime | None
-    device_state: str
+    device_state: DeviceState
     last_seen_at: datetime | None
     withdrawn: tuple[str, ...]
 
 
 def claims_alone(session: Session, device_id: str) -> bool:
     """Whether no other claim of the same device is under way; none begins before the transaction ends."""
-    return try_lock(session, "device", device_id)
+    return try_lock_name(session, "device", device_id)
 
 
 def holding(session: Session, device_id: str) -> Holding:
@@ -125,7 +125,7 @@ def add(
 ) -> str:
     """A new lease of the device on launches that the caller has locked; returns its id."""
     lease_id = new_id("lse")
-    values: dict[str, Any] = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "end": ends_at}
+    values: Document = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "end": ends_at}
     values["ids"] = list(launch_ids)
     if _sqlite(session):
         session.execute(_ADD, values)
@@ -204,7 +204,7 @@ def end_all(session: Session, device_id: str, now: datetime) -> None:
 def forget_ended(session: Session, before: datetime) -> None:
     """Deletes leases that ended before then and that no launch refers to any more."""
     held = select(Launch.id).where(Launch.lease_id == Lease.id).exists()
-    old = select(Lease.id).where(Lease.ended_at < before, ~held).limit(_AT_ONCE)
+    old = select(Lease.id).where(Lease.ended_at < before, ~held).order_by(Lease.id).limit(_AT_ONCE)
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
     if ids:
         session.execute(delete(Lease).where(any_of(Lease.id, ids)), execution_options={"synchronize_session": False})

@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, case, or_, select, true
+import orjson
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    String,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    func,
+    or_,
+    select,
+    true,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LIVE_LAUNCHES, REFINABLE_TARGETS
-from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.bulk import write_back
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    LIVE_JOBS,
+    LIVE_LAUNCHES,
+    REFINABLE_TARGETS,
+    CandidateRole,
+    CandidateState,
+    JobState,
+)
+from edgefront.core.store.sql import any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
 _FOUND = (
@@ -42,24 +67,46 @@ _PROGRESS = (
 
 
 POOLED_AT_MOST = 1000
-"""Measurements that say how far launches scatter: more would not say it better."""
+"""Measurements that say how far launches scatter, the first by id: more would not say it better."""
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
-_POOLED = (
-    select(Measurement.launches, Measurement.log_m2)
+_PLACE = (Measurement.device_key, Measurement.protocol_digest)
+_NUMBERED = (
+    select(
+        *_PLACE,
+        Measurement.launches,
+        Measurement.log_m2,
+        func.row_number().over(partition_by=_PLACE, order_by=Measurement.id).label("number"),
+    )
     .where(
-        Measurement.device_key == bindparam("device_key"),
-        Measurement.protocol_digest == bindparam("protocol"),
+        any_of(Measurement.device_key, texts("device_keys")),
+        any_of(Measurement.protocol_digest, texts("protocols")),
         Measurement.launches > 1,
     )
-    .limit(POOLED_AT_MOST)
+    .subquery()
 )
+_POOLED = select(_NUMBERED).where(_NUMBERED.c.number <= POOLED_AT_MOST)
+
+Place = tuple[str, str]
+"""A device key and the digest of a protocol."""
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
     """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
-    rows = session.execute(_POOLED, {"device_key": device_key, "protocol": protocol_digest})
-    return LaunchVariance.pooled((launches, float(log_m2 or 0.0)) for launches, log_m2 in rows)
+    place = (device_key, protocol_digest)
+    return launch_variances(session, [place])[place]
+
+
+def launch_variances(session: Session, places: Collection[Place]) -> dict[Place, LaunchVariance]:
+    """The same of several places."""
+    device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
+    found: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
+    for device_key, protocol, launches, log_m2, _ in session.execute(
+        _POOLED, {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
+    ):
+        if (device_key, protocol) in found:
+            found[device_key, protocol].append((launches, float(log_m2 or 0.0)))
+    return {place: LaunchVariance.pooled(each) for place, each in found.items()}
 
 
 def _live_targets(wanted: ColumnElement[bool]) -> Any:
@@ -112,7 +159,7 @@ _CANDIDATES_OF = (
     .join(Job, Job.id == Candidate.job_id)
     .where(
         any_of(Candidate.measurement_id, texts("ids")),
-        Candidate.state != "cancelled",
+        Candidate.state != CandidateState.CANCELLED,
         Target.state.in_(ACTIVE_TARGETS),
         Job.state.in_(LIVE_JOBS),
     )
@@ -126,59 +173,110 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
-def refinable(
-    session: Session, target_id: str, optimism: Mapping[int, float], limit: int, dominance: Dominance
-) -> list[str]:
-    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
+class Uncertainty(NamedTuple):
+    """What makes a measurement of a target uncertain."""
 
-    Args:
-        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
-        other number of launches need no more.
-        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
+    optimism: Mapping[int, float]
+    """Number of launches → factor from a latency to the lower end of its interval. Measurements with any other number
+    of launches need no more.
+    """
+    most: int
+    """Measurements that are asked for."""
+    dominance: Dominance
+    """What counts as better: one that a member keeps off the frontier even so is not named."""
+
+
+_WANTED = {
+    "target_id": String,
+    "launches": Integer,
+    "optimism": Double,
+    "most": Integer,
+    "factor": Double,
+    "log": Double,
+}
+
+
+def _refinable(wanted: FromClause) -> Any:
+    member = aliased(Candidate)
+    hopeful = Candidate.latency_ms * wanted.c.optimism
+    raised = case(
+        (wanted.c.log.is_not(None), member.proxy + wanted.c.log),
+        (member.proxy > 0, member.proxy * wanted.c.factor),
+        else_=member.proxy / wanted.c.factor,
+    )
+    dominated = select(member.id).where(
+        member.target_id == Candidate.target_id,
+        member.on_frontier == true(),
+        raised >= Candidate.proxy,
+        member.memory_bytes <= Candidate.memory_bytes * wanted.c.factor,
+        member.latency_ms <= hopeful * wanted.c.factor,
+    )
+    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
+    comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
+    order = (comes_first.desc(), Measurement.launches, Candidate.number)
+    ranked = (
+        select(
+            Candidate.target_id,
+            Measurement.id,
+            wanted.c.most,
+            func.row_number().over(partition_by=Candidate.target_id, order_by=order).label("place"),
+        )
+        .join_from(wanted, Candidate, Candidate.target_id == wanted.c.target_id)
+        .join(Measurement, and_(Measurement.id == Candidate.measurement_id, Measurement.launches == wanted.c.launches))
+        .where(Candidate.state == CandidateState.MEASURED, or_(comes_first, ~dominated.exists()), ~coming.exists())
+        .subquery()
+    )
+    return (
+        select(ranked.c.target_id, ranked.c.id)
+        .where(ranked.c.place <= ranked.c.most)
+        .order_by(ranked.c.target_id, ranked.c.place)
+    )
+
+
+_ROWS = bindparam("rows", type_=String)
+_OF_JSON = func.json_each(_ROWS).table_valued("value")
+_REFINABLE = {
+    "postgresql": _refinable(
+        func.jsonb_to_recordset(cast(_ROWS, JSONB))
+        .table_valued(*(column(name, type_()) for name, type_ in _WANTED.items()), name="wanted")
+        .render_derived(with_types=True)
+    ),
+    "sqlite": _refinable(
+        select(
+            *(
+                type_coerce(func.json_extract(_OF_JSON.c.value, f"$.{name}"), type_()).label(name)
+                for name, type_ in _WANTED.items()
+            )
+        ).subquery("wanted")
+    ),
+}
+
+
+def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, list[str]]:
+    """Target id → measurements of baselines, and of candidates that are on the target's frontier or could be with a
+    lower latency.
 
     Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals. Measurements with a
     live launch are left out.
     """
-    if not optimism:
-        return []
-    member = aliased(Candidate)
-    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches, else_=1.0)
-    factor = 1.0 + dominance.epsilon
-    dominated = select(member.id).where(
-        member.target_id == target_id,
-        member.on_frontier == true(),
-        _raised(member.proxy, dominance) >= Candidate.proxy,
-        member.memory_bytes <= Candidate.memory_bytes * factor,
-        member.latency_ms <= hopeful * factor,
-    )
-    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
-    return list(
-        session.scalars(
-            select(Measurement.id)
-            .join(Candidate, Candidate.measurement_id == Measurement.id)
-            .where(
-                Candidate.target_id == target_id,
-                Candidate.state == "measured",
-                Measurement.launches.in_(optimism),
-                or_(Candidate.role == "baseline", Candidate.on_frontier == true(), ~dominated.exists()),
-                ~coming.exists(),
-            )
-            .order_by(
-                or_(Candidate.role == "baseline", Candidate.on_frontier == true()).desc(),
-                Measurement.launches,
-                Candidate.number,
-            )
-            .limit(limit)
-        )
-    )
-
-
-def _raised(proxy: Any, dominance: Dominance) -> Any:
-    """The column, better by ε."""
-    factor = 1.0 + dominance.epsilon
-    if dominance.logarithmic:
-        return proxy + math.log(factor)
-    return case((proxy > 0, proxy * factor), else_=proxy / factor)
+    found: dict[str, list[str]] = {target_id: [] for target_id in asked}
+    rows = [
+        {
+            "target_id": target_id,
+            "launches": launches,
+            "optimism": optimism,
+            "most": of.most,
+            "factor": 1.0 + of.dominance.epsilon,
+            "log": math.log1p(of.dominance.epsilon) if of.dominance.logarithmic else None,
+        }
+        for target_id, of in asked.items()
+        for launches, optimism in of.optimism.items()
+    ]
+    if rows:
+        statement = _REFINABLE[session.get_bind().dialect.name]
+        for target_id, measurement_id in session.execute(statement, {"rows": orjson.dumps(rows).decode()}):
+            found[target_id].append(measurement_id)
+    return found
 
 
 def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:
@@ -190,7 +288,7 @@ def refinement_targets(session: Session, device_keys: Collection[str]) -> list[t
             Target.device_key.in_(device_keys),
             Target.state.in_(REFINABLE_TARGETS),
             Target.frontier_size > 0,
-            Job.state == "running",
+            Job.state == JobState.RUNNING,
         )
         .order_by(Target.id)
     )

@@ -6,6 +6,7 @@ With an artifact store, the folder is the working copy of one claim on this mach
 
 from __future__ import annotations
 
+import io
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -86,10 +87,11 @@ def tail(path: Path, lines: int) -> str:
 
 
 def last_lines(text: bytes, lines: int) -> str:
-    """The last lines of the end of a text; without its first line, which may be truncated, if it has
-    `MAX_LOG_BYTES`.
+    """The last lines of the end of a text, each up to its line feed; without its first line, which may be truncated, if
+    it has `MAX_LOG_BYTES`.
     """
-    shown = text[-MAX_LOG_BYTES:].decode("utf-8", errors="replace").splitlines(keepends=True)
+    shown = io.BytesIO(text[-MAX_LOG_BYTES:]).readlines()
     if len(text) > MAX_LOG_BYTES:
         shown = shown[1:]
-    return "".join(shown[-lines:]).replace("\0", "\ufffd")  # databases do not accept it in text
+    last = b"".join(shown[-lines:]).decode("utf-8", errors="replace")
+    return last.replace("\0", "\ufffd")  # databases do not accept it in text

@@ -21,6 +21,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.downloads import Download, TrainingFiles, files_of
 from edgefront.core.services.trainings.files.folder import WEIGHTS, hashed
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 
@@ -49,7 +50,7 @@ def trained_model(
         training = training_of(session, principal, training_id)
         state, kind, trained = training.state, training.kind, training.trained or training.architecture
         files = files_of(session, principal, training_id, settings)
-    if kind != "training":
+    if kind != TrainingKind.TRAINING:
         raise NotFound(f"training {training_id} is of a supernet, which is no single model: train what it found")
     sha256 = files.sha256_of(WEIGHTS)
     if sha256 is None:
@@ -68,7 +69,7 @@ def trained_model(
 
 def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
     """The formats in which `trained_model` has this training's model; none before it is done."""
-    if training.state != "done" or training.kind != "training" or training.trained is None:
+    if training.state != TrainingState.DONE or training.kind != TrainingKind.TRAINING or training.trained is None:
         return ()
     found = _formats(Architecture.parse(training.trained))
     if (training.result or {}).get("level") == "words":  # llama.cpp has no such tokenizer

@@ -19,7 +19,7 @@ from edgefront.core.errors import InvalidInput, Unavailable
 _BUCKETS = ("s3", "s3a", "gs", "gcs")
 _LOCAL = ("file", "local")
 _WITH_FOLDERS = (*_LOCAL, "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs")
-_MOST_TEXT = 300
+_MAX_TEXT = 300
 _QUERY = re.compile(r"(?<=\w)\?[^\s\"']+=[^\s\"']*")  # of a URL in a message: it may be signed
 
 
@@ -122,7 +122,7 @@ class ObjectStore:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         for secret in _secrets(self._url):
             text = text.replace(secret, "…")
-        return _QUERY.sub("", text)[:_MOST_TEXT].rstrip(".")
+        return _QUERY.sub("", text)[:_MAX_TEXT].rstrip(".")
 
     def _class_of(self, url: str) -> Any:
         if "::" in url:

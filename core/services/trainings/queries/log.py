@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Integer, bindparam, delete, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
-from edgefront.core.store.bulk import insert_rows
+from edgefront.core.store import sql
+from edgefront.core.store.sql import Document, any_of, insert_rows
 from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, WantedRefit, new_id
 
 _AT_ONCE = 500
@@ -25,7 +23,7 @@ _TAKE = (
 )
 
 
-def add_events(session: Session, training_id: str, entries: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> int:
+def add_events(session: Session, training_id: str, entries: Sequence[tuple[str, Document]], now: datetime) -> int:
     """Writes (kind, data) in order under numbers drawn with the training's row lock; returns the last one.
 
     0 if there are none, or the training is gone.
@@ -60,13 +58,13 @@ def events_after(session: Session, training_id: str, number: int, limit: int) ->
     return list(session.scalars(query.order_by(TrainingEvent.number).limit(limit)))
 
 
-def metrics(session: Session, training_id: str, *, after: int = -1, limit: int | None = None) -> list[dict[str, Any]]:
+def metrics(session: Session, training_id: str, *, after: int = -1, limit: int | None = None) -> list[Document]:
     """The reports of steps above `after`, in order."""
     query = select(TrainingMetric.data).where(TrainingMetric.training_id == training_id, TrainingMetric.step > after)
     return list(session.scalars(query.order_by(TrainingMetric.step).limit(limit)))
 
 
-def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, dict[str, Any]]:
+def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, Document]:
     """Step → the report that is stored for it. `steps` are of one report, so few others lie between them."""
     if not steps:
         return {}
@@ -75,14 +73,14 @@ def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> di
     return {row.step: row.data for row in rows if row.step in steps}
 
 
-def put_metrics(session: Session, training_id: str, reports: Sequence[Mapping[str, Any]]) -> None:
+def put_metrics(session: Session, training_id: str, reports: Sequence[Document]) -> None:
     """Writes reports by their step; an existing one is replaced."""
     for start in range(0, len(reports), _AT_ONCE):
         rows = [
             {"training_id": training_id, "step": report["step"], "data": dict(report)}
             for report in reports[start : start + _AT_ONCE]
         ]
-        statement = conflicts.insert(session, TrainingMetric).values(rows)
+        statement = sql.upsert(session, TrainingMetric).values(rows)
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["training_id", "step"], set_={"data": statement.excluded.data}
@@ -100,10 +98,10 @@ def remove_metrics(session: Session, training_id: str, steps: Sequence[int]) -> 
         )
 
 
-def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
     """Writes scores; the same score of the same training is replaced."""
     for row in rows:
-        statement = conflicts.insert(session, Evaluation).values(id=new_id("evl"), **row)
+        statement = sql.upsert(session, Evaluation).values(id=new_id("evl"), **row)
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["training_id", "dataset", "split", "metric"],
@@ -114,7 +112,7 @@ def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> Non
 
 def want_refit(session: Session, manner: str, now: datetime) -> None:
     """Stores that laws are to be fitted to the trainings of this manner, until a worker has done so."""
-    statement = conflicts.insert(session, WantedRefit).values(manner=manner, wanted_at=now)
+    statement = sql.upsert(session, WantedRefit).values(manner=manner, wanted_at=now)
     session.execute(statement.on_conflict_do_update(index_elements=["manner"], set_={"wanted_at": now}))
 
 

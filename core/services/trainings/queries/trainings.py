@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, delete, false, func, or_, select, true
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
-from edgefront.core.store import conflicts
-from edgefront.core.store.any_of import any_of
+from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
+from edgefront.core.store import sql
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
 
 _MEASURED = 16
@@ -38,7 +39,7 @@ def page(
     before: tuple[datetime, str] | None,
     limit: int,
     *,
-    state: str | None = None,
+    state: TrainingState | None = None,
     job_id: str | None = None,
     digest: str | None = None,
 ) -> list[Training]:
@@ -71,7 +72,7 @@ def ids_of(session: Session, owner: str) -> list[str]:
 
 def supernet_of(session: Session, target_id: str) -> Training | None:
     """The supernet of a target's search; the last one if there were several."""
-    query = select(Training).where(Training.target_id == target_id, Training.kind == "supernet")
+    query = select(Training).where(Training.target_id == target_id, Training.kind == TrainingKind.SUPERNET)
     return session.scalar(query.order_by(Training.id.desc()).limit(1))
 
 
@@ -81,7 +82,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
         select(Training)
         .where(
             any_of(Training.target_id, target_ids),
-            Training.kind == "supernet",
+            Training.kind == TrainingKind.SUPERNET,
             Training.state.in_((*LIVE_TRAININGS, "queued", "paused")),
         )
         .order_by(Training.id)
@@ -98,17 +99,17 @@ def remove(session: Session, training_id: str) -> None:
     session.expire_all()
 
 
-def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
-    """For each training that the worker holds: its device and the GPUs that it uses."""
-    query = select(Training.device, Training.gpu_numbers).where(
-        Training.worker == worker, Training.state.in_(LIVE_TRAININGS)
-    )
-    return [(row.device, row.gpu_numbers) for row in session.execute(query)]
+def held_by(session: Session, worker: str) -> Sequence[Any]:
+    """For each training that the worker holds: `device`, `gpu_numbers` that it uses, and `memory_bytes` that it needs
+    (None: it does not say).
+    """
+    query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
+    return session.execute(query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))).all()
 
 
-def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Training | None:
-    """The next waiting training of the queue that needs no more than this, locked; rows that others have locked are
-    skipped.
+def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
+    """The next waiting training of the queue that fits, locked; rows that others have locked are skipped. `memory`:
+    number of GPUs (0 without any) → bytes that a training with so many may need, on each.
 
     Owners take turns: first comes who has the fewest that run, of these who has had none started for longest
     (`take_turn`), and of one owner's the oldest.
@@ -125,10 +126,9 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
         .outerjoin(running, running.c.owner == Training.owner)
         .outerjoin(TrainingTurn, turn)
         .where(
-            Training.state == "queued",
+            Training.state == TrainingState.QUEUED,
             Training.queue == queue,
-            Training.gpus <= gpus,
-            or_(Training.memory_bytes.is_(None), Training.memory_bytes <= memory_bytes),
+            or_(false(), *(_fits(gpus, size) for gpus, size in memory.items())),
         )
         .order_by(func.coalesce(running.c.trainings, 0), TrainingTurn.taken_at.asc().nulls_first(), Training.id)
         .limit(1)
@@ -137,9 +137,15 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
     return session.scalar(query.execution_options(populate_existing=True))
 
 
+def _fits(gpus: int, memory_bytes: int) -> ColumnElement[bool]:
+    return and_(
+        Training.gpus == gpus, or_(Training.memory_bytes.is_(None), Training.memory_bytes <= max(0, memory_bytes))
+    )
+
+
 def take_turn(session: Session, training: Training, now: datetime) -> None:
     """Notes that a training of this owner is started now; it stays noted when the training is deleted."""
-    statement = conflicts.insert(session, TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
+    statement = sql.upsert(session, TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
     session.execute(statement.on_conflict_do_update(index_elements=["owner", "queue"], set_={"taken_at": now}))
 
 
@@ -158,7 +164,7 @@ def ahead_of(session: Session, training: Training) -> int:
     """About how many trainings of the queue come before this one: its owner's older ones, and as many of each other
     owner, and one.
     """
-    queued = (Training.state == "queued", Training.queue == training.queue)
+    queued = (Training.state == TrainingState.QUEUED, Training.queue == training.queue)
     own = select(func.count()).where(*queued, Training.owner == training.owner, Training.id < training.id)
     older = session.scalar(own) or 0
     others = select(func.count()).where(*queued, Training.owner != training.owner).group_by(Training.owner)

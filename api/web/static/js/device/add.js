@@ -3,7 +3,7 @@
 import { Away, patiently, pause, Refused, request } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
-import { agentCommand, isLoopback, needsInsecure, parseAddress } from "./command.js";
+import { addressOf, agentCommand, isLoopback, needsInsecure, parseAddress } from "./command.js";
 
 const LOOK_AGAIN_MS = 2000;
 const MINUTES = 60;
@@ -68,7 +68,7 @@ export class AddDevice {
   /** The command for the address and name of now, and what to know of that address. */
   #write() {
     const url = this.#url();
-    const proposed = url && url.origin === this.address?.url;
+    const proposed = url && addressOf(url) === this.address?.url;
     setText(byId("add-note"), proposed ? this.address.note : url && isLoopback(url) ? "Only an agent on the service's own machine reaches this address." : "");
     setText(byId("add-insecure"), url && needsInsecure(url) ? "Plain HTTP: the device's credential and results can be read in the network. --insecure allows that." : "");
     if (this.token) setText(byId("add-command"), url ? agentCommand(url, this.token.token, byId("add-name").value.trim()) : "");

@@ -14,6 +14,9 @@ export function parseAddress(text) {
 
 export const isLoopback = (url) => LOOPBACK.test(url.hostname);
 
+/** A service's address, without a slash at its end; it may have a path. */
+export const addressOf = (url) => `${url.origin}${url.pathname.replace(/\/+$/, "")}`;
+
 /** Plain HTTP beyond the machine: the agent does that only with `--insecure`. */
 export const needsInsecure = (url) => url.protocol === "http:" && !isLoopback(url);
 
@@ -22,7 +25,7 @@ const quoted = (text) => (/^[\w.:@+,/-]+$/.test(text) ? text : `'${text.replaceA
 /** `url` from `parseAddress`; `name` may be empty: then the device takes its host name. */
 export function agentCommand(url, token, name) {
   return [
-    `echo ${token} | edgefront agent --server ${url.origin} --token-file -`,
+    `echo ${token} | edgefront agent --server ${quoted(addressOf(url))} --token-file -`,
     ...(name ? [`--name ${quoted(name)}`] : []),
     ...(needsInsecure(url) ? ["--insecure"] : []),
   ].join(" ");

@@ -3,6 +3,7 @@
 import { byId, element, setText } from "../shared/dom.js";
 import { figure, latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
+import { withRoot } from "../shared/root.js";
 import { factsOf } from "./candidates.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
@@ -51,7 +52,7 @@ export class Answer {
     byId("answer-next").hidden = !candidate;
     if (!candidate) return;
     byId("answer-files").replaceChildren(...modelLinks(candidate, protocol));
-    byId("answer-page").href = candidateAddress(recommended);
+    byId("answer-page").href = withRoot(candidateAddress(recommended));
     setText(byId("answer-commands"), [
       `edgefront model download ${recommended.id} ${view.download}`, `edgefront train submit --candidate ${recommended.id} --watch`,
     ].join("\n"));

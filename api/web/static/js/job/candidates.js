@@ -1,5 +1,5 @@
-// What the page knows of a job's candidates: of each target the points that every chart reads, thinned by the service,
-// and the whole records of those that are listed, recommended or selected.
+// What the page knows of a job's candidates: the points of the target that is shown, which every chart reads, thinned by the
+// service, and the whole records of those that are listed, recommended or selected.
 
 import { latency, megabytes, millions } from "../shared/format.js";
 import { familyOf, shapeOf } from "../shared/shape.js";
@@ -37,85 +37,83 @@ export function factsOf(candidate) {
   ];
 }
 
-const MOST = 6000; // Points of a target; live ones are added to those that were loaded until there are so many.
+const MOST = 6000; // Points; live ones are added to those that were loaded until there are so many.
 const RECORDS = 1000;
 
 export class Candidates {
   constructor() {
-    this.targets = new Map(); // target id → see `#target`
     this.records = new Map(); // candidate id → its CandidateView with the traits of its architecture instead of that
-    this.numbers = new Map(); // candidate id → number, for lineage
+    this.traitsOf = new Map(); // target id → {generates, pooled}, of its architectures
     this.fresh = 0;
     this.trained = null;
+    this.turn(null);
   }
 
-  /** Takes what `loadPoints` gave of a whole target. */
+  /** Turns to another target: the points of the one before are let go. */
+  turn(target) {
+    if (this.target === target) return;
+    Object.assign(this, { target, points: new Map(), zoomed: [], list: null, header: null });
+  }
+
+  /** Takes what `loadPoints` gave of a whole target, unless another is shown by now. */
   take({ header, points }) {
-    const target = this.#target(header.target_id);
-    target.points = new Map(points.map((point) => [point.id, this.#dressed(point)]));
-    target.header = header;
-    target.zoomed = [];
-    target.list = null;
+    if (header.target_id !== this.target) return;
+    Object.assign(this, { header, points: new Map(points.map((point) => [point.id, this.#dressed(point)])), zoomed: [], list: null });
   }
 
   /** Takes the points in the window that the chart shows, beside those of the whole target; null: it shows all again. */
-  zoom(targetId, loaded) {
-    const target = this.#target(targetId);
-    target.zoomed = (loaded?.points ?? []).map((point) => this.#dressed(point));
-    target.list = null;
+  zoom(loaded) {
+    this.zoomed = (loaded?.points ?? []).map((point) => this.#dressed(point));
+    this.list = null;
   }
 
   /** Takes a CandidateView, or one without its architecture, as later events of a candidate are; returns the record. */
   put(view) {
     const { architecture, ...fields } = view;
     const known = this.records.get(view.id);
-    if (architecture) Object.assign(this.#target(view.target_id).traits, { generates: generates(architecture), pooled: isPooled(architecture) });
+    if (architecture) this.traitsOf.set(view.target_id, { generates: generates(architecture), pooled: isPooled(architecture) });
     const { shape, family, inPlace } = architecture
       ? { shape: shapeOf(architecture), family: familyOf(architecture), inPlace: writesInPlace(architecture) } : known ?? {};
     const record = this.#dressed({ ...fields, shape, family, inPlace });
-    this.numbers.set(view.id, view.number);
     if (architecture || known) {
       this.records.delete(view.id); // and to the end of those that are kept
       this.records.set(view.id, record);
       if (this.records.size > RECORDS) this.records.delete(this.records.keys().next().value);
     }
-    const target = this.#target(view.target_id);
-    if (isMeasured(record)) target.points.set(view.id, record);
-    target.list = null;
+    if (view.target_id === this.target && isMeasured(record) && (this.points.has(view.id) || !this.isCrowded)) this.points.set(view.id, record);
+    this.list = null;
     return record;
   }
 
   /** A frontier event: who joined and who left. */
-  moveFrontier(targetId, joined, left) {
-    const target = this.#target(targetId);
+  moveFrontier(joined, left) {
     for (const [ids, on] of [[left, false], [joined, true]]) {
       for (const id of ids) {
-        for (const known of [target.points, this.records]) {
+        for (const known of [this.points, this.records]) {
           if (known.has(id)) known.set(id, { ...known.get(id), on_frontier: on, version: ++this.fresh });
         }
       }
     }
-    target.list = null;
+    this.list = null;
   }
 
   /** Stores the results of their trainings (`trained.js`). */
   train(trained) {
     this.trained = trained;
-    for (const known of [this.records, ...[...this.targets.values()].map(({ points }) => points)]) {
+    for (const known of [this.records, this.points]) {
       for (const [id, record] of known) {
         const found = trained.of(record);
         const same = found?.text === record.trained?.text && found?.href === record.trained?.href;
         if (!same) known.set(id, { ...record, trained: found, version: ++this.fresh });
       }
     }
-    for (const target of this.targets.values()) target.list = null;
+    this.list = null;
   }
 
-  /** The points of a target: measured candidates, with the fields of a CandidateView that the charts read. */
-  of(targetId) {
-    const target = this.#target(targetId);
-    target.list ??= [...target.points.values(), ...target.zoomed.filter(({ id }) => !target.points.has(id))];
-    return target.list;
+  /** The points: measured candidates, with the fields of a CandidateView that the charts read. */
+  get all() {
+    this.list ??= [...this.points.values(), ...this.zoomed.filter(({ id }) => !this.points.has(id))];
+    return this.list;
   }
 
   /** The whole record of a candidate, if the page has it. */
@@ -123,31 +121,25 @@ export class Candidates {
     return this.records.get(id);
   }
 
-  /** Number of measured candidates in each group, of which `of` may have a part; null while all are there. */
-  measured(targetId) {
-    const { header } = this.#target(targetId);
-    return header && header.total > header.rows ? header.measured : null;
+  /** Number of measured candidates in each group, of which `all` may have a part; null while all are there. */
+  get measured() {
+    return this.header && this.header.total > this.header.rows ? this.header.measured : null;
   }
 
-  /** What is known of the architectures of a target: {generates, pooled}. */
-  traits(targetId) {
-    return this.#target(targetId).traits;
+  /** What is known of the architectures of the target: {generates, pooled}. */
+  get traits() {
+    return this.traitsOf.get(this.target) ?? {};
   }
 
   /** Whether so many points were added that they are to be loaded, and thinned, again. */
-  isCrowded(targetId) {
-    return this.#target(targetId).points.size > MOST;
+  get isCrowded() {
+    return this.points.size >= MOST;
   }
 
   #dressed(fields) {
-    const record = { ...this.#target(fields.target_id).traits, ...fields, version: ++this.fresh };
+    const record = { ...this.traitsOf.get(fields.target_id), ...fields, version: ++this.fresh };
     record.trained = this.trained?.of(record);
     return record;
-  }
-
-  #target(id) {
-    if (!this.targets.has(id)) this.targets.set(id, { points: new Map(), zoomed: [], list: null, header: null, traits: {} });
-    return this.targets.get(id);
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { request } from "../shared/api.js";
 import { byId, setNotice, setText } from "../shared/dom.js";
+import { withRoot } from "../shared/root.js";
 import { isEnded } from "./target.js";
 
 const QUESTIONS = {
@@ -49,7 +50,7 @@ export class JobControl {
     try {
       if (action === "delete") {
         await request(this.path, { method: "DELETE" });
-        location.assign("/");
+        location.assign(withRoot("/"));
         return;
       }
       this.onSteered(await request(`${this.path}/${action}`, { method: "POST" }));

@@ -62,6 +62,7 @@ export class CandidateTable {
     this.target = null;
     this.place = null; // of the page: {offset, total, groups}
     this.items = []; // ids
+    this.numbers = {}; // of their parents, by id
     this.rows = new Map(); // candidate id → {row, version, selected}, of this page only
     this.sort = { column: FIRST_SORT, down: false };
     this.group = FIRST_GROUP;
@@ -102,7 +103,8 @@ export class CandidateTable {
   /** Turns to another target. */
   async turn(target) {
     if (this.target === target) return;
-    Object.assign(this, { target, selected: null, recommended: null, only: null, brushes: null });
+    Object.assign(this, { target, selected: null, recommended: null, only: null, brushes: null, place: null, items: [] });
+    this.#clear();
     await this.load({ offset: 0 });
   }
 
@@ -142,13 +144,15 @@ export class CandidateTable {
       const page = await (this.only ? this.#loadOnly(offset, around) : this.#loadPage({ offset, around }));
       if (question !== this.asked) return;
       for (const view of page.items) this.candidates.put(view);
-      for (const [id, number] of Object.entries(page.place.numbers)) this.candidates.numbers.set(id, number);
+      this.numbers = page.place.numbers;
       this.items = page.items.map(({ id }) => id);
       this.place = page.place;
       this.#draw();
       this.onLoad();
     } catch (error) {
       if (!(error instanceof Refused)) throw error; // The page says what was refused.
+    } finally {
+      if (question === this.asked) this.body.parentElement.removeAttribute("aria-busy");
     }
   }
 
@@ -165,7 +169,7 @@ export class CandidateTable {
   /** Of those that alone are listed, the points are sorted here and one page of records is asked for. */
   async #loadOnly(offset, around) {
     const { column, down } = this.sort;
-    const kept = this.candidates.of(this.target).filter(({ id }) => this.only.has(id));
+    const kept = this.candidates.all.filter(({ id }) => this.only.has(id));
     const groups = Object.fromEntries(GROUPS.map(({ name }) => [name, kept.filter((each) => groupOf(each) === name).length]));
     const wanted = kept.filter((each) => this.group === "all" || groupOf(each) === this.group);
     const value = column.value ?? FIRST_SORT.value;
@@ -187,6 +191,14 @@ export class CandidateTable {
   #setText(text) {
     this.text = text;
     if (byId("find") !== document.activeElement) byId("find").value = text;
+  }
+
+  /** No rows, until those of the target are there. */
+  #clear() {
+    this.#fill([]);
+    this.#countGroups({});
+    this.body.parentElement.setAttribute("aria-busy", "true");
+    byId("previous").parentElement.hidden = byId("table-empty").hidden = true;
   }
 
   #draw() {
@@ -266,8 +278,7 @@ export class CandidateTable {
 
   #lineage({ role, generation, operator, parents }) {
     if (role === "baseline") return "baseline";
-    const { numbers } = this.candidates;
-    const names = parents.map((id) => (numbers.has(id) ? `#${whole(numbers.get(id))}` : id));
+    const names = parents.map((id) => (id in this.numbers ? `#${whole(this.numbers[id])}` : id));
     return `generation ${whole(generation)}, ${operator}${names.length ? ` of ${names.join(" and ")}` : ""}`;
   }
 
@@ -300,7 +311,7 @@ export class CandidateTable {
 
   /** A column that would be empty takes no room. */
   #hideUnknown(shown) {
-    const known = [...shown, ...this.candidates.of(this.target)];
+    const known = [...shown, ...this.candidates.all];
     for (const column of COLUMNS.filter((each) => each.whenKnown)) {
       this.body.parentElement.classList.toggle(`without-${column.name}`, !known.some(column.whenKnown));
     }

@@ -43,9 +43,12 @@ export class MyModel {
   }
 
   async #readFile(file) {
+    const question = ++this.questions;
     if (file.size > MOST_BYTES) return this.#refuse(`${file.name} has ${file.size} bytes: a config.json has a few thousand.`);
-    byId("model").value = await file.text();
-    await this.#read(byId("model").value);
+    const text = await file.text();
+    if (question !== this.questions) return;
+    byId("model").value = text;
+    await this.#read(text);
   }
 
   async #read(text) {

@@ -50,9 +50,17 @@ export function limitFields() {
   return Object.fromEntries(set.filter(([, value]) => value !== null));
 }
 
-/** Another job's protocol with this pass: in another mode its lengths mean nothing, in another runtime its ruler of memory. */
+/** Of llama.cpp's protocols, what the cache of keys and values holds; nothing of others. */
+export const cacheFields = (runtime) => (runtime === "llamacpp" ? { kv_cache: byId("kv-cache").value } : {});
+
+/** Shows the choice of the cache where the runtime has one. */
+export function showCache(runtime) {
+  byId("kv-cache").closest("div").hidden = runtime !== "llamacpp";
+}
+
+/** Another job's protocol with this pass: in another mode its lengths mean nothing, in another runtime its ruler of memory and its cache. */
 export function changedProtocol(protocol, changes) {
-  const { sequence_length, memory_length, new_tokens, latency, memory, ...rest } = protocol;
+  const { sequence_length, memory_length, new_tokens, latency, memory, kv_cache, ...rest } = protocol;
   const alike = protocol.mode === changes.mode;
   const sameRuntime = protocol.runtime === changes.runtime && protocol.provider === changes.provider;
   return { ...rest, ...(alike ? { sequence_length, memory_length } : {}), ...(sameRuntime ? { memory } : {}), ...changes };
@@ -62,6 +70,7 @@ export function changedProtocol(protocol, changes) {
 export function fillPass({ protocol, limits }) {
   byId("mode").value = protocol.mode;
   byId("when-busy").value = protocol.when_busy ?? "mark";
+  byId("kv-cache").value = protocol.kv_cache ?? "f16";
   showMode();
   for (const [id, field] of Object.entries(FIELDS)) if (isOfMode(id) && protocol[field] !== undefined) byId(id).value = protocol[field];
   for (const [id, name] of Object.entries(LIMITS)) byId(id).value = limits[name] ?? "";

@@ -8,6 +8,7 @@ import { Away, eachPage, patiently, pause, Refused, showAccount } from "../share
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { figure, generationOf, latency, megabytes, millions, milliseconds, times, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
+import { withRoot } from "../shared/root.js";
 import { shapeOf } from "../shared/shape.js";
 
 const FRESHEN_MS = 5000;
@@ -49,10 +50,11 @@ function show(details) {
   setText(byId("state"), candidate.role === "baseline" ? "baseline" : candidate.on_frontier ? "on the frontier" : candidate.state.replaceAll("_", " "));
   byId("state").className = `badge ${candidate.on_frontier ? "finished" : candidate.state === "failed" ? "failed" : ""}`;
   byId("state").hidden = false;
-  byId("in-job").href = `/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: candidate.target_id, candidate: candidate.id })}`;
+  byId("in-job").href = withRoot(`/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: candidate.target_id, candidate: candidate.id })}`);
   byId("in-job").hidden = false;
   const weights = protocol.weights === "full" ? "" : `, ${protocol.weights} weights`;
-  setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, passOf(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
+  const cache = protocol.kv_cache ? `, ${protocol.kv_cache} key/value cache` : "";
+  setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, passOf(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}${cache}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
   setNotice(byId("reason"), candidate.state === "measured" ? "" : candidate.reason ?? "", "warn");
   const generation = generationOf(candidate);
   byId("figures").replaceChildren(...[...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, ...values]) => element("div", {}, element("dt", { text: term }), element("dd", {}, ...values))));

@@ -13,12 +13,13 @@ const chosen = readChosen();
 let jobs = [];
 let view = null;
 let marked = null;
+let asked = 0; // questions for a comparison; only the latest is answered
 
 const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
 
 function measures({ protocol }) {
-  const { mode, runtime, provider, sequence_length: tokens, dtype, weights } = protocol;
-  return `${mode}, ${whole(tokens)} tokens, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}`;
+  const { mode, runtime, provider, sequence_length: tokens, dtype, weights, kv_cache: cache } = protocol;
+  return `${mode}, ${whole(tokens)} tokens, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}${cache ? `, ${cache} cache` : ""}`;
 }
 
 function ratio(value, target, index) {
@@ -86,12 +87,16 @@ async function resolveJobs() {
 }
 
 async function load() {
+  const question = ++asked;
   try {
     const note = chosen.jobs.length ? await resolveJobs() : "";
-    view = chosen.targets.length ? await patiently(comparisonPath(chosen.targets), away) : null;
+    const found = chosen.targets.length ? await patiently(comparisonPath(chosen.targets), away) : null;
+    if (question !== asked) return;
+    view = found;
     setNotice(byId("notice"), note);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
+    if (question !== asked) return;
     if (error.status === 404 && await leaveOut()) return load();
     setNotice(byId("notice"), `Could not compare: ${error.message}`, "bad");
     return;
@@ -104,9 +109,10 @@ async function load() {
 
 /** Leaves out the targets that are gone; whether there were such beside others. */
 async function leaveOut() {
-  const asked = await Promise.allSettled(chosen.targets.map((id) => patiently(comparisonPath([id]), away)));
-  const left = chosen.targets.filter((_, at) => asked[at].status === "fulfilled");
-  const isLess = left.length > 0 && left.length < chosen.targets.length;
+  const { targets } = chosen;
+  const found = await Promise.allSettled(targets.map((id) => patiently(comparisonPath([id]), away)));
+  const left = targets.filter((_, at) => found[at].status === "fulfilled");
+  const isLess = left.length > 0 && left.length < targets.length && chosen.targets === targets;
   if (isLess) chosen.targets = left;
   return isLess;
 }

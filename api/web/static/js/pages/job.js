@@ -17,6 +17,7 @@ import { loadPoints } from "../job/points.js";
 import { qualitiesOf, QualityChoice } from "../job/quality.js";
 import { CandidateTable } from "../job/table.js";
 import { plotly } from "../shared/plot.js";
+import { withRoot } from "../shared/root.js";
 import { TargetTabs } from "../job/tabs.js";
 import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
@@ -105,9 +106,9 @@ function redraw() {
 function drawChartNow() {
   showQuality();
   chart.brushed = genes.brushed;
-  chart.measured = candidates.measured(chosen);
+  chart.measured = candidates.measured;
   chart.limits = { ...job.targets.find((target) => target.id === chosen).limits, ...limits.asked };
-  return chart.draw(candidates.of(chosen), selected);
+  return chart.draw(candidates.all, selected);
 }
 
 function pick(candidateId) {
@@ -182,7 +183,7 @@ function trainOf(candidateId) {
 
 /** The recommendation for the limits that are set, from what is known by now. */
 async function loadAnswer() {
-  const measured = candidates.of(chosen).filter(isMeasured);
+  const measured = candidates.all.filter(isMeasured);
   if (measured.length === 0) return;
   const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
   limits.know(target, measured);
@@ -212,7 +213,7 @@ async function loadAnswer() {
 
 async function loadAgreement() {
   const target = chosen;
-  if (!candidates.of(target).length) return;
+  if (!candidates.all.length) return;
   try {
     const view = await patiently(`${path}/agreement?target=${encodeURIComponent(target)}`);
     if (target !== chosen) return;
@@ -233,12 +234,14 @@ function showChosen() {
     ...factsOf(candidate), ...generationOf(candidate),
   ].join(" · "));
   trained.list(byId("chosen-trainings"), candidate);
-  byId("chosen-page").href = candidateAddress(candidate);
+  byId("chosen-page").href = withRoot(candidateAddress(candidate));
 }
 
 function choose(targetId) {
   limits.turn(chosen, targetId);
   chosen = targetId;
+  asked += 1; // The recommendation that is under way is that of the target before.
+  candidates.turn(chosen);
   genes.turn(chosen);
   selected = null;
   wanted = { ...wanted, candidate: null };
@@ -280,6 +283,7 @@ async function loadJob() {
 
 function showJob() {
   if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? job.targets[0]).id;
+  candidates.turn(chosen);
   genes.turn(chosen);
   chart.baseline = job.request.space.model ? "My model" : "Baseline";
   showHead(job);
@@ -288,7 +292,7 @@ function showJob() {
   tabs.show(job.targets, chosen);
   const target = job.targets.find(({ id: each }) => each === chosen);
   byId("desk").classList.toggle("measured", target.settled > 0);
-  showTarget(target, job, candidates.traits(chosen));
+  showTarget(target, job, candidates.traits);
   showExports(path, chosen);
   byId("job").hidden = false;
 }
@@ -302,7 +306,7 @@ function showTrust() {
 function showQuality() {
   const scored = frontiers.get(chosen)?.trained ?? [];
   const perplexities = new Map(scored.map((score) => [score.candidate_id, score.perplexity]));
-  quality.offer(qualitiesOf(job.request.proxy, candidates.of(chosen), scored.length ? { perplexities } : null));
+  quality.offer(qualitiesOf(job.request.proxy, candidates.all, scored.length ? { perplexities } : null));
   const isTrained = quality.axis.name === "trained";
   const found = isTrained ? byTraining.get(chosen) : null;
   chart.quality = quality.axis;
@@ -322,7 +326,7 @@ function turnQuality() {
   byTraining.delete(chosen);
   drawChartNow();
   keep();
-  if (candidates.measured(chosen)) reloadPoints();
+  if (candidates.measured) reloadPoints();
   if (quality.axis.name === "trained") loadByTraining(chosen);
 }
 
@@ -356,13 +360,13 @@ async function loadFrontier(target) {
 
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
-  if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
+  if (event.kind === "frontier") candidates.moveFrontier(event.data.joined ?? [], event.data.left ?? []);
   if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {
     redraw();
     table.refresh();
     refreshAnswer();
-    if (candidates.isCrowded(chosen)) reloadPoints();
+    if (candidates.isCrowded) reloadPoints();
   }
   refresh();
 }
@@ -389,7 +393,7 @@ const reloadPoints = throttled(() => loadPointsOf(chosen).then(() => chart.onZoo
 /** The chart shows this window: all that is in it, as far as it can be drawn. */
 async function zoom(window) {
   const [target, question] = [chosen, ++zoomed];
-  if (!candidates.measured(target)) return; // all are there
+  if (!candidates.measured) return; // all are there
   let loaded = null;
   if (window) {
     const [[quick, slow], [low, high]] = [window.latency, window.quality.map((end) => end * (quality.axis.scale ?? 1))];
@@ -397,7 +401,7 @@ async function zoom(window) {
     loaded = await patiently(() => loadPoints(path, query), lost);
   }
   if (question !== zoomed || target !== chosen) return;
-  candidates.zoom(target, loaded);
+  candidates.zoom(loaded);
   drawChart();
 }
 
@@ -406,7 +410,7 @@ function showListed() {
   requestAnimationFrame(() => setTimeout(plotly)); // Once the rows are drawn.
   showChosen();
   const target = job.targets.find(({ id: each }) => each === chosen);
-  showTarget(target, job, candidates.traits(chosen));
+  showTarget(target, job, candidates.traits);
 }
 
 /** First rows and chart, at once: neither waits for the other. */

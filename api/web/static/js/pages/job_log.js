@@ -9,6 +9,7 @@ import { setLive } from "../shared/live.js";
 import { EventStream } from "../shared/stream.js";
 
 const LAST = 1000;
+let most = 5000; // Events that are kept; older ones are read again when they are asked for.
 const SHOWN = { states: new Set(["job_state", "target_state", "generation", "frontier", "law"]), candidates: new Set(["job_state", "target_state", "generation", "frontier", "law", "candidate"]) };
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 
@@ -42,6 +43,7 @@ function follow(after) {
   events = [];
   stream = new EventStream((number) => `${path}/events?after=${number}`, after, (event) => {
     events.push(event);
+    if (events.length > most) begun = events.splice(0, LAST).at(-1).number;
     hear(event);
     drawSoon();
   }, showLive);
@@ -74,7 +76,10 @@ async function start() {
   follow(Math.max(0, job.last_event - LAST));
   draw();
   byId("kinds").addEventListener("change", draw);
-  byId("earlier").addEventListener("click", () => follow(Math.max(0, begun - LAST)));
+  byId("earlier").addEventListener("click", () => {
+    most += LAST;
+    follow(Math.max(0, begun - LAST));
+  });
 }
 
 start().catch((error) => {

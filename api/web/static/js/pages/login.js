@@ -2,6 +2,7 @@
 
 import { Refused, request } from "../shared/api.js";
 import { byId, setText } from "../shared/dom.js";
+import { withRoot } from "../shared/root.js";
 
 let wanted = new URLSearchParams(location.search).get("next");
 
@@ -16,11 +17,12 @@ function takeFragment() {
   return fragment.get("key");
 }
 
-/** Only ever a page of this site. */
+/** Only ever a page of this service. */
 function destination() {
-  const address = new URL(wanted || "/", location.origin);
-  const home = address.origin === location.origin && !address.pathname.startsWith("/login");
-  return home ? address.href : "/"; // With its origin: a path of its own may be "//elsewhere".
+  const address = new URL(wanted || withRoot("/"), location.origin);
+  const isHere = address.origin === location.origin && address.pathname.startsWith(withRoot("/"));
+  const isPage = isHere && !address.pathname.startsWith(withRoot("/login"));
+  return isPage ? address.href : withRoot("/"); // With its origin: a path of its own may be "//elsewhere".
 }
 
 async function signIn(key) {

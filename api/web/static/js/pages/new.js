@@ -4,9 +4,10 @@ import { Away, eachPage, patiently, randomKey, Refused, request, showAccount } f
 import { byId, debounced, element, setNotice, setText } from "../shared/dom.js";
 import { MyModel } from "../new/model.js";
 import { Narrowing } from "../new/narrow.js";
-import { changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showLimits, showMode } from "../new/pass.js";
+import { cacheFields, changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showCache, showLimits, showMode } from "../new/pass.js";
 import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
 import { count, duration, figure, fileSize, megabytes, milliseconds, MISSING, whole } from "../shared/format.js";
+import { withRoot } from "../shared/root.js";
 
 const TYPING_MS = 400;
 const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
@@ -17,7 +18,7 @@ const FIELDS = [
   ["targets.0.limits.first_token_ms", "first-token"], ["targets.0.limits.token_ms", "token"],
   ["targets.0.protocol.mode", "mode"], ["targets.0.protocol.sequence_length", "sequence"], ["targets.0.protocol.memory_length", "before"],
   ["targets.0.protocol.new_tokens", "new-tokens"], ["targets.0.protocol.latency", "figure"],
-  ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.when_busy", "when-busy"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
+  ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.when_busy", "when-busy"], ["targets.0.protocol.kv_cache", "kv-cache"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
   ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
 ];
 const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
@@ -52,7 +53,7 @@ function wanted() {
   const [runtime, provider] = byId("runtime").value.split(" ");
   const limits = limitFields();
   const best = Object.keys(limits).length > 0;
-  const target = { [place().field]: place().name, protocol: { runtime, provider, threads: number("threads"), ...passFields() }, limits };
+  const target = { [place().field]: place().name, protocol: { runtime, provider, threads: number("threads"), ...passFields(), ...cacheFields(runtime) }, limits };
   const fields = {
     name: byId("name").value.trim(),
     goal: best ? "best_within_limits" : "frontier",
@@ -194,7 +195,7 @@ async function submit() {
   byId("submit").disabled = true;
   try {
     const job = await request("/v1/jobs", { method: "POST", body, headers: { "idempotency-key": key } });
-    location.assign(`/jobs/${encodeURIComponent(job.id)}`);
+    location.assign(withRoot(`/jobs/${encodeURIComponent(job.id)}`));
   } catch (error) {
     if (!(error instanceof Away || error instanceof Refused)) throw error;
     refuseAt(error.field ?? "", error.message, error.allowed);
@@ -229,6 +230,7 @@ function offerRuntimes() {
 
 function explainPlace() {
   setText(byId("device-says"), [describeDevices(place().devices), isTraining ? TRAINING : ""].filter(Boolean).join(" "));
+  showCache(byId("runtime").value.split(" ")[0]);
   setText(byId("runtime-says"), describeRuntime(place().devices, byId("runtime").value));
 }
 
@@ -239,8 +241,8 @@ function offerSpaces() {
 }
 
 function explainSpace() {
-  const { title, caveat, genes } = spaces.find(({ name }) => name === byId("space").value);
-  narrowing.offer(genes);
+  const { title, caveat, genes, loads_in } = spaces.find(({ name }) => name === byId("space").value);
+  narrowing.offer(loads_in.length ? { ...genes, loads_in: { values: [], options: loads_in } } : genes);
   narrowing.fill({});
   setText(byId("space-says"), [title, caveat].filter(Boolean).join(". "));
 }

@@ -6,6 +6,7 @@ import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
 import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
+import { withRoot } from "../shared/root.js";
 import {
   badgeOf, controlsOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
 } from "../training/view.js";
@@ -293,7 +294,7 @@ async function control(action) {
   try {
     if (action === "delete") {
       await request(path, { method: "DELETE" });
-      location.assign("/trainings");
+      location.assign(withRoot("/trainings"));
       return;
     }
     training = await request(`${path}/${action}`, { method: "POST" });
@@ -331,8 +332,8 @@ byId("axis").addEventListener("change", drawCurves);
 
 async function start() {
   showAccount();
-  byId("archive").href = `${path}/archive`;
-  byId("numbers").href = `${path}/metrics?limit=${METRICS}`;
+  byId("archive").href = withRoot(`${path}/archive`);
+  byId("numbers").href = withRoot(`${path}/metrics?limit=${METRICS}`);
   await loadTraining(); // Its last event is read before its reports: what happens between is heard again, not missed.
   const after = training.last_event;
   curves = new Curves(byId("curves"), { bits: qualityName(training) === "bpc" });

@@ -1,5 +1,7 @@
 // Talking to /v1 with the session cookie.
 
+import { withRoot } from "./root.js";
+
 /** An error response: `detail` is its message, `status` the HTTP status. */
 export class Refused extends Error {
   constructor(status, problem) {
@@ -17,10 +19,10 @@ export class Away extends Error {}
 
 export function toLogin() {
   const here = location.pathname + location.search + location.hash;
-  location.replace(`/login?next=${encodeURIComponent(here)}`);
+  location.replace(`${withRoot("/login")}?next=${encodeURIComponent(here)}`);
 }
 
-/** JSON from `path`, or with `as` "text" or "arrayBuffer" that. Throws `Away` for temporary errors, `Refused` for permanent ones; 401 leads to the login. */
+/** JSON from `path`, such as "/v1/me", or with `as` "text" or "arrayBuffer" that. Throws `Away` for temporary errors, `Refused` for permanent ones; 401 leads to the login. */
 export async function request(path, { method = "GET", body, headers = {}, as = "json" } = {}) {
   const options = { method, headers: { accept: as === "json" ? "application/json" : "*/*", ...headers }, credentials: "same-origin" };
   if (body !== undefined) {
@@ -29,7 +31,7 @@ export async function request(path, { method = "GET", body, headers = {}, as = "
   }
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(withRoot(path), options);
   } catch {
     throw new Away("the service cannot be reached");
   }
@@ -78,7 +80,7 @@ export async function showAccount() {
   const leave = document.getElementById("leave");
   leave.addEventListener("click", async () => {
     await request("/v1/session", { method: "DELETE" }).catch(() => {});
-    location.assign("/login");
+    location.assign(withRoot("/login"));
   });
   const me = await patiently("/v1/me");
   document.getElementById("owner").textContent = `${me.name || me.owner || ""}${me.role === "viewer" ? ", reads only" : ""}`;

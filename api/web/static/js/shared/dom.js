@@ -1,14 +1,17 @@
 // Building and filling elements. Data only ever becomes text: nothing here reads HTML.
 
+import { withRoot } from "./root.js";
+
 export const byId = (id) => document.getElementById(id);
 
-/** A new element. `attributes`: `class`, `text`, `on` ({event: listener}), and any attribute by its own name. */
+/** A new element. `attributes`: `class`, `text`, `on` ({event: listener}), `href` (a path of the service), and any attribute by its own name. */
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "text") node.textContent = value;
     else if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
+    else if (name === "href") node.href = withRoot(value);
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children);

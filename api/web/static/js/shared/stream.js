@@ -1,5 +1,7 @@
 // The events of a job or a training over SSE: reconnects by itself, from the last event it saw.
 
+import { withRoot } from "./root.js";
+
 const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"];
 const OF_TRAININGS = ["state", "metric", "rewound", "checkpoint", "note", "evaluation"];
 const KINDS = ["message", ...OF_JOBS, ...OF_TRAININGS];
@@ -7,7 +9,7 @@ const LONGEST_WAIT_MS = 15000;
 
 export class EventStream {
   /**
-   * `address(after)` gives the URL of the events after that number. `onEvent(event)` hears each event once, in
+   * `address(after)` gives the path of the events after that number. `onEvent(event)` hears each event once, in
    * order. `onState(state)` hears "live", "lost" (trying again) or "closed".
    */
   constructor(address, after, onEvent, onState) {
@@ -27,7 +29,7 @@ export class EventStream {
   open() {
     if (this.ended || this.source || document.hidden) return;
     clearTimeout(this.timer);
-    const source = new EventSource(this.address(this.after));
+    const source = new EventSource(withRoot(this.address(this.after)));
     this.source = source;
     source.addEventListener("open", () => {
       this.wait = 500;

@@ -3,6 +3,7 @@
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
 import { plotly, plotSettings } from "../shared/plot.js";
+import { withRoot } from "../shared/root.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
@@ -30,7 +31,7 @@ export class Layers {
       byId("seed").value = seeds.includes(chosen) ? chosen : (seeds.at(-1) ?? "");
     }
     byId("seed-choice").hidden = seeds.length < 2;
-    for (const format of ["png", "svg"]) byId(`picture-${format}`).href = `${address}/picture?format=${format}`;
+    for (const format of ["png", "svg"]) byId(`picture-${format}`).href = withRoot(`${address}/picture?format=${format}`);
     this.#draw();
   }
 

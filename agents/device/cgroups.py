@@ -1,0 +1,77 @@
+"""The control groups of this process, of both versions, and what they limit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_PROC = Path("/proc/self")
+
+
+def groups(controller: str, proc: Path = _PROC) -> list[Path]:
+    """Folders of the groups with this controller that hold this process: its own first, then those above it, up to the
+    mount's root. Any of them may limit it. Empty on other systems than Linux.
+    """
+    mounts = [line.split(" - ", 1) for line in _text(proc / "mountinfo").splitlines()]
+    found: list[Path] = []
+    for line in _text(proc / "cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        for left, right in mounts:
+            root, mount = left.split()[3:5]
+            kind, _, options = right.split(" ", 2)
+            if kind == "cgroup2" if not names else kind == "cgroup" and controller in options.split(","):
+                found += _upwards(Path(mount), PurePosixPath(root), PurePosixPath(path))
+    return list(dict.fromkeys(found))
+
+
+def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path]:
+    """From the group `path` to the mount, whose top is the group `root`. Inside a container either may be the host's;
+    then the mount's top is the container's group.
+    """
+    inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else PurePosixPath()
+    own = mount / inside
+    return [own, *(folder for folder in own.parents if folder.is_relative_to(mount))]
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Processor time that a group may use: so many seconds of a core in each second."""
+
+    cores: float
+    group: Path
+
+    def __str__(self) -> str:
+        return f"a CPU quota of {self.cores:.3g} core{'s' if self.cores != 1 else ''} ({self.group})"
+
+
+def cpu_quota(proc: Path = _PROC) -> Quota | None:
+    """The smallest quota of this process's groups; None without one."""
+    found = [Quota(cores, folder) for folder in groups("cpu", proc) if (cores := _quota_cores(folder)) is not None]
+    return min(found, key=lambda quota: quota.cores, default=None)
+
+
+def throttled_s(proc: Path = _PROC) -> float:
+    """Seconds for which quotas have stopped this process's groups so far, added up over their cores."""
+    total = 0.0
+    for folder in groups("cpu", proc):
+        statistics = _text(folder / "cpu.stat")
+        for name, unit_s in (("throttled_usec", 1e-6), ("throttled_time", 1e-9)):  # v2, v1
+            if (found := re.search(rf"^{name} (\d+)$", statistics, re.MULTILINE)) is not None:
+                total += int(found[1]) * unit_s
+    return total
+
+
+def _quota_cores(folder: Path) -> float | None:
+    v1 = [_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    limit, _, period = (_text(folder / "cpu.max") or " ".join(v1)).partition(" ")
+    return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None  # "max", and -1, are none
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,145 @@
+"""ASGI middleware around every request: metrics, the limit of body sizes, and problem documents for all errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from sse_starlette.sse import SendTimeoutError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgefront.api.context import Context
+from edgefront.api.http import problems
+from edgefront.api.http.auth import ENROL_PATH, is_public
+from edgefront.api.http.concurrency import Shares
+from edgefront.api.http.forwarded import own_path
+from edgefront.core.errors import EdgefrontError, TooLarge
+
+PUBLIC_BYTES = 16 << 10
+"""Largest body where no key is asked for: that of a sign-in has some hundred bytes."""
+ENROL_BYTES = 128 << 10
+"""Largest body of an enrolment, whose token is looked up after it: a device's facts have at most half as many."""
+
+_log = logging.getLogger("edgefront.api")
+
+_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),
+    ("X-Frame-Options", "DENY"),
+    ("Cache-Control", "no-store"),
+)
+"""Headers that are set unless a response sets them itself."""
+
+
+class Guard:
+    """The outermost layer: counts the response, sets its security headers, and turns every exception into a problem
+    document.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        state: dict[str, Any] = scope.setdefault("state", {})
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start" and not started:
+                started = True
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in _HEADERS:
+                    headers.setdefault(name, value)
+                seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
+                context: Context = scope["app"].state.context
+                context.metrics.answered(scope["method"], route_of(scope), message["status"], max(0.0, seconds))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except (ClientDisconnect, SendTimeoutError):
+            _log.debug("the client of %s %s disconnected", scope["method"], scope["path"])
+        except Exception as error:
+            if started and isinstance(error, OSError):
+                _log.info("the response to %s %s was aborted: %s", scope["method"], scope["path"], error)
+                return
+            response = problems.of_error(error) if isinstance(error, EdgefrontError) else problems.of_crash(error)
+            if not started:
+                await response(scope, receive, watch)
+
+
+class BodyBound:
+    """Refuses bodies above the limit: at once by their Content-Length, else while they are received (chunked)."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        most = min(self.max_bytes, _most_bytes(scope["method"], own_path(scope)))
+        headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            await _ambiguous(scope, receive, send)
+            return
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > most:
+            raise _too_large(most)
+        received = 0
+        with ExitStack() as ending:
+            count: Callable[[int], None] | None = None
+
+            async def bounded() -> Message:
+                nonlocal received, count
+                message = await receive()
+                if message["type"] == "http.request":
+                    size = len(message.get("body", b""))
+                    received += size
+                    if received > most:
+                        raise _too_large(most)
+                    principal = scope.get("state", {}).get("principal")
+                    if size and principal is not None:
+                        if count is None:
+                            shares: Shares = scope["app"].state.context.shares
+                            count = ending.enter_context(shares.body(principal.owner, principal.device_id))
+                        count(size)
+                return message
+
+            await self.app(scope, bounded, send)
+
+
+def _most_bytes(method: str, path: str) -> float:
+    """Largest body, whatever the settings permit: small where anybody may send one."""
+    if is_public(method, path):
+        return PUBLIC_BYTES
+    return ENROL_BYTES if path == ENROL_PATH else math.inf
+
+
+_ambiguous = problems.respond(
+    400,
+    "bad-request",
+    "the length of the body is given twice: send Content-Length or Transfer-Encoding",
+    headers={"Connection": "close"},
+)
+"""A proxy in front may have believed the other one (RFC 9112, section 6.1): what follows is nobody's request."""
+
+
+def _too_large(most: float) -> TooLarge:
+    return TooLarge(f"the body is larger than {most:.0f} bytes, the limit here")
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answered, a bounded label; `unmatched` if there is none."""
+    return str(getattr(scope.get("route"), "path_format", None) or "unmatched")

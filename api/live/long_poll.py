@@ -1,0 +1,150 @@
+"""Lease requests that wait for work.
+
+A waiting request holds neither a thread nor a database connection. While requests wait, one poller per process queries
+which device keys have wanted launches, and wakes a few of the matching devices at a time, the longest waiting first.
+The rest is woken at the next poll, so a thousand idle agents never compete for one launch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from starlette.concurrency import run_in_threadpool
+
+from edgefront.api.live.pulse import Pulse
+from edgefront.core.errors import Unavailable
+
+POLL_S = 0.25
+AWAY_S = 1.0
+"""Seconds between two attempts while the database is unavailable."""
+CALLED_AT_ONCE = 8
+"""Number of devices that are woken per wanted device key and poll."""
+RETRIES_PER_S = 16.0
+"""Waiting devices per second that check again without being woken: a device may get refinements, which have no wanted
+rows."""
+
+OF_DEVICE = 4
+"""Requests of one device that wait at once: its agent sends one, and another when a connection was lost. One more ends
+the oldest.
+"""
+
+_log = logging.getLogger("edgefront.api")
+
+
+class _Waiter:
+    __slots__ = ("called", "keys")
+
+    def __init__(self, keys: frozenset[str]) -> None:
+        self.keys = keys
+        self.called: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True: there may be work. False: it has waited enough."""
+
+
+class WaitingRoom:
+    """Belongs to one event loop; `notify` is thread-safe.
+
+    Args:
+        wanted: the device keys that have wanted launches; runs in a thread.
+    """
+
+    def __init__(self, wanted: Callable[[], Collection[str]]) -> None:
+        self._wanted = wanted
+        self._waiters: dict[str, dict[_Waiter, None]] = {}
+        self._of_device: dict[str, dict[_Waiter, None]] = {}
+        self._size = 0
+        self._pulse = Pulse()
+        self._poller: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Number of waiting requests."""
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def notify(self) -> None:
+        """Notifies the poller that a commit may have added work."""
+        self._pulse.notify()
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds after which a waiting request should check again without being woken."""
+        return max(2.0, self._size / RETRIES_PER_S)
+
+    async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
+        """Returns when one of `keys` is wanted, after `longest_s`, when `gone` is done, or when the server stops.
+
+        False: the device has sent so many other requests that this one should not wait any more.
+        """
+        if self._closed or longest_s <= 0:
+            return True
+        waiter = _Waiter(frozenset(keys))
+        self._enter(device_id, waiter)
+        try:
+            await asyncio.wait((waiter.called, gone), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._leave(device_id, waiter)
+        return not waiter.called.done() or waiter.called.result()
+
+    def call(self, keys: Iterable[str]) -> None:
+        """Wakes all requests that wait under one of `keys` (the device's state has changed: draining, revoked)."""
+        for key in keys:
+            self._call(key, len(self._waiters.get(key, ())))
+
+    def close(self) -> None:
+        """Ends all waiting requests with an empty answer; later ones do not wait."""
+        self._closed = True
+        for key in list(self._waiters):
+            self._call(key, len(self._waiters[key]))
+        if self._poller is not None:
+            self._poller.cancel()
+
+    def _enter(self, device_id: str, waiter: _Waiter) -> None:
+        own = self._of_device.setdefault(device_id, {})
+        for older in list(own)[: max(0, len(own) + 1 - OF_DEVICE)]:
+            if not older.called.done():
+                older.called.set_result(False)
+        own[waiter] = None
+        for key in waiter.keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+        self._size += 1
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
+
+    def _leave(self, device_id: str, waiter: _Waiter) -> None:
+        self._size -= 1
+        own = self._of_device[device_id]
+        own.pop(waiter, None)
+        if not own:
+            del self._of_device[device_id]
+        for key in waiter.keys:
+            row = self._waiters[key]
+            row.pop(waiter, None)
+            if not row:
+                del self._waiters[key]
+
+    def _call(self, key: str, most: int) -> None:
+        for waiter in list(self._waiters.get(key, ())):
+            if most <= 0:
+                return
+            if not waiter.called.done():
+                waiter.called.set_result(True)
+                most -= 1
+
+    async def _poll(self) -> None:
+        while self._waiters:
+            longest_s = POLL_S
+            try:
+                for key in await run_in_threadpool(self._wanted):
+                    self._call(key, CALLED_AT_ONCE)
+            except Unavailable:
+                longest_s = AWAY_S
+            except Exception:
+                _log.exception("looking for wanted launches failed; trying again")
+                longest_s = AWAY_S
+            await self._pulse.wait(longest_s)

@@ -1,0 +1,182 @@
+"""The model that a command is given: every command takes one in each of these ways.
+
+    a name            of the catalogue (`edgefront model list`); goes before a file called alike
+    a description     a JSON file
+    a config.json     of Hugging Face, or the folder that has it
+    a folder of ours  that a training, `edgefront ship` or `edgefront model import` wrote
+    a GGUF file       llama.cpp's
+
+The first two have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
+from edgefront.core.hugging_face import ARCHITECTURE, refuse_pointer
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import CONFIG, read_config
+from edgefront.core.spaces.models import named_models
+from edgefront.core.validation import existing, short
+
+if TYPE_CHECKING:
+    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.evaluation.package import Package
+
+MAX_DESCRIPTION_BYTES = 1 << 20
+_GGUF = b"GGUF"
+WAYS = (
+    "a name from `edgefront model list`, a description as JSON, the folder of a trained or a Hugging Face model, its "
+    "config.json, or a GGUF file"
+)
+"""What an error says that it may be."""
+
+Way = Literal["name", "description", "config", "folder", "gguf"]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a model that was given is, and in which way."""
+
+    way: Way
+    path: Path
+
+
+def architecture_of(given: str | Path) -> Architecture:
+    """The architecture of a model, in whichever way it is given.
+
+    Raises `NotFound` where there is none, `ArchitectureError` for a file that does not describe one, `InvalidInput` for
+    what a description cannot express.
+    """
+    place = _place(given)
+    if place.way == "name":
+        return named_models()[str(given)].architecture
+    if place.way == "folder":
+        return _description(place.path / ARCHITECTURE)
+    if place.way == "config":
+        if (folder := _hugging_face_folder(place)) is None:
+            return read_config(place.path)
+        from edgefront.core.graph.huggingface import read_architecture
+
+        return read_architecture(folder)
+    if place.way == "gguf":
+        from edgefront.core.graph.gguf_reading import GgufFile
+
+        return GgufFile(place.path).architecture
+    return _description(place.path)
+
+
+def has_weights(given: str | Path) -> bool:
+    """Whether this is given with trained weights: a folder of ours, a Hugging Face folder or a GGUF file."""
+    place = _place(given)
+    return place.way in ("folder", "gguf") or _hugging_face_folder(place) is not None
+
+
+@contextmanager
+def package_of(given: str | Path) -> Iterator[Package]:
+    """A model with its trained weights and tokenizer. One of another form than ours is read into a temporary folder.
+
+    Raises as `architecture_of`, and `InvalidInput` for a model that is given without weights.
+    """
+    from edgefront.core.evaluation.package import read_package
+
+    place = _place(given)
+    if place.way == "folder":
+        yield read_package(place.path)
+        return
+    with tempfile.TemporaryDirectory(prefix="edgefront-model-") as folder:
+        write_imported(given, Path(folder) / "model")
+        yield read_package(Path(folder) / "model")
+
+
+def write_imported(given: str | Path, output: Path) -> Pieces | None:
+    """Writes a Hugging Face folder or a GGUF file as a folder of ours, and returns its tokenizer if it has one."""
+    from edgefront.core.evaluation.package import import_gguf, import_transformers
+
+    place = _place(given)
+    if place.way == "gguf":
+        return import_gguf(place.path, output)
+    if (folder := _hugging_face_folder(place)) is not None:
+        return import_transformers(folder, output)
+    raise InvalidInput(
+        f"{short(str(given))} has no weights: give the folder of a trained or a Hugging Face model, or a GGUF file",
+        field="model",
+        value=str(given),
+        allowed="a model with weights",
+    )
+
+
+def _place(given: str | Path) -> _Place:
+    if str(given) in named_models():
+        return _Place("name", Path())
+    if not os.path.exists(given):  # Path.exists raises on names that no file can have
+        near = existing(str(given), named_models(), "edgefront model list")
+        raise NotFound(f"{short(str(given))} is neither a file nor a named model; {near}", allowed=WAYS)
+    path = Path(given)
+    if path.is_dir():
+        if (path / ARCHITECTURE).is_file():
+            return _Place("folder", path)
+        if (path / CONFIG).is_file():
+            return _Place("config", path)
+        raise NotFound(f"{path} is no folder of a model: it has no {ARCHITECTURE} and no {CONFIG}", allowed=WAYS)
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+    refuse_pointer(head, path)
+    if head.startswith(_GGUF):
+        return _Place("gguf", path)
+    return _Place("config" if _is_config(path) else "description", path)
+
+
+def _hugging_face_folder(place: _Place) -> Path | None:
+    """The folder with the weights of a `config.json`; None where it comes alone, or is no such file."""
+    if place.way != "config" or (place.path.name != CONFIG and not place.path.is_dir()):
+        return None
+    folder = place.path if place.path.is_dir() else place.path.parent
+    return folder if place.path.is_dir() or any(folder.glob("*.safetensors*")) else None
+
+
+def _is_config(path: Path) -> bool:
+    """A `config.json`, also one of another name."""
+    if path.name == CONFIG:
+        return True
+    try:
+        content = json.loads(_text(path))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "model_type" in content and "blocks" not in content
+
+
+def _description(path: Path) -> Architecture:
+    try:
+        return Architecture.parse(_text(path))
+    except ArchitectureError as error:
+        if error.field:
+            raise
+        raise ArchitectureError(f"{path}: {error.detail}", value=error.value, allowed=error.allowed) from None
+
+
+def _text(path: Path) -> str:
+    size = path.stat().st_size
+    if size > MAX_DESCRIPTION_BYTES:
+        raise ArchitectureError(
+            f"it holds {size} bytes; a description has at most {MAX_DESCRIPTION_BYTES}",
+            value=size,
+            allowed=f"at most {MAX_DESCRIPTION_BYTES} bytes, or {WAYS}",
+        )
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ArchitectureError("not UTF-8 text", allowed=WAYS) from None
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}") from None

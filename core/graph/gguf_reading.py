@@ -1,0 +1,298 @@
+"""Reads a GGUF file: the description of its model, its weights as float32, and its tokenizer as Hugging Face's files.
+
+A file of ours has its description inside. That of another one follows from its metadata and from which tensors it has;
+fields of its architecture that are not known here, and tensors that no parameter is made of, are refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.errors import ArchitectureError, InvalidInput
+from edgefront.core.graph.gguf_vocabulary import CONTROL, NO_MERGES, NORMAL, UNUSED, USER_DEFINED, splitting
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
+from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS, Architecture
+from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT
+from edgefront.core.spaces.gguf import gguf_form
+from edgefront.core.spaces.numbers import is_positive
+from edgefront.core.validation import short
+
+_KNOWN = frozenset(
+    {
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "vocab_size",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.layer_norm_epsilon",
+        "attention.sliding_window",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "shortconv.l_cache",
+    }
+)
+"""Fields of an architecture that are read; of another, `rope.scaling.type` none, it is refused."""
+_KINDS = ("gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci")
+
+
+class GgufFile:
+    """`InvalidInput` where it is no GGUF file, or what it has cannot be expressed."""
+
+    def __init__(self, path: Path) -> None:
+        import gguf
+
+        self.path = path
+        try:
+            reader = gguf.GGUFReader(path)
+        except Exception as error:  # whatever the reader stumbles over
+            raise self._fault(f"cannot be read, or was cut short: {error}", "path") from None
+        self._fields = reader.fields
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self.architecture = self._architecture()
+
+    def weights(self) -> Mapping[str, NDArray[np.float32]]:
+        """The parameters under our names; every tensor of the file is one, or part of one."""
+        return _Weights(self)
+
+    # The description -----------------------------------------------------------------------------------------------
+
+    def _architecture(self) -> Architecture:
+        own = self._field("edgefront.architecture")
+        try:
+            return Architecture.parse(own if isinstance(own, str) else self._description())
+        except ArchitectureError as error:
+            raise self._fault(f"describes no model: {error.detail}", "path") from None
+
+    def _description(self) -> dict[str, Any]:
+        kind = self._field("general.architecture")
+        if kind not in _KINDS:
+            raise self._fault(
+                f"is of architecture {kind}, which is not known; there are {', '.join(_KINDS)}", "general.architecture"
+            )
+        own = {name.removeprefix(f"{kind}."): self._field(name) for name in self._fields if name.startswith(f"{kind}.")}
+        if own.get("rope.scaling.type") == "none":
+            del own["rope.scaling.type"]
+        for name in own:
+            if name not in _KNOWN:
+                raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
+        if "rope_freqs.weight" in self._tensors:
+            raise self._fault("has rope_freqs.weight: it does not tell how its positions are stretched", "path")
+        layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
+        rotary = kind != "gpt2"
+        width = self._count(own, kind, "embedding_length")
+        epsilon = "attention.layer_norm_rms_epsilon" if rotary else "attention.layer_norm_epsilon"
+        description: dict[str, Any] = {
+            "d_model": width,
+            "norm_eps": str(self._positive(kind, epsilon, self._required(own, kind, epsilon))),
+            "activation": "silu" if rotary else "gelu_tanh",
+            "embedding": {"vocab_size": int(self._tensor("token_embd.weight").shape[-1])},
+            "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
+            "output": {"kind": "tokens", "tied": "output.weight" not in self._tensors},
+        }
+        if rotary:
+            base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
+            theta: Any = int(base) if base == int(base) else base
+            description |= {"norm_kind": "rms", "positions": {"kind": "rotary", "theta": theta}}
+            description["context_length"] = self._count(own, kind, "context_length")
+        else:
+            length = int(self._tensor("position_embd.weight").shape[-1])
+            description |= {"positions": {"kind": "learned", "length": length}}
+        return description
+
+    def _layer(
+        self, own: Mapping[str, Any], kind: str, layer: int, layers: int, width: int
+    ) -> Iterator[dict[str, Any]]:
+        def of_layer(name: str, default: int | None = None) -> int:
+            value = own.get(name, default)
+            if isinstance(value, list):
+                if len(value) != layers:
+                    raise self._fault(f"has {kind}.{name} of {len(value)} layers, not {layers}", f"{kind}.{name}")
+                value = value[layer]
+            return self._count({} if value is None else {name: value}, kind, name)
+
+        prefix, rotary = f"blk.{layer}.", kind != "gpt2"
+        if f"{prefix}shortconv.conv.weight" in self._tensors:
+            yield {"kind": "short_conv", "kernel": self._count(own, kind, "shortconv.l_cache")}
+        elif f"{prefix}attn_output.weight" in self._tensors:
+            heads = of_layer("attention.head_count")
+            d_head = self._count({"attention.key_length": width // heads, **own}, kind, "attention.key_length")
+            for name in ("attention.value_length", "rope.dimension_count"):
+                if own.get(name, d_head) != d_head:
+                    raise self._fault(f"has {kind}.{name} {own[name]}, not the width {d_head} of its heads", name)
+            yield {
+                "kind": "attention",
+                "n_head": heads,
+                "n_kv_head": of_layer("attention.head_count_kv", heads),
+                "d_head": d_head,
+                "bias": self._bias(prefix),
+                "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors,
+                "window": own.get("attention.sliding_window") or None,
+            }
+        if f"{prefix}ffn_down.weight" in self._tensors:
+            inner, bias = of_layer("feed_forward_length"), f"{prefix}ffn_down.bias" in self._tensors
+            yield {"kind": "feed_forward", "d_inner": inner, "gated": rotary, "bias": bias}
+
+    def _bias(self, prefix: str) -> str:
+        if f"{prefix}attn_output.bias" in self._tensors:
+            return "all"
+        return "qkv" if f"{prefix}attn_q.bias" in self._tensors else "none"
+
+    # The tokenizer -------------------------------------------------------------------------------------------------
+
+    def tokenizer(self) -> dict[str, bytes]:
+        """Its `tokenizer.json` and what goes beside it; nothing where it has none. `InvalidInput` where it is none of
+        byte-level bpe, split in a way that is known.
+        """
+        field = self._field
+        if field("tokenizer.ggml.model") in (None, "no_vocab", "none"):
+            return {}
+        if field("tokenizer.ggml.model") != "gpt2":
+            raise self._fault(
+                f"has a tokenizer {field('tokenizer.ggml.model')}: only byte-level bpe (gpt2) is read; give its "
+                "Hugging Face folder",
+                "tokenizer.ggml.model",
+            )
+        tokens: list[str] = field("tokenizer.ggml.tokens") or []
+        types: list[int] = field("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+        if len(types) != len(tokens):
+            what = f"has {len(types)} types of tokens for {len(tokens)} tokens"
+            raise self._fault(what, "tokenizer.ggml.token_type")
+        pre = splitting(str(field("tokenizer.ggml.pre", "gpt-2")))
+        if pre is None:
+            raise self._fault(
+                f"splits text by {field('tokenizer.ggml.pre')}, which is not known; give its Hugging Face folder",
+                "tokenizer.ggml.pre",
+            )
+        added = [
+            {"id": number, "content": token, "special": type_ == CONTROL, "single_word": False, "lstrip": False}
+            | {"rstrip": False, "normalized": False}
+            for number, (token, type_) in enumerate(zip(tokens, types, strict=True))
+            if type_ in (CONTROL, USER_DEFINED)
+        ]
+        described: dict[str, Any] = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": None,
+            **pre,
+            "post_processor": None,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        }
+        described["model"] |= {
+            "vocab": {token: number for number, token in enumerate(tokens) if types[number] != UNUSED},
+            "merges": [merge for merge in field("tokenizer.ggml.merges") or [] if merge not in NO_MERGES],
+        }
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        for role, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+            number = self._token_number(name)
+            if number is not None and number < len(tokens):
+                config[f"{role}_token"] = tokens[number]
+        for name in ("add_bos_token", "add_eos_token"):
+            config[name] = bool(field(f"tokenizer.ggml.{name}", False))
+        if isinstance(template := field("tokenizer.chat_template"), str):
+            config["chat_template"] = template
+        ends = [self._token_number(name) for name in ("eos", "eot", "eom")]
+        generation = {"eos_token_id": [end for end in dict.fromkeys(ends) if end is not None]}
+        return {
+            TOKENIZER: json.dumps(described).encode(),
+            TOKENIZER_CONFIG: json.dumps(config).encode(),
+            GENERATION_CONFIG: json.dumps(generation).encode(),
+        }
+
+    def _token_number(self, name: str) -> int | None:
+        """The number of the token in this role."""
+        number = self._field(f"tokenizer.ggml.{name}_token_id")
+        if number is not None and type(number) is not int:
+            field = f"tokenizer.ggml.{name}_token_id"
+            raise self._fault(f"has {field} {short(number)}, which is no token's number", field)
+        return number
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """Its values as float32, whatever format they have."""
+        import gguf
+
+        found = self._tensor(name)
+        values = gguf.dequantize(found.data, found.tensor_type)
+        return np.asarray(values, np.float32).reshape([int(size) for size in found.shape][::-1])
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._tensors)
+
+    def _field(self, name: str, default: Any = None) -> Any:
+        found = self._fields.get(name)
+        return default if found is None else found.contents()
+
+    def _tensor(self, name: str) -> Any:
+        if name not in self._tensors:
+            raise self._fault(f"lacks {name}", "weights")
+        return self._tensors[name]
+
+    def _required(self, own: Mapping[str, Any], kind: str, name: str) -> Any:
+        if name not in own:
+            raise self._fault(f"lacks {kind}.{name}", f"{kind}.{name}")
+        return own[name]
+
+    def _count(self, own: Mapping[str, Any], kind: str, name: str, maximum: int = MAX_CONTEXT) -> int:
+        value = self._required(own, kind, name)
+        if type(value) is not int or not 1 <= value <= maximum:
+            raise self._fault(f"has {kind}.{name} {short(value)}: it must be 1 to {maximum}", f"{kind}.{name}")
+        return value
+
+    def _positive(self, kind: str, name: str, value: Any) -> np.float32:
+        if not is_positive(value):
+            raise self._fault(f"has {kind}.{name} {short(value)}: it must be a positive number", f"{kind}.{name}")
+        found: np.float32 = np.float32(value)
+        return found
+
+    def _fault(self, what: str, field: str) -> InvalidInput:
+        return InvalidInput(f"{self.path} {what}", field=field, value=str(self.path), allowed="another GGUF file")
+
+
+class _Weights(Mapping[str, NDArray[np.float32]]):
+    def __init__(self, file: GgufFile) -> None:
+        from edgefront.core.graph.gguf_tensors import GgufTensor, tensors
+
+        self._file = file
+        architecture = file.architecture
+        self._parts: dict[str, list[GgufTensor]] = {spec.name: [] for spec in parameters(architecture)}
+        self._shapes = {spec.name: spec.shape for spec in parameters(architecture)}
+        known = set()
+        for tensor in tensors(architecture, gguf_form(architecture)):
+            known.add(tensor.name)
+            if tensor.spec is not None:
+                found = file._tensor(tensor.name)
+                shape = tuple(int(size) for size in found.shape)[::-1]
+                if shape != tensor.shape:
+                    raise file._fault(f"has {tensor.name} of shape {shape}, not {tensor.shape}", "weights")
+                self._parts[tensor.spec.name].append(tensor)
+        for name in sorted(file.names - known):
+            raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        shape = self._shapes[name]
+        flat = np.zeros((shape[0], int(np.prod(shape[1:]))), np.float32)
+        for tensor in self._parts[name]:
+            values = self._file.tensor(tensor.name)
+            rows = values.T if tensor.transposed else values
+            flat[slice(None) if tensor.rows is None else tensor.rows] = rows.reshape(-1, flat.shape[1])
+        return flat.reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)

@@ -1,0 +1,207 @@
+"""How a server is reached over HTTP: the proxy and the certificates that the environment names.
+
+The variables are those of curl and OpenSSL: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` (also in lower
+case; on macOS and Windows the system's settings where none is set), `SSL_CERT_FILE` and `SSL_CERT_DIR`. httpx would
+read them itself, but raises its own exceptions for a value that it cannot use, has no networks in `NO_PROXY`, and
+sends requests to this machine through the proxy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import certifi
+import httpx
+
+from edgefront.core.addresses import is_own
+from edgefront.core.errors import InvalidInput
+
+_MAX_REDIRECTS = 20
+_PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
+_PROXY = re.compile(r"(\w+://)?(?:(.*)@)?([^@]*)", re.DOTALL)
+"""Scheme, user name and password, and the rest of a proxy's URL."""
+_HASHED_NAME = re.compile(r"[0-9a-f]{8}\.\d+")
+"""Of a certificate in a folder, as `openssl rehash` makes it: OpenSSL finds no others there."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way to one server."""
+
+    options: Mapping[str, Any]
+    """Arguments of `httpx.Client` and `httpx.AsyncClient`."""
+    proxy_variable: str | None
+    """What names the proxy; None: there is none on the way."""
+
+    def failure(self, error: Exception) -> str:
+        """Why a request failed, with the variable that may be the cause."""
+        reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
+            return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
+        return f"{reason}{self.through}"
+
+    @property
+    def through(self) -> str:
+        return "" if self.proxy_variable is None else f" (through the proxy that {self.proxy_variable} names)"
+
+
+def server_url(text: str, *, field: str = "url") -> str:
+    """The URL of a server without a trailing slash; it may have a path. `InvalidInput` where it is none."""
+    try:
+        url = _read(text)
+        if url.query or url.fragment:
+            raise ValueError("it goes on after its path")
+    except ValueError as error:
+        raise InvalidInput(
+            f"{text!r} is not the URL of a server: {error}",
+            field=field,
+            value=text,
+            allowed="such as http://127.0.0.1:8090 or https://edgefront.example.org",
+        ) from None
+    return text.rstrip("/")
+
+
+def valid_url(text: str) -> httpx.URL:
+    """The URL of something to fetch; `InvalidInput` where it is none."""
+    try:
+        return _read(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text} is not a valid URL: {error}", field="url", value=text) from None
+
+
+def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
+    """The URL; ValueError says what is wrong with it."""
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+    if url.scheme not in schemes:
+        raise ValueError(f"it does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    if not url.host:
+        raise ValueError("it has no host")
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        raise ValueError(f"{url.port} is no port")
+    return url
+
+
+def route(url: str) -> Route:
+    """The way to a URL. `InvalidInput` names the variable whose value cannot be used."""
+    address = valid_url(url)
+    named = None if is_own(address.host) else _proxy(address)
+    proxy = None if named is None else _read_proxy(*named)
+    # Where nothing is encrypted there is nothing to verify, and loading the certificates takes longer than a request.
+    verify = _trusted() if address.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return Route({"proxy": proxy, "verify": verify, "trust_env": False}, None if named is None else named[0])
+
+
+@contextmanager
+def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx.Response]:
+    """One GET with a streamed body. Redirects are followed, each by its own route."""
+    for _ in range(_MAX_REDIRECTS):
+        with (
+            httpx.Client(**route(url).options, timeout=timeout_s) as client,
+            client.stream("GET", url, headers=dict(headers)) as response,
+        ):
+            if response.next_request is None:
+                yield response
+                return
+            url = str(response.next_request.url)
+    raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _proxy(url: httpx.URL) -> tuple[str, str] | None:
+    """The variable that names a proxy for the URL, and its value; None where it is to be reached directly."""
+    proxies = urllib.request.getproxies()
+    entries = re.split(r"[,\s]+", proxies.get("no", ""))
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if any(_excepts(entry, url.host, port) for entry in entries if entry) or urllib.request.proxy_bypass(url.host):
+        return None
+    for kind in (url.scheme, "all"):
+        if value := proxies.get(kind):
+            names = (f"{kind}_proxy", f"{kind}_proxy".upper())
+            return next((name for name in names if os.environ.get(name) == value), "the system"), value.strip()
+    return None
+
+
+def _excepts(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of `NO_PROXY` is about this host: `*`, a domain with all below it, an address or a network, each
+    also with a port. IPv6 addresses may stand in brackets.
+    """
+    name, only_port = entry.lower(), ""
+    if bracketed := re.fullmatch(r"\[(.*)\](?::(\d+))?", name):
+        name, only_port = bracketed[1], bracketed[2] or ""
+    elif name.count(":") == 1:
+        name, _, only_port = name.partition(":")
+    if only_port and only_port != str(port):
+        return False
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        domain = name.removeprefix("*").strip(".")
+        return name == "*" or (bool(domain) and f".{host.rstrip('.')}".endswith(f".{domain}"))
+
+
+def _read_proxy(variable: str, value: str) -> httpx.Proxy:
+    scheme, login, place = _PROXY.fullmatch(value).groups()  # type: ignore[union-attr]  # any text matches
+    shown = value if login is None else f"{scheme or ''}…@{place}"  # a password is in no message
+    said = f"{variable} names the proxy {shown!r}"
+    try:
+        if login is not None and re.search(r"[/?#]", login):
+            raise ValueError("in a user name or password /, ? and # must be written as %2F, %3F and %23")
+        proxy = httpx.Proxy(_read(value if "://" in value else f"http://{value}", _PROXY_SCHEMES))
+    except ValueError as error:
+        raise InvalidInput(
+            f"{said}, which cannot be used: {error}", field=variable, value=shown, allowed="such as http://HOST:PORT"
+        ) from None
+    if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
+        raise InvalidInput(
+            f"{said}, and SOCKS needs a package: pip install 'httpx[socks]', or except the server in NO_PROXY",
+            field=variable,
+            value=shown,
+            allowed="with 'httpx[socks]' installed",
+        )
+    if proxy.url.scheme == "https":
+        proxy.ssl_context = _trusted()
+    return proxy
+
+
+def _trusted() -> ssl.SSLContext:
+    """Trusts the CAs of the system and of certifi; where the environment names others, those as OpenSSL has it."""
+    file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    try:
+        context = ssl.create_default_context()
+    except OSError as error:
+        log = os.environ.get("SSLKEYLOGFILE", "")
+        raise _unusable("SSLKEYLOGFILE", log, error, "a file that can be written") from None
+    if file:
+        try:
+            context.load_verify_locations(cafile=file)
+        except OSError as error:  # ssl.SSLError is one
+            raise _unusable("SSL_CERT_FILE", file, error, "a file with certificates in PEM form") from None
+    if folders:
+        try:
+            names = [name for folder in folders.split(os.pathsep) if folder for name in os.listdir(folder)]
+        except OSError as error:
+            raise _unusable("SSL_CERT_DIR", folders, error, "a folder with certificates") from None
+        if not any(_HASHED_NAME.fullmatch(name) for name in names):
+            unnamed = OSError("no certificate there has the name that OpenSSL looks for: run `openssl rehash` on it")
+            raise _unusable("SSL_CERT_DIR", folders, unnamed, "a folder that `openssl rehash` has prepared")
+    if not file and not folders:
+        context.load_verify_locations(cafile=certifi.where())
+    return context
+
+
+def _unusable(variable: str, value: str, error: OSError, allowed: str) -> InvalidInput:
+    reason = error.strerror or str(error)
+    return InvalidInput(
+        f"{variable} names {value!r}, which cannot be used: {reason}", field=variable, value=value, allowed=allowed
+    )

@@ -1,0 +1,62 @@
+"""Two agents with one credential, as when the data folder of one was copied: which of them goes on.
+
+Each process of an agent names itself at random with its requests for work. A new one is usually the same agent, started
+again; but if the one before it asks for work after that, both run. Then the first goes on, and the second is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict
+from edgefront.core.services.fleet import queries as rows
+from edgefront.core.services.fleet.online import ONLINE
+
+UNDER_WAY = timedelta(seconds=5)
+"""A request of an agent that has ended may arrive so long after the first one of its successor."""
+
+
+@dataclass(frozen=True)
+class Instances:
+    """The processes of a device's agent: the current one, since when (seconds), the one before it, and the one that was
+    refused beside it.
+    """
+
+    current: str
+    since: float
+    former: str | None = None
+    refused: str | None = None
+
+
+def admit(session: Session, device: rows.OwnDevice, instance: str, now: datetime) -> None:
+    """Notes which process of the device's agent asks for work. `Conflict` for one that runs beside another."""
+    known = None if device.instances is None else Instances(**device.instances)
+    online = device.last_seen_at is not None and now - device.last_seen_at < ONLINE
+    found = _after(known, instance, now.timestamp(), online=online)
+    if found is None:
+        raise Conflict(
+            "another agent works as this device: its data folder was copied. Measurements of two machines must not "
+            "count as one device's: start this agent with an empty --data-dir, a --name of its own and a token "
+            "(edgefront token create); or stop the other agent for a minute, and start this one again",
+            second_agent=True,
+        )
+    if found != known:
+        rows.set_instances(session, device.id, asdict(found))
+
+
+def _after(known: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
+    """What is known after this process has asked; None if it is refused. `online`: one that was not has been seen."""
+    if known is None:
+        return Instances(instance, now_s)
+    if instance == known.current:
+        return known
+    if instance == known.refused and online:
+        return None
+    if instance != known.former:
+        return replace(known, current=instance, since=now_s, former=known.current)
+    if now_s - known.since < UNDER_WAY.total_seconds():
+        return known
+    return Instances(instance, now_s, refused=known.current)

@@ -1,0 +1,145 @@
+"""A target that is added to a job: another device for the candidates that the job has found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.search.interface import PREDICTED, SPREAD
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs.checks import check_target
+from edgefront.core.services.jobs.lifecycle import add_target
+from edgefront.core.services.jobs.placement import Place, place_one
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.quotas import check_jobs, check_launches, of_added_target
+from edgefront.core.services.jobs.transitions import change_job
+from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.quality import laws
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.states import LIVE_JOBS, JobState
+from edgefront.core.store.database import Database
+from edgefront.core.store.sql import lock_name
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView, TargetRequest
+
+MAX_TARGETS = 16
+"""Targets of a job, as when it is submitted."""
+
+
+def extend_job(
+    database: Database,
+    principal: Principal,
+    job_id: str,
+    asked: AddedTargetRequest,
+    in_reach: Callable[[JobRequest], None] | None = None,
+    settings: Settings | None = None,
+) -> JobView:
+    """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
+    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
+    refuses limits that nothing can meet there (`prediction.limits`).
+
+    Raises:
+        InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
+        NotFound: no such job, device or device class.
+        Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
+        BoundReached: its owner has as many launches that wait as the admin allows (`settings`), or it has finished and
+            there are as many running jobs.
+    """
+    principal.require("user")
+    with database.read() as session:
+        job = job_of(session, principal, job_id)
+        _must_be_extensible(job)
+        request = JOB_REQUEST.read(job.request)
+        refined = laws.refined_law(session, request)
+    target = _target(request, asked)
+    check_target(request, target, refined, in_reach)
+    with database.write() as session:
+        job = job_of(session, principal, job_id)
+        targets = job_rows.lock_targets(session, job.id)
+        locked = job_rows.lock_job(session, job.id)
+        if locked is None:  # deleted while we waited
+            job = job_of(session, principal, job_id)
+        _must_be_extensible(job)
+        lock_name(session, "owner", job.owner)
+        owners = (settings or Settings()).owners
+        if job.state == JobState.FINISHED:
+            check_jobs(session, job.owner, owners)
+        request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
+        check_launches(session, job.owner, of_added_target(request), owners)
+        if len(targets) >= MAX_TARGETS:
+            raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
+        place = place_one(session, request.space, target, [Place(one.device_key, one.name) for one in targets])
+        _refuse_twice(targets, place, target)
+        _add(session, database, job, request, target, place, targets)
+        return job_views(session, [job], database.now(session))[0]
+
+
+def _target(request: JobRequest, asked: AddedTargetRequest) -> TargetRequest:
+    first = request.targets[0]
+    return TargetRequest(
+        name=asked.name,
+        device=asked.device,
+        device_class=asked.device_class,
+        protocol=asked.protocol or first.protocol,
+        limits=asked.limits or first.limits,
+        added=True,
+    )
+
+
+def _add(
+    session: Session,
+    database: Database,
+    job: Job,
+    request: JobRequest,
+    target: TargetRequest,
+    place: Place,
+    others: list[Target],
+) -> None:
+    now = database.now(session)
+    position = len(request.targets)
+    extended = request.model_copy(update={"targets": (*request.targets, target)})
+    job.request = JOB_REQUEST.versioned(extended.model_dump(mode="json"))
+    add_target(session, job, target, place, request, position, others[0].proxy_data)
+    if job.state == JobState.FINISHED:
+        job.finished_at = None
+        change_job(session, job, JobState.RUNNING, None, now)
+    else:
+        job.updated_at = now
+
+
+def _must_be_extensible(job: Job) -> None:
+    if job.state not in (*LIVE_JOBS, JobState.FINISHED):
+        raise Conflict(f"job {job.id} is {job.state} and cannot be extended: submit it again with the further target")
+
+
+def _refuse_twice(targets: list[Target], place: Place, target: TargetRequest) -> None:
+    for one in targets:
+        if (one.device_key, one.protocol_digest) == (place.device_key, target.protocol.digest):
+            field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
+            raise InvalidInput(
+                f"{field}: target {one.name!r} of the job measures there by this protocol already",
+                field=field,
+                value=value,
+                allowed="another device, device class or protocol",
+            )
+
+
+def added_note(session: Session, request: JobRequest, target: Target) -> str:
+    """How many of the job's candidates were measured for such a target, and why these; empty for the job's own."""
+    if not request.targets[target.position].added:
+        return ""
+    own = [one.id for one in job_rows.targets(session, [target.job_id]) if not request.targets[one.position].added]
+    every, measured = (
+        candidate_rows.architectures_scored(session, own),
+        candidate_rows.measured_by_operator(session, target.id),
+    )
+    return (
+        f"Added to the job later: {sum(measured.values())} of its {every} candidates were measured here "
+        f"({measured.get(SPREAD, 0)} spread out to learn from, {measured.get(PREDICTED, 0)} predicted to matter), the "
+        "others only predicted."
+    )

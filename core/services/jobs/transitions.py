@@ -1,0 +1,88 @@
+"""How targets change their state and end, and jobs with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
+from edgefront.core.services.jobs.views import candidate_news
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobState, TargetState
+from edgefront.core.store.tables import Candidate, Job, Target
+
+
+def change_state(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
+    """A target's new state, in its row and in the log."""
+    target.state, target.note = state, note
+    events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
+
+
+def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
+    """Ends a target (finished, failed or cancelled) and its job if it was the last one."""
+    end_targets(session, [target], state, note, now)
+    job = job_rows.lock_job(session, target.job_id)
+    if job is None or job.state not in LIVE_JOBS:
+        return
+    states = job_rows.target_states(session, job.id)
+    if any(found in ACTIVE_TARGETS for found in states.values()):
+        return
+    failed = [found.name for found in job_rows.targets(session, [job.id]) if states[found.id] == TargetState.FAILED]
+    if len(failed) == len(states):
+        reason = note if len(states) == 1 else f"All {len(states)} targets failed."
+        end_job(session, job, JobState.FAILED, reason, now)
+    else:
+        end_job(session, job, JobState.FINISHED, f"Failed on: {', '.join(failed)}." if failed else None, now)
+
+
+def end_targets(session: Session, targets: Sequence[Target], state: TargetState, note: str, now: datetime) -> None:
+    """Withdraws launches that no other target needs, and cancels waiting candidates. The targets are locked."""
+    demand.withdraw(session, [target.id for target in targets], now)
+    withdraw_supernets(session, [target.id for target in targets], now)
+    for target in targets:
+        target.finished_at = now
+        _cancel(session, target, candidate_rows.waiting_news(session, target.id), now)
+        change_state(session, target, state, note, now)
+
+
+def cancel_some(session: Session, target: Target, most: int, now: datetime) -> bool:
+    """Cancels the first `most` waiting candidates of a locked target that is to end; nothing, and False, if there are
+    no more: what ends the target cancels them.
+    """
+    waiting = candidate_rows.waiting_news(session, target.id, most + 1)
+    if len(waiting) <= most:
+        return False
+    _cancel(session, target, waiting[:most], now)
+    return True
+
+
+def _cancel(session: Session, target: Target, waiting: Sequence[Candidate], now: datetime) -> None:
+    for candidate in waiting:
+        candidate.state = CandidateState.CANCELLED
+    candidate_rows.write(session, waiting)
+    target.settled += len(waiting)
+    baseline = baseline_of(session, target.id)
+    events.append_all(
+        session,
+        target.job_id,
+        [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
+        now,
+    )
+
+
+def end_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
+    """A job's final state, in its row and in the log."""
+    job.finished_at = now
+    change_job(session, job, state, reason, now)
+
+
+def change_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
+    """A job's new state, in its row and in the log."""
+    job.state, job.reason, job.updated_at = state, reason, now
+    events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)

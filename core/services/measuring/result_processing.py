@@ -1,0 +1,354 @@
+"""The one place where reports become measurements, candidates, frontiers and events.
+
+`process` takes a target's reports that have come since it last ran, in one transaction under the row locks of the
+targets concerned, and `apply_results` brings known measurements to the candidates that have them: whoever finds
+something to be known (reports, expired leases, a search that proposes what was measured before) calls one of the two.
+What follows is a function of the rows: run twice, late, or after a crash it comes to the same.
+
+Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.plausible import STARTED_LATE_S
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
+from edgefront.core.services import tasks
+from edgefront.core.services.jobs import events, frontier
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.readiness import due
+from edgefront.core.services.measuring import anchors, plausibility, quarantine
+from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
+from edgefront.core.services.measuring.queries import launches, validation
+from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.measuring.queries.launches import ReportedLaunch, UnprocessedLaunch
+from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
+from edgefront.core.services.measuring.result_validation import ResultValidator
+from edgefront.core.services.stored import LIMITS
+from edgefront.core.states import CandidateState, LaunchState, MeasurementState, Purpose
+from edgefront.core.store import outbox
+from edgefront.core.store.tables import Candidate, Measurement, Target
+
+BATCH = 200
+"""Launches that one transaction processes at most."""
+
+
+@dataclass(frozen=True)
+class _Processed:
+    """A reported launch, and what becomes of it."""
+
+    launch: ReportedLaunch
+    refusal: str | None = None
+    """Why its result cannot be true."""
+
+    @property
+    def end(self) -> LaunchState | None:
+        """Done, implausible, infeasible or failed; None if the launch is wanted again."""
+        if self.refusal is not None:
+            return LaunchState.IMPLAUSIBLE
+        outcome = LaunchState(self.launch.result.outcome)
+        if self.launch.purpose == Purpose.ANCHOR:
+            return outcome
+        return None if outcome == LaunchState.FAILED and self.launch.attempts < MAX_ATTEMPTS else outcome
+
+
+def process(session: Session, target_id: str | None, now: datetime) -> bool:
+    """Settles the reported launches that the target asked for or waits for; None: those of deleted targets.
+
+    Returns whether there may be more: commit, and call again.
+    """
+    reported = waiting(session, target_id)
+    if reported:
+        process_launches(session, reported, now)
+    return len(reported) == BATCH
+
+
+def waiting(session: Session, target_id: str | None) -> list[UnprocessedLaunch]:
+    """The next launches that `process` takes."""
+    return launches.reported(session, target_id, BATCH)
+
+
+def process_launches(
+    session: Session, reported: Sequence[UnprocessedLaunch], now: datetime, *, with_targets: bool = True
+) -> None:
+    """Settles these launches. Without targets, these are left to their own `advance`, and are not charged."""
+    measurement_ids = {row.measurement_id for row in reported}
+    live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
+    targets = [target for target, _ in live]
+    measurements = demand.lock(session, measurement_ids)
+    locked = launches.lock_reported(session, [row.id for row in reported])
+    validator = ResultValidator(
+        session,
+        now,
+        validation.subjects(session, measurement_ids),
+        validation.devices(session, {row.device_id for row in locked}),
+    )
+    refusals = plausibility.refusals(locked, validator.subjects, validator.devices)
+    every = [_Processed(row, refusals.get(row.id)) for row in locked]
+    processed = [one for one in every if one.launch.purpose != Purpose.ANCHOR]
+    with session.no_autoflush:
+        _finish(session, every, validator, now)
+        known = _aggregated(session, processed, measurements, validator, now)
+        rows.write(session, list(known.values()))
+        candidates = rows.candidates_of(session, {one.launch.measurement_id for one in processed})
+        _account(processed, targets, now)
+        requested: dict[str, set[str | None]] = {}
+        for one in processed:
+            requested.setdefault(one.launch.measurement_id, set()).add(one.launch.target_id)
+        apply_results(session, targets, candidates, known, now, _entries(processed, targets, candidates), requested)
+        rows.write_targets(session, targets)
+        _watch_devices(session, every, validator)
+        # All is written: nothing of these is for the session's own flush to look through.
+        for written in (*known.values(), *candidates, *targets):
+            session.expunge(written)
+
+
+def give_up(session: Session, reported: UnprocessedLaunch, reason: str, now: datetime) -> None:
+    """Marks a launch as failed, whatever was reported: its report cannot be processed.
+
+    Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
+    """
+    targets = rows.lock_live_targets(session, {reported.measurement_id})
+    measurements = demand.lock(session, {reported.measurement_id})
+    if launches.fail_reported(session, reported.id, reason):
+        mark_unsuccessful(session, [], [(measurement, reason) for measurement in measurements.values()], now)
+        for target, _ in targets:
+            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
+
+
+def apply_results(
+    session: Session,
+    targets: Sequence[Target],
+    candidates: Sequence[Candidate],
+    known: Mapping[str, Measurement],
+    now: datetime,
+    entries: Mapping[str, Sequence[events.Entry]] | None = None,
+    requested: Mapping[str, Collection[str | None]] | None = None,
+) -> None:
+    """Brings measurements to the candidates that have them, and moves their targets' frontiers.
+
+    Args:
+        targets: the live targets with candidates of these measurements, locked by id.
+        candidates: `rows.candidates_of(…)` of these measurements.
+        known: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
+        entries: by target id, what else is to go into the logs, before the news of the candidates.
+        requested: by measurement id, the targets that requested its launches: they alone see it unconfirmed.
+
+    A live target that has come to share one of them since the targets were locked is left to its own `advance`.
+    """
+    # One whose limits cannot be read is left to its own `advance` too, which ends it.
+    locked = {target.id: target for target in targets if LIMITS.read_or(target.limits, None) is not None}
+    spreads: dict[tuple[str, str], LaunchVariance] = {}
+    findings: dict[str, list[frontier.Finding]] = {}
+    for candidate in candidates:
+        measurement = known.get(candidate.measurement_id or "")
+        if measurement is None or _is_kept_from(candidate, measurement, requested or {}):
+            continue
+        if candidate.target_id not in locked:
+            outbox.enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
+            continue
+        place = (measurement.device_key, measurement.protocol_digest)
+        if place not in spreads:
+            spreads[place] = rows.launch_variance(session, *place)
+        findings.setdefault(candidate.target_id, []).append(
+            frontier.Finding(candidate, measurement, _half_width_ms(measurement, spreads[place]))
+        )
+    entries = entries or {}
+    concerned = [target for target in targets if target.id in findings or entries.get(target.id)]
+    jobs = {target.job_id for target in concerned}
+    if len(jobs) > 1:
+        rows.lock_jobs(session, jobs)
+    for target in concerned:
+        news, logged = findings.get(target.id, ()), entries.get(target.id, ())
+        frontier.update_frontier(session, target, news, now, entries=logged)
+    for target in targets:
+        if due(session, target, now):
+            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
+
+
+def mark_unsuccessful(
+    session: Session,
+    infeasible: Sequence[tuple[Measurement, str]],
+    failed: Sequence[tuple[Measurement, str]],
+    now: datetime,
+) -> dict[str, Measurement]:
+    """Marks measurements whose launches were infeasible or failed; returns by id those that have ended by that.
+
+    Infeasible ends one at once and cancels sibling launches. A failed launch ends one only if no sibling is still to
+    come. A measurement that an earlier launch has measured stays measured. The launches' own states are written.
+    """
+    processed = {m.id: m for m, reason in infeasible if add_bad_end(m, MeasurementState.INFEASIBLE, reason, now)}
+    launches.cancel_siblings(session, processed, now)
+    hopeful = launches.with_open_launches(session, [m.id for m, _ in failed]) if failed else set()
+    for measurement, reason in failed:
+        if measurement.id not in hopeful and add_bad_end(measurement, MeasurementState.FAILED, reason, now):
+            processed[measurement.id] = measurement
+    return processed
+
+
+def _finish(session: Session, processed: Sequence[_Processed], validator: ResultValidator, now: datetime) -> None:
+    """Writes the launches' own states: finished with their result, or wanted again without it."""
+    final = [one for one in processed if one.end is not None]
+    launches.write(
+        session,
+        [
+            {
+                "id": one.launch.id,
+                "state": one.end,
+                "busy_s": 0.0,
+                "reason": one.refusal or one.launch.reason,
+                "mark": anchors.mark_of(
+                    one.launch,
+                    validator.devices.get(one.launch.device_id),
+                    validator.subjects[one.launch.measurement_id].protocol,
+                ),
+            }
+            for one in final
+        ],
+    )
+    again = [one for one in processed if one.end is None]
+    launches.write(
+        session,
+        [{"id": one.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for one in again],
+    )
+    launches.release(session, [one.launch.id for one in again], now)
+
+
+def _aggregated(
+    session: Session,
+    processed: Sequence[_Processed],
+    measurements: Mapping[str, Measurement],
+    validator: ResultValidator,
+    now: datetime,
+) -> dict[str, Measurement]:
+    """By id, the measurements that have an answer now, with it."""
+    asked = {one.launch.measurement_id: one.launch.target_id for one in processed}
+    fresh = {one.launch.id for one in processed}
+    done = {one.launch.measurement_id for one in processed if one.end == LaunchState.DONE}
+    for id_, found in validation.done_launches(session, done).items():
+        _judge(measurements[id_], found, fresh, asked[id_], validator, now)
+    infeasible: list[tuple[Measurement, str]] = []
+    failed: list[tuple[Measurement, str]] = []
+    for one in processed:
+        reason = one.launch.reason or one.end or ""
+        if one.end in (LaunchState.INFEASIBLE, LaunchState.FAILED):
+            measurement, why = measurements[one.launch.measurement_id], one.launch.result.reason or ""
+            final = validator.is_final(measurement, one.launch.id, one.end, why)
+            if final or not validator.confirm(measurement, one.launch.target_id):
+                if one.end == LaunchState.INFEASIBLE:
+                    infeasible.append((measurement, reason))
+                else:
+                    failed.append((measurement, f"{one.launch.attempts} attempts; the last: {reason}"))
+        elif one.end == LaunchState.IMPLAUSIBLE:
+            validator.caught.setdefault(one.launch.device_id, f"launch {one.launch.id} is {one.refusal}")
+            if not validator.replace(measurements[one.launch.measurement_id], one.launch):
+                failed.append((measurements[one.launch.measurement_id], one.refusal or ""))
+    ended = mark_unsuccessful(session, infeasible, failed, now)
+    # What was to confirm these came to a bad end.
+    ending = {one.launch.measurement_id for one in processed if one.end is not None} - done
+    unsure = {id_ for id_ in ending if measurements[id_].state == MeasurementState.UNCONFIRMED}
+    for id_, found in validation.done_launches(session, unsure).items():
+        _judge(measurements[id_], found, fresh, asked[id_], validator, now)
+        if measurements[id_].state != MeasurementState.UNCONFIRMED:
+            ended[id_] = measurements[id_]
+    return {**{id_: measurements[id_] for id_ in done}, **ended}
+
+
+def _judge(
+    measurement: Measurement,
+    done: Sequence[validation.DoneLaunch],
+    fresh: set[str],
+    target_id: str | None,
+    validator: ResultValidator,
+    now: datetime,
+) -> None:
+    """Makes a measurement what its done launches say that count; an outlier gets another launch, or has failed."""
+    results, outlier_reason = validator.validate(measurement, done, fresh)
+    aggregate(measurement, results, now)
+    if outlier_reason is not None:
+        confirmed = validator.confirm(measurement, target_id)
+        measurement.state = MeasurementState.UNCONFIRMED if confirmed else MeasurementState.FAILED
+        measurement.reason = outlier_reason
+
+
+def _watch_devices(session: Session, processed: Sequence[_Processed], validator: ResultValidator) -> None:
+    """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
+    noted = {
+        one.launch.device_id
+        for one in processed
+        if one.launch.purpose == Purpose.ANCHOR
+        or one.launch.result.outcome != "done"
+        or validator.devices[one.launch.device_id].failing
+    }
+    if len(written := noted.union(validator.audits, validator.caught)) > 1:
+        validation.lock_devices(session, written)
+    for device_id, (made, held) in sorted(validator.audits.items()):
+        validation.audited(session, device_id, made, held)
+    refusals = {one.launch.id: one.refusal for one in processed if one.refusal is not None}
+    of_anchors = [one.launch for one in processed if one.launch.purpose == Purpose.ANCHOR]
+    protocols = {one.measurement_id: validator.subjects[one.measurement_id].protocol for one in of_anchors}
+    anchors.apply_results(session, of_anchors, protocols, refusals)
+    others = [one.launch for one in processed if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
+    quarantine.apply_results(session, others, validator.devices, validator.unlikely_ends)
+    for device_id, reason in sorted(validator.caught.items()):
+        quarantine.put_in(session, device_id, reason)
+
+
+def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: datetime) -> None:
+    """Adds the device's time to the targets that asked for the launches; their clocks start with the first of them."""
+    by_id = {target.id: target for target in targets}
+    for one in processed:
+        target = by_id.get(one.launch.target_id or "")
+        if target is not None:
+            if target.started_at is None:
+                began = one.launch.started_at or one.launch.created_at
+                target.started_at = max(
+                    began - timedelta(seconds=STARTED_LATE_S), now - timedelta(seconds=one.launch.result.wall_s)
+                )
+            target.launches_done += one.end is not None
+            target.busy_s += one.launch.busy_s
+            target.measuring_s += one.launch.result.measuring_s
+
+
+def _entries(
+    processed: Sequence[_Processed], targets: Sequence[Target], candidates: Sequence[Candidate]
+) -> dict[str, list[events.Entry]]:
+    """By target, one `launch` event for each report."""
+    ids: dict[tuple[str, str], list[str]] = {}
+    for candidate in candidates:
+        ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
+    entries: dict[str, list[events.Entry]] = {}
+    for target in targets:
+        for one in processed:
+            having = ids.get((target.id, one.launch.measurement_id))
+            if having:
+                data = {
+                    "launch_id": one.launch.id,
+                    "candidate_ids": having,
+                    "outcome": "implausible" if one.refusal else one.launch.result.outcome,
+                    "reason": one.refusal or one.launch.reason,
+                    "attempts": one.launch.attempts,
+                    "final": one.end is not None,
+                }
+                entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
+    return entries
+
+
+def _is_kept_from(
+    candidate: Candidate, measurement: Measurement, requested: Mapping[str, Collection[str | None]]
+) -> bool:
+    """An unconfirmed result is not shared with other jobs, whose candidates continue to wait for it."""
+    if measurement.state != MeasurementState.UNCONFIRMED or candidate.state != CandidateState.WAITING:
+        return False
+    return candidate.target_id not in requested.get(measurement.id, ())
+
+
+def _half_width_ms(measurement: Measurement, variance: LaunchVariance) -> float | None:
+    if measurement.latency_ms is None:
+        return None
+    return half_width_ms(measurement.latency_ms, measurement.launches, variance)

@@ -1,0 +1,184 @@
+"""Work items: what is to be done in the background, whose turn it is, and which worker does it.
+
+A message names a kind of work and a subject. The worker that receives it requests the item, and then claims the one
+whose turn it is, which may be another: the rows decide who does what, a message only wakes. So it does no harm that a
+message is lost, is late, or comes twice.
+
+Turns are those of start-time fair queueing (Goyal, Vin, Cheng 1996), as on the queues of devices
+(`jobs.queries.turns`): an owner's item begins at the turn that is served now, or one behind the owner's last. So owners
+that have much to do alternate, and one that has little waits for one item of each other owner at most.
+
+A claim holds until `CLAIM` has passed since it was extended last. The item of a worker that died goes to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from edgefront.core.services import tasks
+from edgefront.core.states import WorkKind
+from edgefront.core.store import sql
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import WorkItem
+
+CLAIM = timedelta(seconds=20)
+"""A claim that is not extended for so long belonged to a worker that died."""
+
+MAX_ATTEMPTS = 10
+"""Workers that may die of an item before it is given up."""
+
+
+class Queue(NamedTuple):
+    """A broker queue, and the kinds of work that are sent to it. They share their turns."""
+
+    name: str
+    """Empty for that of all tasks that request no long work."""
+    kinds: tuple[WorkKind, ...]
+
+
+SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
+"""Milliseconds each: nothing that takes long may hold these up."""
+SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.REFIT, WorkKind.MOVE_LAW))
+"""Seconds of a core each."""
+SCORES = Queue("scores", (WorkKind.SCORE,))
+"""What needs torch."""
+QUEUES = (SHORT, SEARCH, SCORES)
+"""Workers choose which to serve."""
+
+REQUESTED_BY = {
+    tasks.ADVANCE: WorkKind.ADVANCE,
+    tasks.PROCESS_RESULTS: WorkKind.RESULTS,
+    tasks.SCORE: WorkKind.SCORE,
+    tasks.REFIT: WorkKind.REFIT,
+    tasks.MOVE_LAW: WorkKind.MOVE_LAW,
+}
+"""Task → the kind of work that it requests."""
+
+
+def queue_of(kind: WorkKind) -> Queue:
+    """The queue of a kind of work."""
+    return next(queue for queue in QUEUES if kind in queue.kinds)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An item that a worker holds."""
+
+    kind: WorkKind
+    subject: str
+    owner: str
+    fence: int
+    attempts: int
+    """This one included; more than one: so many workers before have died of it."""
+
+
+def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
+    """Requests work for each subject (subject → owner), unless it waits already. One that is being done is done once
+    more: what its worker has read may be of before.
+    """
+    for subject, owner in subjects.items():
+        row = {"kind": kind, "subject": subject, "owner": owner, "again": False, "fence": 0, "attempts": 0}
+        turn = _next_turn(session, queue_of(kind), owner)
+        statement = sql.upsert(session, WorkItem).values(**row, turn=turn, requested_at=now)
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["kind", "subject"], set_={"again": True}, where=WorkItem.claimed_until.is_not(None)
+            )
+        )
+
+
+def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
+    """The item of the queue whose turn it is, for a worker that does at most `slots` of what is short, or of what is
+    long, at once. None if nothing waits for it.
+
+    Of several slots an owner gets all but one, so that long work of one owner does not block another's.
+    """
+    sql.lock_name(session, "work", holder)
+    counted = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
+    of_holder = select(WorkItem.owner, func.count().label("items")).where(
+        WorkItem.holder == holder, WorkItem.kind.in_(counted), WorkItem.claimed_until > now
+    )
+    held = {row.owner: row.items for row in session.execute(of_holder.group_by(WorkItem.owner))}
+    if sum(held.values()) >= slots:
+        return None
+    busy = [owner for owner, count in held.items() if count >= max(1, slots - 1)]
+    query = (
+        select(WorkItem)
+        .where(WorkItem.kind.in_(queue.kinds), _free(now), WorkItem.owner.not_in(busy))
+        .order_by(WorkItem.turn, WorkItem.requested_at, WorkItem.subject)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    )
+    item = session.scalar(query)
+    if item is None:
+        return None
+    item.holder, item.claimed_until, item.again = holder, now + CLAIM, False
+    item.fence += 1
+    item.attempts += 1
+    return Claim(item.kind, item.subject, item.owner, item.fence, item.attempts)
+
+
+def extend(session: Session, held: Claim, now: datetime) -> bool:
+    """Holds the item for `CLAIM` from now; False if it is another worker's by now."""
+    statement = update(WorkItem).where(_held(held)).values(claimed_until=now + CLAIM)
+    return bool(session.execute(statement.returning(WorkItem.fence)).first())
+
+
+def finish(session: Session, held: Claim, now: datetime, *, more: bool = False) -> None:
+    """Ends a claim. With `more` to do, or requested again meanwhile, the item waits for its owner's next turn."""
+    item = session.scalar(select(WorkItem).where(_held(held)).with_for_update())
+    if item is None:
+        return
+    if more or item.again:
+        item.turn, item.requested_at = _next_turn(session, queue_of(item.kind), item.owner), now
+        item.holder, item.claimed_until, item.again, item.attempts = None, None, False, 0
+    else:
+        session.delete(item)
+
+
+def release(session: Session, held: Claim) -> None:
+    """Gives an item back undone, at no cost of attempts: any worker may do it at once."""
+    values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1}
+    session.execute(update(WorkItem).where(_held(held)).values(values))
+
+
+def resend(session: Session, now: datetime) -> None:
+    """Wakes workers for items that nobody does; called by the sweep."""
+    open_kinds = set(session.scalars(select(WorkItem.kind).where(_free(now)).distinct()))
+    for queue in QUEUES:
+        if open_kinds.intersection(queue.kinds):
+            wake(session, queue)
+
+
+def wake(session: Session, queue: Queue) -> None:
+    """Tells a worker that there are items in the queue, after the commit."""
+    enqueue(session, tasks.WORK, queue=queue.name)
+
+
+def _free(now: datetime) -> ColumnElement[bool]:
+    return or_(WorkItem.claimed_until.is_(None), WorkItem.claimed_until <= now)
+
+
+def _held(held: Claim) -> ColumnElement[bool]:
+    return (WorkItem.kind == held.kind) & (WorkItem.subject == held.subject) & (WorkItem.fence == held.fence)
+
+
+def _next_turn(session: Session, queue: Queue, owner: str) -> float:
+    """The turn of what the owner requests now: see the module."""
+    waits = WorkItem.claimed_until.is_(None)
+    waiting, claimed, own = session.execute(
+        select(
+            func.min(WorkItem.turn).filter(waits),
+            func.max(WorkItem.turn).filter(~waits),
+            func.max(WorkItem.turn).filter(WorkItem.owner == owner),
+        ).where(WorkItem.kind.in_(queue.kinds))
+    ).one()
+    served = waiting if waiting is not None else claimed or 0.0
+    return served if own is None else max(served, own + 1)

@@ -1,0 +1,210 @@
+"""What most spaces share: the parts of a model that are not searched, and which widths go together with a d_model."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import gcd
+from typing import Literal, TypeVar
+
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
+from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
+from edgefront.core.spaces.gene import Gene, Value, in_words
+from edgefront.core.spaces.space import Genome, Locus, SearchSpace
+
+LIKE_D_MODEL = "d_model"
+"""The value of d_embed that follows d_model, whatever it is."""
+
+PLAIN_OUTPUT = Output()
+
+_Framed = TypeVar("_Framed", bound="FramedSpace")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A model without its d_model and blocks. Spaces may search the embedding's div and d_embed as well."""
+
+    embedding: Embedding
+    positions: Positions
+    activation: Activation
+    norm: Literal["pre", "post"] = "pre"
+    norm_kind: NormKind = "layer"
+    final_norm: bool | None = None
+    norm_eps: str = "1e-5"
+    context_length: int | None = None
+    causal: bool = True
+    output: Output = PLAIN_OUTPUT
+
+    def model(self, d_model: int, blocks: Sequence[Block], *, d_embed: int, div: int) -> Architecture:
+        """The architecture of these blocks in this frame."""
+        return Architecture(
+            d_model=d_model,
+            causal=self.causal,
+            positions=self.positions,
+            context_length=self.context_length,
+            norm=self.norm,
+            norm_kind=self.norm_kind,
+            final_norm=self.final_norm,
+            norm_eps=self.norm_eps,
+            activation=self.activation,
+            embedding=_embedding(self.embedding, None if d_embed == d_model else d_embed, div),
+            blocks=tuple(blocks),
+            output=self.output,
+        )
+
+
+@lru_cache(maxsize=1024)
+def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
+    return Embedding(**{**like.model_dump(), "d_embed": d_embed, "div": div})
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Shape of the model that people would take instead, and that is scaled in depth to make the baselines."""
+
+    d_model: int
+    n_head: int = 1
+    d_inner: int = 0
+    attn_ratio: int = 4
+    n_kv_head: int = 0
+    """Heads of keys and values, where a space has grouped queries."""
+    div: int | None = None
+    """Of the embedding, where a job may choose it; None: the first permitted one."""
+
+
+@dataclass(frozen=True)
+class FramedSpace(SearchSpace, ABC):
+    """A space with a frame, a gene d_model, and genes whose values must go with it.
+
+    n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio times as wide. Genes `div` and
+    `d_embed` of the embedding are optional: without them it is the frame's.
+    """
+
+    frame: Frame
+    stock: Stock
+    min_inner_ratio: int = field(default=0, kw_only=True)
+    """Least d_inner / d_model."""
+
+    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
+        name = locus.gene.name
+        return self._widths[genome["d_model"]][name] if name in self._fitted else locus.gene.values
+
+    @property
+    def _fitted(self) -> tuple[str, ...]:
+        """The genes of which every d_model needs a value that goes with it."""
+        return ("n_head", "d_inner")
+
+    @cached_property
+    def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
+        """d_model → for each fitted gene the values that go with it; a d_model that lacks any is left out."""
+        found = {}
+        for width in map(int, self.gene("d_model").values):
+            fitting = {name: self._going_with(name, self.gene(name).values, width) for name in self._fitted}
+            if all(fitting.values()):
+                found[width] = fitting
+        return found
+
+    def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
+        numbers = map(int, values)
+        if name == "d_inner":
+            return tuple(number for number in numbers if number >= self.min_inner_ratio * width)
+        return tuple(number for number in numbers if width % number == 0)
+
+    def _settled(self: _Framed) -> _Framed:
+        widths = self._widths
+        if not widths:
+            given = list(self.gene("d_model").values)
+            wanted = " and ".join(f"{name} in {in_words(self.gene(name).values)}" for name in self._fitted)
+            rules = [
+                f"d_inner ≥ {self.min_inner_ratio}·d_model" if name == "d_inner" else f"{name} divides d_model"
+                for name in self._fitted
+                if name != "d_inner" or self.min_inner_ratio
+            ]
+            raise SpaceError(
+                f"no architecture is left in {self.name}: no d_model in {given} fits {wanted}",
+                field="d_model",
+                value=given,
+                allowed=", ".join(rules),
+            )
+        left: dict[str, set[int]] = {"d_model": set(widths)}
+        for name in self._fitted:
+            left[name] = {value for fitting in widths.values() for value in fitting[name]}
+        return self._keeping(left)
+
+    # The embedding -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _genes(self) -> dict[str, Gene]:
+        return {gene.name: gene for gene in self.gene_list}
+
+    def _divs(self) -> tuple[int, ...]:
+        gene = self._genes.get("div")
+        return (self.frame.embedding.div,) if gene is None else tuple(map(int, gene.values))
+
+    def _d_embeds(self, width: int) -> dict[int, Value]:
+        """Width of the embedding → the value of the gene (the first one) that means it, in the gene's order."""
+        gene = self._genes.get("d_embed")
+        if gene is None:
+            return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
+        found: dict[int, Value] = {}
+        for value in gene.values:
+            found.setdefault(self._d_embed(value, width), value)
+        return found
+
+    def _d_embed(self, value: Value, width: int) -> int:
+        return width if value == LIKE_D_MODEL else int(value)
+
+    def _embeddings(self, width: int) -> list[Genome]:
+        """The genes of each permitted embedding of a model of this width, in the order of their values."""
+        chosen = list(self._d_embeds(width).values())
+        every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
+        return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
+
+    def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
+        """The architecture of a genome's d_model, embedding and output with these blocks."""
+        width = genome["d_model"]
+        default = self.frame.embedding.d_embed or LIKE_D_MODEL
+        d_embed = self._d_embed(genome.get("d_embed", default), width)
+        frame = self._frame_of(genome)
+        return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
+
+    def _frame_of(self, genome: Genome) -> Frame:
+        """The frame of a genome's model, without what d_model, div and d_embed say."""
+        return self.frame
+
+    def _is_built_of(self, architecture: Architecture, blocks: Sequence[Block]) -> bool:
+        """Whether this is a model of these blocks as the space builds it, with an embedding that it permits."""
+        width = architecture.d_model
+        value = self._d_embeds(width).get(architecture.d_embed)
+        if value is None or architecture.embedding.div not in self._divs():
+            return False
+        genome = {"d_model": width, "d_embed": value, "div": architecture.embedding.div}
+        if "d_embed" not in self._genes:
+            del genome["d_embed"]
+        return self.build(genome, blocks) == architecture
+
+    # Baselines ---------------------------------------------------------------------------------------------------
+
+    def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
+        """d_model and embedding of the baselines, and these widths for all their layers.
+
+        The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
+        move to the nearest permitted value that goes with it. The embedding has the stock's div where that is
+        permitted, and else the first values.
+        """
+        width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
+        embeddings = self._embeddings(width)
+        stock = [genes for genes in embeddings if genes.get("div") == self.stock.div]
+        genome: Genome = {"d_model": width, **(stock or embeddings)[0]}
+        for name in names:
+            scaled = name == "d_inner" and width != self.stock.d_model
+            wanted = 4 * width if scaled else getattr(self.stock, name)
+            # The stock's own width, if a job takes away the kind of block that has it; its heads must divide d_model.
+            own = wanted if name == "d_inner" else gcd(wanted, width)
+            values = self._widths[width].get(name, (own,))
+            genome[name] = min(values, key=lambda value: (abs(value - wanted), value))
+        return genome

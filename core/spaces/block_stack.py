@@ -1,0 +1,452 @@
+"""Spaces of stacks: every block is of any of the given kinds, with its own widths where they are genes per layer.
+
+Identity is a choice like the others, so that a search can drop a block and take it back; architectures leave identity
+blocks out, so that one function is never measured twice, and `size` counts each stack once.
+
+The proxy would drive a search to stacks without attention: a feed-forward block has more parameters and is faster. So
+`min_attention_percent` and `min_mixing_percent` are genes: a stack has at least that share of blocks which attend to
+other tokens, and which see them at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+from math import prod
+from typing import Any
+
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, FramedSpace, Stock
+from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, NoPositions, Output
+from edgefront.core.spaces.gene import Gene, Value, in_words, steps
+from edgefront.core.spaces.kinds import (
+    GENES,
+    IDENTITY,
+    WIDTHS,
+    Choice,
+    MinimumShare,
+    block_of,
+    choices,
+    genes_of,
+)
+from edgefront.core.spaces.space import Genome, Locus
+from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, UNSCALED_WIKITEXT_103
+
+MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
+"""The genes of the floor; a space without one of them asks for nothing there."""
+
+
+@dataclass(frozen=True)
+class StackSpace(FramedSpace):
+    """Stacks of up to so many blocks as the depth gene says, or exactly so many if none of them may be identity.
+
+    Genes: the depth, d_model, the floor's, div and d_embed if they are searched; `kind` per layer; and n_head, d_inner,
+    attn_ratio and attends as far as the kinds need them, each width per layer or one for the whole model.
+    """
+
+    depth_gene: str
+    stock_layer: tuple[str, ...]
+    """Kinds of the blocks that make a layer of the stock model."""
+
+    @property
+    def depth(self) -> int:
+        return self._deepest
+
+    def loci(self) -> tuple[Locus, ...]:
+        """Kinds are drawn from the last block back: where the floor leaves no choice, attention comes early (PAR §2.2).
+
+        Whether SRU++ attends is drawn in order: there it comes late (SRU++ §5).
+        """
+        return self._loci
+
+    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
+        if locus.layer is not None and locus.layer < genome[self.depth_gene]:
+            if locus.gene.name == "kind":
+                return self._kinds_left(locus.layer, genome)
+            if locus.gene.name == "attends" and genome["kind"][locus.layer] == "srupp":
+                return self._attends_left(locus.layer, genome)
+        return super().permitted(locus, genome)
+
+    def architecture(self, genome: Genome) -> Architecture:
+        blocks = []
+        for layer, kind in enumerate(genome["kind"][: genome[self.depth_gene]]):
+            if kind != IDENTITY:
+                values = {
+                    name: genome[name][layer] if self._genes[name].per_layer else genome[name] for name in GENES[kind]
+                }
+                blocks.append(block_of(kind, genome["d_model"], values))
+        return self.build(genome, blocks)
+
+    def contains(self, architecture: Architecture) -> bool:
+        fitting = self._widths.get(architecture.d_model)
+        if fitting is None or len(architecture.blocks) not in self._lengths:
+            return False
+        blocks: list[Block] = []
+        shared: dict[str, Any] = {}
+        attention = mixing = 0
+        for block in architecture.blocks:
+            values = genes_of(block, architecture.d_model)
+            if values is None or block.kind not in self._kinds:
+                return False
+            for name, value in values.items():
+                if value not in fitting.get(name, self._genes[name].values):
+                    return False
+                if not self._genes[name].per_layer and shared.setdefault(name, value) != value:
+                    return False
+            blocks.append(block_of(block.kind, architecture.d_model, values))
+            (choice,) = choices([block.kind], [values.get("attends", "none")])
+            attention += choice.sees == "attention"
+            mixing += choice.sees != "pointwise"
+        return self._loosest.holds(len(blocks), attention, mixing) and self._is_built_of(architecture, blocks)
+
+    def size(self) -> int:
+        """Sum over d_model, embeddings and lengths of the stacks that the floor permits (`MinimumShare.count`)."""
+        return self._size
+
+    def enumerate(self) -> Iterator[Genome]:
+        floor = {name: min(map(int, self._genes[name].values)) for name in self._floor_genes}
+        for width in self._widths:
+            for embedding, length in product(self._embeddings(width), self._lengths):
+                room = min(depth for depth in map(int, self.gene(self.depth_gene).values) if depth >= length)
+                top = {self.depth_gene: room, "d_model": width, **floor, **embedding}
+                for stack in self._stacks(length, ()):
+                    yield from self._shaped(top, stack)
+
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The stock model, or the nearest shape that this space permits, at each depth.
+
+        Depths need not be permitted, nor the kinds, nor need the floor hold: people take the stock model as it is.
+        """
+        genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
+        layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
+        deepest = max(1, self.depth // len(layer))
+        depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
+        return tuple(self.build(genome, layer * depth) for depth in depths)
+
+    # What the floor leaves ---------------------------------------------------------------------------------------
+
+    def _kinds_left(self, layer: int, genome: Genome) -> tuple[Value, ...]:
+        """The kinds that this block may have, those of the blocks after it being drawn and the floor in mind.
+
+        A kind will do if the floor can still be met, which is easiest with every block before it attending.
+        """
+        floor = self._floor(genome)
+        blocks = attention = mixing = 0
+        for kind in genome["kind"][layer + 1 : genome[self.depth_gene]]:
+            blocks += kind != IDENTITY
+            attention += kind in self._can_attend
+            mixing += kind in _MIXING
+        return tuple(
+            kind
+            for kind in self._kinds
+            if floor.holds(
+                blocks + (kind != IDENTITY) + layer,
+                attention + (kind in self._can_attend) + layer,
+                mixing + (kind in _MIXING) + layer,
+            )
+        )
+
+    def _attends_left(self, layer: int, genome: Genome) -> tuple[Value, ...]:
+        """What this SRU++ block may attend to, the kinds being drawn, and what the SRU++ blocks before it attend to."""
+        values = self._genes["attends"].values
+        blocks = attention = 0
+        for other, kind in enumerate(genome["kind"][: genome[self.depth_gene]]):
+            blocks += kind != IDENTITY
+            if kind == "srupp":
+                attention += genome["attends"][other] != "none" if other < layer else other > layer
+            else:
+                attention += kind == "attention"
+        enough = attention >= self._floor(genome).attention(blocks)
+        return values if enough else tuple(value for value in values if value != "none")
+
+    def _floor(self, genome: Genome) -> MinimumShare:
+        return MinimumShare(genome.get(MIN_ATTENTION, 0), genome.get(MIN_MIXING, 0))
+
+    @cached_property
+    def _loosest(self) -> MinimumShare:
+        return self._floor({name: min(map(int, self._genes[name].values)) for name in self._floor_genes})
+
+    # Counting ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _size(self) -> int:
+        return sum(len(self._embeddings(width)) * self._count(width) for width in self._widths)
+
+    def _count(self, width: int) -> int:
+        """Stacks of one d_model.
+
+        A gene of the whole model (n_head of par-32, once it is freed) distinguishes two stacks only if they contain a
+        block that it shapes. So they are counted by their set of kinds, by inclusion and exclusion.
+        """
+        shared = {
+            name: len(values)
+            for name, values in self._widths[width].items()
+            if len(values) > 1 and not self._genes[name].per_layer
+        }
+        kinds = frozenset(choice.kind for choice in self._choices)
+        if not shared:
+            return self._count_of(kinds, width)
+        subsets = _subsets(kinds)
+        within = {some: self._count_of(some, width) for some in subsets}
+        total = 0
+        for held in subsets:
+            exactly = sum((-1) ** len(held - part) * count for part, count in within.items() if part <= held)
+            total += exactly * prod(shared[name] for kind in held for name in WIDTHS[kind] if name in shared)
+        return total
+
+    def _count_of(self, kinds: frozenset[str], width: int) -> int:
+        """Stacks of these kinds of blocks, with every gene of the whole model at one value."""
+        number = {"attention": 0, "recurrent": 0, "pointwise": 0}
+        for choice in self._choices:
+            if choice.kind in kinds:
+                own = [name for name in WIDTHS[choice.kind] if self._genes[name].per_layer]
+                number[choice.sees] += prod(len(self._widths[width][name]) for name in own)
+        return sum(self._loosest.count(length, **number) for length in self._lengths)
+
+    def _stacks(self, length: int, begun: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
+        """Every permitted stack of this length that begins so."""
+        if len(begun) == length:
+            yield begun
+            return
+        rest = length - len(begun) - 1
+        for choice in self._choices:
+            stack = (*begun, choice)
+            attention = sum(one.sees == "attention" for one in stack)
+            mixing = sum(one.sees != "pointwise" for one in stack)
+            if self._loosest.holds(length, attention + rest, mixing + rest):
+                yield from self._stacks(length, stack)
+
+    def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
+        """One genome for each assignment of widths to these blocks; genes that no block uses have their first value."""
+        fitting = self._widths[top["d_model"]]
+        hidden: Genome = dict(top)
+        for name, gene in self._genes.items():
+            if name not in top:
+                value = fitting.get(name, gene.values)[0]
+                hidden[name] = [value] * self.depth if gene.per_layer else value
+        beyond = [IDENTITY if IDENTITY in self._kinds else self._kinds[0]] * (self.depth - len(stack))
+        hidden["kind"] = [choice.kind for choice in stack] + beyond
+        for layer, choice in enumerate(stack):
+            if choice.attends is not None:
+                hidden["attends"][layer] = choice.attends
+        shown = dict.fromkeys(
+            Locus(self._genes[name], layer if self._genes[name].per_layer else None)
+            for layer, choice in enumerate(stack)
+            for name in WIDTHS[choice.kind]
+        )
+        for values in product(*(fitting[locus.gene.name] for locus in shown)):
+            genome = {name: list(value) if isinstance(value, list) else value for name, value in hidden.items()}
+            for locus, value in zip(shown, values, strict=True):
+                locus.write(genome, value)
+            yield genome
+
+    # Narrowing ---------------------------------------------------------------------------------------------------
+
+    def _settled(self) -> StackSpace:
+        kinds = ", ".join(map(str, self._kinds))
+        if not self._choices:
+            raise SpaceError(
+                f"no architecture is left in {self.name}: kind is {kinds} alone",
+                field="kind",
+                value=list(self._kinds),
+                allowed="at least one kind other than identity",
+            )
+        left: dict[str, set[int]] = {}
+        for name, able in ((MIN_ATTENTION, self._can_attend), (MIN_MIXING, _MIXING.intersection(self._kinds))):
+            if name not in self._genes or able:
+                continue
+            if 0 not in self._genes[name].values:
+                wanted = in_words(self._genes[name].values)
+                raise SpaceError(
+                    f"no architecture is left in {self.name}: {name} is {wanted}, but of {kinds} none "
+                    + ("attends to other tokens" if name == MIN_ATTENTION else "sees other tokens"),
+                    field=name,
+                    value=list(self._genes[name].values),
+                    allowed="0, or a kind that does: attention or srupp",
+                )
+            left[name] = {0}
+        return super(StackSpace, self._keeping(left))._settled()
+
+    # What follows from the genes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _deepest(self) -> int:
+        return max(map(int, self.gene(self.depth_gene).values))
+
+    @cached_property
+    def _kinds(self) -> tuple[Value, ...]:
+        return self.gene("kind").values
+
+    @cached_property
+    def _choices(self) -> tuple[Choice, ...]:
+        attends = self._genes.get("attends")
+        return choices(self._kinds, attends.values if attends else ())
+
+    @cached_property
+    def _can_attend(self) -> frozenset[str]:
+        return frozenset(choice.kind for choice in self._choices if choice.sees == "attention")
+
+    @cached_property
+    def _fitted(self) -> tuple[str, ...]:
+        return tuple(name for name in self._genes if any(name in WIDTHS[str(kind)] for kind in self._kinds))
+
+    @cached_property
+    def _floor_genes(self) -> tuple[str, ...]:
+        return tuple(name for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes)
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """How many blocks an architecture may have, rising."""
+        depths = tuple(map(int, self.gene(self.depth_gene).values))
+        return tuple(range(1, self.depth + 1)) if IDENTITY in self._kinds else depths
+
+    @cached_property
+    def _loci(self) -> tuple[Locus, ...]:
+        found = []
+        for gene in self.gene_list:
+            layers = range(self.depth) if gene.per_layer else [None]
+            found += [Locus(gene, layer) for layer in (reversed(layers) if gene.name == "kind" else layers)]
+        return tuple(found)
+
+
+_MIXING = frozenset({"attention", "srupp"})
+"""Kinds of blocks that see other tokens, whatever their genes say."""
+
+
+def _subsets(kinds: frozenset[str]) -> list[frozenset[str]]:
+    return [frozenset(some) for size in range(len(kinds) + 1) for some in combinations(sorted(kinds), size)]
+
+
+_PERCENT = steps(0, 100, 5)
+
+PAR_32 = StackSpace(
+    name="par-32",
+    title="PAR Transformer's search: attention, feed-forward or identity at each of 32 positions",
+    source="PAR (arXiv 2009.04534) §2.1",
+    caveat=(
+        "Decoder parameters mislead about attention: a feed-forward block has more of them than an attention block and "
+        "is faster, so of two stacks of the same size the one with less attention ranks higher. Yet PAR's 32 blocks "
+        "reached a perplexity of 252.9 without attention, 31.5 with one such block, 23.0 with five and 22.7 with six: "
+        "min_attention_percent guarantees a share of attention."
+    ),
+    depth_gene="n_block",
+    stock_layer=("attention", "feed_forward"),
+    stock=BASE,
+    frame=SHARED_BIASES,
+    gene_list=(
+        Gene("n_block", steps(2, 32, 1)),
+        # One shape, as in the paper; smaller and larger ones on request.
+        Gene("d_model", (512,), options=(128, 256, 512, 768, 1024)),
+        Gene("div", (1,), options=(1, 2, 4)),
+        # PAR's own finding: one block in five is enough (p = 5), and with fewer the perplexity falls behind.
+        Gene(MIN_ATTENTION, (20,), options=_PERCENT),
+        Gene("n_head", (8,), options=(2, 4, 8, 16)),
+        Gene("d_inner", (2048,), options=(512, 1024, 2048, 3072, 4096)),
+        Gene("kind", ("attention", "feed_forward", "identity"), per_layer=True),
+    ),
+)
+
+SRUPP = StackSpace(
+    name="srupp",
+    title="SRU++ with attention in any of its layers",
+    source="SRU++ (arXiv 2102.12459) §3, Tables 2, 4, 5 and 10",
+    caveat=(
+        "Decoder parameters mislead about attention: in a layer of SRU++ attention has a small share of the parameters "
+        "but a large effect on quality. At 42 M parameters enwik8 took 1.190 bits per character without attention, "
+        "1.033 "
+        "with one layer of ten and 1.022 with all. Nor can parameters compare SRU++ with Transformers: Transformer-XL "
+        "took 1.06 at 41 M."
+    ),
+    depth_gene="n_layer",
+    stock_layer=("srupp",),
+    # The paper's base model at ten layers (Table 5).
+    stock=Stock(d_model=3072, attn_ratio=4),
+    frame=Frame(
+        # As in the paper's models of WikiText-103; the activation shapes no block here.
+        embedding=UNSCALED_WIKITEXT_103,
+        positions=NoPositions(),
+        activation="gelu_tanh",
+        norm="post",
+        output=Output(tied_projections="all"),
+    ),
+    gene_list=(
+        Gene("n_layer", steps(2, 16, 1)),
+        Gene("d_model", steps(256, 6016, 64)),
+        Gene("div", (4,), options=(1, 2, 4)),
+        Gene("d_embed", (1024,), options=(LIKE_D_MODEL, 128, 256, 512, 1024)),
+        Gene("attn_ratio", (4, 6, 8, 10), options=(2, 4, 6, 8, 10)),
+        # One layer of ten (k = 10) costs 0.01 bits per character, none at all 0.17.
+        Gene(MIN_ATTENTION, (10,), options=_PERCENT),
+        Gene("kind", ("srupp",), per_layer=True),
+        Gene("attends", ("self", "none"), per_layer=True),
+    ),
+)
+
+BERT = StackSpace(
+    name="bert",
+    title="BERT encoders with attention, feed-forward or identity at each of 24 positions",
+    source="Devlin et al. (arXiv 1810.04805); PAR (arXiv 2009.04534) §3.2; LTS (arXiv 2203.02094) Figure 18",
+    caveat=(
+        "Encoder parameters ranked BERT models of attention and feed-forward pairs well (LTS: Spearman 0.96), but "
+        "mislead about attention: PAR BERT with 5 attention blocks of 24 has 19 % more of them than BERT Base with 12, "
+        "is faster, and lost a point on SQuAD v1.1 (87.4 against 88.4). min_attention_percent guarantees a share of "
+        "attention."
+    ),
+    depth_gene="n_block",
+    stock_layer=("attention", "feed_forward"),
+    stock=Stock(d_model=768, n_head=12, d_inner=3072),
+    frame=Frame(
+        embedding=Embedding(vocab_size=30_522, segments=2, norm=True),
+        positions=LearnedPositions(length=512),
+        activation="gelu",
+        norm="post",
+        norm_eps="1e-12",
+        causal=False,
+        output=Output(kind="pooled"),
+    ),
+    min_inner_ratio=2,
+    gene_list=(
+        Gene("n_block", steps(2, 24, 1)),
+        Gene("d_model", steps(128, 1024, 64)),
+        Gene(MIN_ATTENTION, (20,), options=_PERCENT),
+        Gene("kind", ("attention", "feed_forward", "identity"), per_layer=True),
+        Gene("n_head", (2, 4, 8, 12, 16), per_layer=True),
+        Gene("d_inner", steps(256, 4096, 64), per_layer=True),
+    ),
+)
+
+HYBRID = StackSpace(
+    name="hybrid",
+    title="Any mixture of attention, feed-forward and SRU++ blocks, each with its own widths",
+    source="the blocks of Transformer-XL, PAR (arXiv 2009.04534) and SRU++ (arXiv 2102.12459)",
+    caveat=(
+        "Decoder parameters cannot compare kinds of blocks. A feed-forward block has more of them than attention and "
+        "is faster, but stacks without attention are much worse (PAR: perplexity 252.9 against 22.7; SRU++: 1.190 bits "
+        "per character against 1.033), and SRU++ is better than a Transformer of its size (1.03 against 1.06). "
+        "min_attention_percent and min_mixing_percent guarantee a share of blocks that mix tokens. Train models before "
+        "you choose."
+    ),
+    depth_gene="n_block",
+    stock_layer=("attention", "feed_forward"),
+    stock=BASE,
+    # As in lts-transformer-xl, so that the spaces share measurements, and any heads may stand in any stack.
+    frame=OWN_BIASES,
+    min_inner_ratio=2,
+    gene_list=(
+        Gene("n_block", steps(2, 32, 1)),
+        Gene("d_model", steps(128, 1024, 64)),
+        Gene("div", (4,), options=(1, 2, 4)),
+        Gene("d_embed", (LIKE_D_MODEL,), options=(LIKE_D_MODEL, 128, 256, 512)),
+        Gene(MIN_ATTENTION, (10,), options=_PERCENT),
+        Gene(MIN_MIXING, (20,), options=_PERCENT),
+        Gene("kind", ("attention", "feed_forward", "srupp", "identity"), per_layer=True),
+        Gene("n_head", (2, 4, 8), per_layer=True),
+        Gene("d_inner", steps(256, 4096, 64), per_layer=True),
+        Gene("attn_ratio", (2, 4, 8), per_layer=True),
+        Gene("attends", ("self", "none"), per_layer=True),
+    ),
+)

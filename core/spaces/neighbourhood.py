@@ -1,0 +1,253 @@
+"""The part of a space around a given model: what differs from it in depth, in widths, and in parts left out.
+
+The spaces of layers (`llama`, `lfm`) take everything that no gene says from the model: positions, norms, activation,
+embedding, biases, gates, the width of heads. So they have room for any decoder whose layers are alike in those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from edgefront.core.errors import ArchitectureError, SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import Frame
+from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
+from edgefront.core.spaces.block_stack import MIN_ATTENTION
+from edgefront.core.spaces.decoders import LFM, LLAMA
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
+from edgefront.core.spaces.formatting import layer_count
+from edgefront.core.spaces.gene import Gene, Value, steps
+from edgefront.core.spaces.layers import ENDS, TIED, UNTIED, LayeredSpace
+from edgefront.core.validation import short
+
+BASES = (LLAMA, LFM)
+AUTO = "auto"
+"""Stands for the name of the space that has a model: the first, else that with the fewest faults."""
+NEAR = (0.5, 1.5)
+"""Shares of a model's widths between which those around it lie; depth grows by a quarter at most."""
+MAX_LAYERS = 256
+_LISTED = 20
+
+
+class Fault(NamedTuple):
+    """A field of a model that keeps it out of a space."""
+
+    field: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {short(self.value)}: {self.reason}"
+
+
+def space_around(model: Mapping[str, Any] | Architecture, name: str) -> LayeredSpace:
+    """The space of this name, or of the name `auto`, around a model.
+
+    Raises `ArchitectureError` that names `model` where it is no model, and `SpaceError` where the space cannot have it:
+    `errors` has one mapping for each field, with field, value, allowed and detail.
+    """
+    try:
+        architecture = Architecture.parse(model)
+    except ArchitectureError as error:
+        raise error.under("model") from None
+    return _around(_nearest(architecture).name if name == AUTO else name, architecture.canonical_json)
+
+
+@lru_cache(maxsize=64)
+def _around(name: str, text: str) -> LayeredSpace:
+    model = Architecture.parse(text)
+    base = next((one for one in BASES if one.name == name), None)
+    names = " or ".join(one.name for one in BASES)
+    if base is None:
+        raise SpaceError(
+            f"name {name} cannot be searched around a model; {names} can", field="name", value=name, allowed=names
+        )
+    faults = list(_faults(base, model))
+    found = None if faults else _space(base, model)
+    if found is None:
+        faults = faults or [Fault("blocks", len(model.blocks), "its widths are not those of such layers")]
+        nearest = _nearest(model).name
+        other = "" if nearest == name or list(_faults(_named(nearest), model)) else f"; the space {nearest} has it"
+        raise SpaceError(
+            f"model: no architecture of {name} is this one: {'; '.join(map(str, faults[:_LISTED]))}{other}",
+            field="model",
+            value=model.digest,
+            allowed=f"decoders of attention{' or short_conv' * (base is LFM)} and feed_forward in layers{other}",
+            errors=[
+                {"field": f"model.{one.field}", "value": one.value, "allowed": one.reason, "detail": str(one)}
+                for one in faults[:_LISTED]
+            ],
+        )
+    return found
+
+
+def _nearest(model: Architecture) -> LayeredSpace:
+    return min(BASES, key=lambda base: len(list(_faults(base, model))))
+
+
+def _named(name: str) -> LayeredSpace:
+    return next(base for base in BASES if base.name == name)
+
+
+# What keeps a model out -----------------------------------------------------------------------------------------------
+
+
+def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
+    if model.source is not None:
+        yield Fault("source", "an architecture", "the space has no encoders")
+    if not model.causal:
+        yield Fault("causal", False, "the space has decoders")
+    if model.output.kind != "tokens":
+        yield Fault("output.kind", model.output.kind, "its models score tokens")
+    if (layers := _layers_of(model)) > MAX_LAYERS:
+        yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
+    if isinstance(model.positions, RelativePositions):
+        yield Fault("positions.kind", "relative", "its attention has no projection of distances")
+    has_mixers = base.deciding == "mixer"
+    kinds = (Attention, FeedForward, ShortConv) if has_mixers else (Attention, FeedForward)
+    known = " or ".join(kind.model_fields["kind"].default for kind in kinds)
+    for index, block in enumerate(model.blocks):
+        if not isinstance(block, kinds):
+            yield Fault(f"blocks.{index}.kind", block.kind, f"its blocks are {known}")
+    if has_mixers:
+        yield from _unpaired(model)
+    for index, attention in _of(model, Attention):
+        if attention.attends != "self":
+            yield Fault(f"blocks.{index}.attends", attention.attends, "its attention sees its own sequence")
+        width = attention.n_head * model.d_head(attention)
+        if has_mixers and width != model.d_model:
+            reason = f"n_head · d_head is d_model there, {model.d_model}, and not {width}"
+            yield Fault(f"blocks.{index}.d_head", model.d_head(attention), reason)
+    yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
+    yield from _uneven(model, Attention, "bias", model.attention_bias)
+    if has_mixers:
+        yield from _uneven(model, Attention, "n_head", lambda block: block.n_head)
+    else:
+        yield from _uneven(model, Attention, "window", lambda block: block.window)
+        yield from _uneven(model, Attention, "d_head", model.d_head)
+    for kind, names in ((FeedForward, ("gated", "bias")), (ShortConv, ("kernel", "bias"))):
+        for name in names:
+            yield from _uneven(model, kind, name, lambda block, name=name: getattr(block, name))
+
+
+def _unpaired(model: Architecture) -> Iterator[Fault]:
+    """Blocks that are no layer of a mixer and a feed-forward block."""
+    for index, block in enumerate(model.blocks):
+        if isinstance(block, FeedForward) == (index % 2 == 0):
+            yield Fault(f"blocks.{index}.kind", block.kind, "its layers are a mixer and then a feed_forward")
+            return
+    if len(model.blocks) % 2:
+        yield Fault("blocks", len(model.blocks), "its layers have two blocks each")
+
+
+def _uneven(model: Architecture, kind: type[Any], name: str, of: Any) -> Iterator[Fault]:
+    blocks = _of(model, kind)
+    for index, block in blocks[1:]:
+        first = of(blocks[0][1])
+        if of(block) != first:
+            reason = f"all layers have one, and blocks.{blocks[0][0]} has {short(first)}"
+            yield Fault(f"blocks.{index}.{name}", of(block), reason)
+
+
+def _of(model: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
+    return [(index, block) for index, block in enumerate(model.blocks) if isinstance(block, kind)]
+
+
+# The space ------------------------------------------------------------------------------------------------------------
+
+
+def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
+    """The space around a model without faults; None where its widths go together in no way that the genes say."""
+    attention, fed, convolution = (
+        next((block for _, block in _of(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
+    )
+    bias = None if attention is None else model.attention_bias(attention)
+    made = replace(
+        base,
+        title=f"{base.title}, around a model",
+        gene_list=tuple(_genes(base, model)),
+        frame=Frame(
+            embedding=model.embedding,
+            positions=model.positions,
+            activation=model.activation,
+            norm=model.norm,
+            norm_kind=model.norm_kind,
+            final_norm=model.final_norm,
+            norm_eps=model.norm_eps,
+            context_length=model.context_length,
+            output=model.output,
+        ),
+        attention=_plain(attention, base.attention, bias=bias),
+        feed_forward=base.feed_forward if fed is None else fed,
+        short_conv=base.short_conv if convolution is None else convolution,
+        model=model,
+    )
+    origin = made.genome_of(model)
+    if origin is None:
+        return None
+    # Values that go together in no way leave; what a job may narrow to stays.
+    left = {gene.name: gene.values for gene in made.narrow({}).gene_list}
+    genes = tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list)
+    return replace(made, origin=origin, gene_list=genes)
+
+
+def _plain(block: Attention | None, default: Attention, **changes: Any) -> Attention:
+    if block is None:
+        return default
+    return block.model_copy(update={"n_kv_head": None, "d_head": None, **changes})
+
+
+def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
+    """The base's genes with the model's values and those near to them."""
+    attentions = [block for _, block in _of(model, Attention)]
+    genome = {
+        "n_layer": [_layers_of(model)],
+        "d_model": [model.d_model],
+        "d_head": sorted({model.d_head(block) for block in attentions}),
+        "n_head": sorted({block.n_head for block in attentions}),
+        "n_kv_head": sorted({block.kv_heads for block in attentions}),
+        "window": sorted({block.window or 0 for block in attentions}),
+        "d_inner": sorted({block.d_inner for _, block in _of(model, FeedForward)}),
+    }
+    for gene in base.gene_list:
+        if gene.name in ENDS:
+            plain = not model.embedding.cutoffs and model.embedding.d_embed in (None, model.d_model)
+            if gene.name == "output" and plain:
+                yield Gene("output", (TIED if model.output.tied else UNTIED,), options=(TIED, UNTIED))
+            continue
+        if gene.name == "layers" or gene.name == "mixer":
+            yield gene
+        elif gene.name == MIN_ATTENTION:
+            count, of = len(attentions), _layers_of(model)
+            kept = [int(one) for one in gene.options if base.floor(of, int(one)) <= count]
+            wanted = min(int(gene.values[0]), max(kept))
+            yield Gene(gene.name, (wanted,), options=gene.options)
+        elif gene.name == "n_layer":
+            own = genome["n_layer"][0]
+            near = steps(max(1, (own + 1) // 2), own + own // 4, 1)
+            yield Gene(gene.name, near, options=_joined(gene.options, near))
+        elif gene.name == "d_head":
+            own = genome["d_head"] or list(gene.values)
+            yield Gene(gene.name, tuple(own), options=_joined(gene.options, own))
+        else:
+            yield _around_values(gene, genome[gene.name])
+
+
+def _layers_of(model: Architecture) -> int:
+    return layer_count(block.kind for block in model.blocks)
+
+
+def _around_values(gene: Gene, own: Sequence[int]) -> Gene:
+    if not own:
+        return gene
+    low, high = min(one for one in own if one or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
+    every: list[Value] = [one for one in gene.options if isinstance(one, int) and low <= one <= high]
+    zero = [0] if 0 in gene.values else []
+    return Gene(gene.name, _joined(every, [*own, *zero]), options=_joined(gene.options, own), per_layer=gene.per_layer)
+
+
+def _joined(some: Sequence[Value], others: Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(sorted({int(one) for one in (*some, *others)}))

@@ -1,0 +1,214 @@
+"""SQL that both databases understand, and rows that have a type.
+
+- `typed`, `Parsed`: rows of queries as named tuples, and documents in them as models.
+- `any_of`: `column IN (a list of any length)` as one statement with one parameter. An expanding `IN` makes a statement
+  of its own for each length: SQLAlchemy renders it anew, the database plans it anew, and neither can keep it prepared.
+- `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets all rows as one JSON document,
+  which it takes apart itself. SQLite is in this process and gains nothing by that: it gets its rows one by one.
+- `upsert`: INSERTs that say what happens where the row is there already.
+- `lock_name`: locks on a name until the transaction ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import orjson
+from pydantic import BaseModel
+from sqlalchemy import (
+    JSON,
+    BindParameter,
+    ColumnElement,
+    Dialect,
+    Result,
+    String,
+    Table,
+    TextClause,
+    bindparam,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Boolean, TypeDecorator, TypeEngine
+
+from edgefront.core.store.tables import Base
+from edgefront.core.store.tables.base import Json
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Document = dict[str, Any]
+"""A JSON document as it is stored: its model says what is in it, once it is parsed."""
+
+Row = TypeVar("Row", bound=NamedTuple)
+
+
+class Parsed(TypeDecorator[BaseModel]):
+    """A JSON column that a query reads as this model: `type_coerce(column, Parsed(Model))`. `ValidationError` of a
+    document that this release cannot read.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        super().__init__()
+        self.model = model
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Json)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> BaseModel | None:
+        return None if value is None else self.model.model_validate(value)
+
+
+def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]:
+    """The rows of a query as `kind`, whose fields are named as the query's columns, in their order. `TypeError` of
+    others.
+    """
+    names = tuple(result.keys())
+    if names != kind._fields:
+        raise TypeError(f"{kind.__name__} has the fields {kind._fields}, and the query the columns {names}")
+    return [kind._make(row) for row in result]
+
+
+class _Texts(TypeDecorator[list[str]]):
+    """A list of texts: an array in Postgres, a JSON document in SQLite."""
+
+    impl = String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return postgresql.ARRAY(String) if dialect.name == "postgresql" else String()
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return list(value) if dialect.name == "postgresql" else orjson.dumps(list(value)).decode()
+
+
+class _AnyOf(FunctionElement[bool]):
+    type = Boolean()
+    inherit_cache = True
+
+    def self_group(self, against: Any = None) -> Any:
+        return self  # a condition as it stands: SQLite would not look for `(...) = 1` in an index
+
+
+@compiles(_AnyOf, "postgresql")
+def _as_array(element: _AnyOf, compiler: SQLCompiler, **options: Any) -> str:
+    column, texts = element.clauses
+    return f"{compiler.process(column, **options)} = ANY ({compiler.process(texts, **options)})"
+
+
+@compiles(_AnyOf, "sqlite")
+def _as_json(element: _AnyOf, compiler: SQLCompiler, **options: Any) -> str:
+    column, texts = element.clauses
+    values = select(func.json_each(texts).table_valued("value").c.value)
+    return f"{compiler.process(column, **options)} IN ({compiler.process(values, **options)})"
+
+
+def texts(name: str) -> BindParameter[list[str]]:
+    """A parameter for `any_of` in a statement that is made once: a collection of texts, given when it is executed."""
+    return bindparam(name, type_=_Texts())
+
+
+def any_of(column: Any, values: Collection[str] | BindParameter[list[str]]) -> ColumnElement[bool]:
+    """Whether the text `column` is among `values`."""
+    given = values if isinstance(values, BindParameter) else bindparam(None, list(values), type_=_Texts(), unique=True)
+    return _AnyOf(column, given)
+
+
+_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def insert_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds rows that all name the same columns."""
+    if not rows:
+        return
+    if session.get_bind().dialect.name == "sqlite":
+        session.execute(insert(_core(table)), list(rows))
+    else:
+        _write(session, _insert(_core(table), tuple(rows[0])), rows)
+
+
+def update_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Updates rows by their `id`; all name the same columns. Objects that the session has loaded are not refreshed."""
+    if not rows:
+        return
+    if session.get_bind().dialect.name == "sqlite":
+        core = _core(table)
+        statement = update(core).where(core.c.id == bindparam("row_id"))
+        session.execute(statement, [{"row_id" if name == "id" else name: row[name] for name in row} for row in rows])
+    else:
+        _write(session, _update(_core(table), tuple(rows[0])), rows)
+
+
+def _write(session: Session, statement: TextClause, rows: Sequence[Mapping[str, Any]]) -> None:
+    session.execute(statement, {"rows": orjson.dumps(list(rows)).decode()})
+
+
+def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
+    """Writes these columns of loaded objects of one table, and makes the session see them as written.
+
+    Other changes of the objects stay for the next flush.
+    """
+    if not objects:
+        return
+    rows = [{name: getattr(item, name) for name in ("id", *columns)} for item in objects]
+    with session.no_autoflush:  # which would write the same
+        update_rows(session, type(objects[0]), rows)
+    for item, row in zip(objects, rows, strict=True):
+        for name in columns:
+            set_committed_value(item, name, row[name])
+
+
+def _core(table: type[Base]) -> Table:
+    return cast(Table, table.__table__)
+
+
+@lru_cache
+def _insert(table: Table, columns: tuple[str, ...]) -> TextClause:
+    names = ", ".join(columns)
+    return text(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {_rows(table, columns)}")  # noqa: S608
+
+
+@lru_cache
+def _update(table: Table, columns: tuple[str, ...]) -> TextClause:
+    values = ", ".join(f"{name} = r.{name}" for name in columns if name != "id")
+    return text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {table.name}.id = r.id")  # noqa: S608
+
+
+def _rows(table: Table, columns: tuple[str, ...]) -> str:
+    types = ", ".join(f"{name} {table.c[name].type.compile(_POSTGRES)}" for name in columns)
+    return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS r({types})"
+
+
+def upsert(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT of the session's database, with `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    return sqlite.insert(table) if session.get_bind().dialect.name == "sqlite" else postgresql.insert(table)
+
+
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtext(:kind), hashtext(:name))")
+_TRY = text("SELECT pg_try_advisory_xact_lock(hashtext(:kind), hashtext(:name))")
+
+
+def lock_name(session: Session, kind: str, name: str) -> None:
+    """Waits until no other transaction has the name locked, and locks it. What it then counts stays true."""
+    if session.get_bind().dialect.name != "sqlite":
+        session.execute(_LOCK, {"kind": f"edgefront/{kind}", "name": name})
+
+
+def try_lock_name(session: Session, kind: str, name: str) -> bool:
+    """Locks the name, unless another transaction has: False."""
+    if session.get_bind().dialect.name == "sqlite":
+        return True
+    return bool(session.scalar(_TRY, {"kind": f"edgefront/{kind}", "name": name}))

@@ -1,0 +1,215 @@
+"""An agent's data folder that is copied to a second machine: the second is noticed, and told how to go on."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from running_api import Service, problem
+
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.machine import Machine, this_machine
+from edgefront.agents.loop import Agent
+from edgefront.agents.server import credential
+from edgefront.agents.server.client import CopiedDataFolder
+from edgefront.agents.server.credential import CredentialFile
+from edgefront.api.docs.examples import example
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import credentials, devices, instances
+from edgefront.core.services.fleet.instances import Instances, _after
+from edgefront.core.store.tables import Device
+from edgefront.core.wire.agent import INSTANCE_HEADER, DeviceFacts
+from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
+
+FIRST, SECOND, THIRD = (letter * 32 for letter in "abc")
+ADMIN = Principal("key_test", "test", "ada", "admin")
+ELSEWHERE = Machine(id="another", hardware="another")
+
+
+def asks(agent: httpx.Client, instance: str | None) -> httpx.Response:
+    headers = {} if instance is None else {INSTANCE_HEADER: instance}
+    return agent.post("/v1/leases", json={"wait_s": 0}, headers=headers)
+
+
+def test_the_second_of_two_agents_with_one_credential_is_refused(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "UNDER_WAY", timedelta(0))
+    agent = service.agent()
+    for instance in (FIRST, SECOND, FIRST):
+        assert asks(agent, instance).status_code == 200
+    refused = problem(asks(agent, SECOND), 409)
+    for part in ("data folder was copied", "--data-dir", "--name", "edgefront token create"):
+        assert part in refused["detail"]
+    assert asks(agent, FIRST).status_code == 200
+    assert asks(agent, None).status_code == 200  # an agent from before this
+    assert asks(agent, "no such form").status_code == 200
+
+
+def test_an_agent_that_is_started_again_is_not_refused(sqlite_service: Service) -> None:
+    agent = sqlite_service.agent()
+    for instance in (FIRST, SECOND, FIRST, SECOND, THIRD, THIRD):  # the third request was under way
+        assert asks(agent, instance).status_code == 200
+
+
+def test_which_of_two_agents_goes_on() -> None:
+    def after(known: Instances | None, instance: str, now_s: float, *, online: bool = True) -> Instances:
+        found = _after(known, instance, now_s, online=online)
+        assert found is not None
+        return found
+
+    first = after(None, FIRST, 0.0)
+    both = after(first, SECOND, 100.0)
+    assert after(both, FIRST, 101.0) == both  # may have been sent before the first agent ended
+    won = after(both, FIRST, 110.0)
+    assert _after(won, SECOND, 120.0, online=True) is None
+    again = after(won, THIRD, 130.0)  # the first one is started again: the second stays refused
+    assert _after(again, SECOND, 140.0, online=True) is None
+    assert after(again, SECOND, 999.0, online=False).current == SECOND  # nobody else is there any more
+    assert after(after(again, SECOND, 999.0, online=False), THIRD, 2000.0).refused == SECOND
+
+
+def test_machines_are_told_apart_by_their_id_and_their_hardware(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("0123456789abcdef\n")
+    here = this_machine(tmp_path / "id")
+    assert this_machine(tmp_path / "id") == here
+    assert "0123456789abcdef" not in here.model_dump_json()
+    in_container = this_machine(tmp_path / "none")
+    assert in_container.id == ""
+    assert here.is_same(in_container)  # another id at each start
+    assert here.is_same(here.model_copy(update={"hardware": "more memory"}))
+    assert not here.is_same(ELSEWHERE)
+    assert not in_container.is_same(Machine(id="", hardware="another"))
+
+
+class Running:
+    """An agent in a thread, which asks for work all the time."""
+
+    def __init__(self, service: Service, folder: Path, token: Path | None, name: str = "board") -> None:
+        config = AgentConfig(service.url, folder, token_file=token, name=name, wait_s=0.1)
+        self.agent = Agent(config, DeviceFacts.model_validate(example("enrol_request")["facts"]))
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.agent.run()
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> None:
+        self.agent.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def running(service: Service, folder: Path, token: Path | None = None, name: str = "board") -> Iterator[Running]:
+    run = Running(service, folder, token, name)
+    try:
+        yield run
+    finally:
+        run.stop()
+
+
+@pytest.fixture
+def folder(sqlite_service: Service, tmp_path: Path) -> Path:
+    """The data folder of the device `board`, enrolled."""
+    with sqlite_service.database.write() as session:
+        now = sqlite_service.database.now(session)
+        _, secret = devices.create_enrolment_token(session, ADMIN, EnrolmentTokenRequest(uses=2), now)
+    (tmp_path / "token").write_text(secret)
+    found = tmp_path / "board"
+    found.mkdir()
+    with running(sqlite_service, found, tmp_path / "token") as agent:
+        wait_until(lambda: CredentialFile(found).read(sqlite_service.url) is not None)
+        assert agent.error is None
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not come to be")
+
+
+def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
+    sqlite_service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same id and hardware: only the server sees both."""
+    monkeypatch.setattr(instances, "UNDER_WAY", timedelta(0))
+    shutil.copytree(folder, tmp_path / "copy")
+    with running(sqlite_service, folder) as first:
+        wait_until(lambda: _current(sqlite_service) is not None)
+        for _ in range(2):  # a service manager starts it again
+            second = Running(sqlite_service, tmp_path / "copy", None)
+            second.thread.join(60)
+            assert isinstance(second.error, CopiedDataFolder)
+            assert "edgefront token create" in str(second.error)
+        assert first.thread.is_alive()
+    assert first.error is None
+    with sqlite_service.database.write() as session:
+        session.get_one(Device, _device(sqlite_service).id).last_seen_at = None
+    with running(sqlite_service, tmp_path / "copy") as alone:
+        wait_until(lambda: CredentialFile(tmp_path / "copy").refused_instance() is None)
+        assert alone.error is None
+
+
+def test_on_another_machine_a_token_is_needed(
+    sqlite_service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential, "this_machine", lambda: ELSEWHERE)
+    moved = Running(sqlite_service, folder, None)
+    moved.thread.join(60)
+    assert isinstance(moved.error, CopiedDataFolder)
+    for part in ("another machine", "edgefront token create", "edgefront device reenrol board"):
+        assert part in str(moved.error)
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    device = _device(sqlite_service).id
+    with running(sqlite_service, own, tmp_path / "token", name="second board"):
+        wait_until(lambda: _known(sqlite_service, own).name == "second board")
+    assert _known(sqlite_service, own).device_id != device
+    with sqlite_service.database.write() as session:
+        session.get_one(Device, device).last_seen_at = None  # its agent has ended
+        now = sqlite_service.database.now(session)
+        _, secret = credentials.reenrolment_token(session, ADMIN, "board", ReenrolRequest(), now)
+    (tmp_path / "token").write_text(secret)
+    with running(sqlite_service, folder, tmp_path / "token"):
+        wait_until(lambda: _known(sqlite_service, folder).machine == ELSEWHERE)
+    assert _known(sqlite_service, folder).device_id == device
+
+
+def test_a_credential_from_before_machines_were_noted_is_kept(sqlite_service: Service, folder: Path) -> None:
+    file = CredentialFile(folder)
+    before = _known(sqlite_service, folder)
+    file.write(before.model_copy(update={"machine": None}))
+    with running(sqlite_service, folder):
+        wait_until(lambda: _known(sqlite_service, folder).machine is not None)
+    assert _known(sqlite_service, folder) == before
+
+
+def _known(service: Service, folder: Path) -> credential.Credential:
+    found = CredentialFile(folder).read(service.url)
+    assert found is not None
+    return found
+
+
+def _device(service: Service) -> Device:
+    with service.database.read() as session:
+        return devices.get_device(session, ADMIN, "board")
+
+
+def _current(service: Service) -> str | None:
+    found = _device(service).instances
+    return None if found is None else found["current"]

@@ -1,0 +1,324 @@
+"""The environment's proxy and certificates, as the client, an agent and a download of data take them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from forward_proxy import ForwardProxy, forward_proxy
+from own_ca import OwnCa, own_ca
+from rough_server import Rough, answer, rough_server
+
+from edgefront import Client
+from edgefront.agents.server.client import AgentClient
+from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.http_client import route, server_url, stream
+from edgefront.embedded.service import EmbeddedService
+from edgefront.transport import Transport
+from servers import free_port
+
+NAME = "edgefront.example"
+"""A host that is not this machine; the proxy takes it for it."""
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower() in VARIABLES:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> OwnCa:
+    return own_ca(tmp_path_factory.mktemp("ca"), [NAME, "localhost"])
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Rough]:
+    with rough_server() as server:
+        server.answers = [answer(200, b"{}")]
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secure(ca: OwnCa) -> Iterator[Rough]:
+    with rough_server(ca.server) as server:
+        server.answers = [answer(200, b"{}")]
+        yield server
+
+
+@pytest.fixture
+def proxy() -> Iterator[ForwardProxy]:
+    with forward_proxy() as proxy:
+        yield proxy
+
+
+def by_client(url: str) -> None:
+    transport = Transport(url, None, timeout_s=20, patience_s=0)
+    try:
+        transport.request("GET", "/v1/health")
+    finally:
+        transport.close()
+
+
+def by_agent(url: str) -> None:
+    async def ask() -> None:
+        async with AgentClient(url, insecure=True) as client:
+            await client.release("lease", ())
+
+    asyncio.run(ask())
+
+
+def by_download(url: str) -> None:
+    with stream(f"{url}/data", headers={}, timeout_s=20) as response:
+        response.read()
+
+
+ALL = pytest.mark.parametrize("ask", [by_client, by_agent, by_download])
+Ask = Callable[[str], None]
+
+
+def named(rough: Rough) -> str:
+    """The URL of the server with a host that only the proxy knows."""
+    return rough.url.replace("127.0.0.1", NAME)
+
+
+@ALL
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_server_elsewhere_is_reached_through_the_proxy(
+    ask: Ask, variable: str, plain: Rough, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, proxy.url if variable.isupper() else proxy.url.removeprefix("http://"))
+    ask(named(plain))
+    assert [host for _, host in proxy.asked] == [named(plain).removeprefix("http://")]
+
+
+@ALL
+def test_tls_goes_through_the_proxy_with_a_ca_of_ones_own(
+    ask: Ask, secure: Rough, ca: OwnCa, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.password = "s3cret"
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("//", "//user:s3cret@"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca.certificate))
+    ask(named(secure))
+    assert proxy.asked == [("CONNECT", named(secure).removeprefix("https://"))]
+
+
+@ALL
+@pytest.mark.parametrize("value", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "foo://", "http://[", ""])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_this_machine_is_never_reached_through_a_proxy(
+    ask: Ask, value: str, host: str, plain: Rough, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, value)
+    ask(plain.url.replace("127.0.0.1", host))
+
+
+@ALL
+@pytest.mark.parametrize(
+    "value", ["localhost,127.0.0.1,[::1]", "::1", "[::1]:80, ", "*.x,.y,,10.0.0.0/99,a:b:c,http://z"]
+)
+def test_exceptions_of_any_form_are_read(
+    ask: Ask, value: str, plain: Rough, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", value)
+    ask(plain.url)
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    ask(named(plain))
+    assert len(proxy.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "url", "direct"),
+    [
+        ("*", "http://a.example", True),
+        ("example", "http://a.example", True),
+        (".a.example", "http://a.example", True),
+        ("*.example", "http://b.a.example", True),
+        ("x.example a.example", "http://A.example", True),
+        ("a.example", "http://ba.example", False),
+        ("a.example:8090", "http://a.example:8090", True),
+        ("a.example:8090", "http://a.example", False),
+        ("a.example:443", "https://a.example", True),
+        ("10.0.0.0/8", "http://10.9.8.7", True),
+        ("10.0.0.0/8", "http://11.9.8.7", False),
+        ("10.0.0.0/8", "http://10.example", False),
+        ("[fd00::1]", "http://[fd00::1]:8090", True),
+        ("[fd00::1]:8090", "http://[fd00::1]:8090", True),
+        ("[fd00::1]:8091", "http://[fd00::1]:8090", False),
+        ("fd00::/8", "http://[fd12::5]", True),
+        ("", "http://a.example", False),
+    ],
+)
+@pytest.mark.parametrize("variable", ["NO_PROXY", "no_proxy"])
+def test_what_the_exceptions_are_about(
+    exceptions: str, url: str, direct: bool, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv(variable, exceptions)
+    assert (route(url).proxy_variable is None) is direct
+
+
+def test_the_scheme_and_the_lower_case_decide_which_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://all.example:1")
+    monkeypatch.setenv("HTTPS_PROXY", "http://upper.example:1")
+    monkeypatch.setenv("https_proxy", "http://lower.example:1")
+    found = {url: route(url) for url in ("http://a.example", "https://a.example")}
+    assert [way.options["proxy"].url.host for way in found.values()] == ["all.example", "lower.example"]
+    assert [way.proxy_variable for way in found.values()] == ["ALL_PROXY", "https_proxy"]
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("HTTP_PROXY", "foo://proxy.example", "it does not begin with http:// or https:// or socks5://"),
+        ("http_proxy", "http://", "it has no host"),
+        ("ALL_PROXY", "http://proxy.example:port", "port"),
+        ("ALL_PROXY", "http://user:s3cret@proxy.example:port", "cannot be used"),
+        ("ALL_PROXY", "http://user:in/s3cret@proxy.example:3128", "must be written as %2F"),
+        ("ALL_PROXY", "http://user:an@s3cret@proxy.example:99999", "http://…@proxy.example:99999"),
+        ("ALL_PROXY", "user:s3cret@proxy.example:99999", "'…@proxy.example:99999'"),
+        ("ALL_PROXY", "127.0.0.1:99999", "99999 is no port"),
+        ("all_proxy", "socks5://proxy.example:1080", "httpx[socks]"),
+        ("ALL_PROXY", "socks4://proxy.example:1080", "it does not begin with"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_one_sentence(
+    ask: Ask, variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidInput, match=variable) as caught:
+        ask(f"http://{NAME}:8090")
+    assert said in caught.value.detail
+    assert caught.value.field == variable
+    assert "s3cret" not in str(caught.value.extra) + caught.value.detail
+
+
+@pytest.mark.parametrize("ask", [by_client, by_agent])
+def test_a_proxy_that_does_not_answer_is_named(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(Unavailable, match="through the proxy that HTTP_PROXY names"):
+        ask(f"http://{NAME}:8090")
+
+
+def test_what_a_proxy_answers_itself_names_it(
+    plain: Rough, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.password = "s3cret"
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    with pytest.raises(EdgefrontError, match=r"answered 407 .*through the proxy that HTTP_PROXY names"):
+        by_client(named(plain))
+
+
+@ALL
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_ca_of_ones_own_is_trusted_where_the_environment_names_it(
+    ask: Ask, host: str, secure: Rough, ca: OwnCa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = secure.url.replace("127.0.0.1", host)
+    with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED") as caught:
+        ask(url)
+    assert ask is by_download or "SSL_CERT_FILE" in str(caught.value)
+    with monkeypatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", str(ca.certificate))
+        ask(url)
+    (tmp_path / "ca.pem").write_bytes(ca.certificate.read_bytes())
+    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path}{os.pathsep}")
+    with pytest.raises(InvalidInput, match=r"SSL_CERT_DIR.*openssl rehash"):
+        ask(url)
+    digest = subprocess.run(
+        ["openssl", "x509", "-hash", "-noout", "-in", tmp_path / "ca.pem"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (tmp_path / f"{digest}.0").symlink_to("ca.pem")
+    ask(url)
+
+
+@ALL
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"])
+def test_certificates_that_are_not_there_are_one_sentence(
+    ask: Ask, variable: str, secure: Rough, plain: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "no" / "where"))
+    with pytest.raises(InvalidInput, match=f"{variable} names .*No such file") as caught:
+        ask(secure.url)
+    assert caught.value.field == variable
+    ask(plain.url)  # which needs none
+
+
+def test_a_file_without_certificates_is_one_sentence(
+    secure: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty.pem").touch()
+    for path in (tmp_path / "empty.pem", tmp_path):
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        with pytest.raises(InvalidInput, match="SSL_CERT_FILE names"):
+            by_client(secure.url)
+
+
+def test_redirects_of_downloads_are_followed_each_by_its_own_route(
+    plain: Rough, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    with rough_server() as first:
+        first.answers = [answer(302, Location=f"{plain.url}/there")]
+        with stream(f"{named(first)}/here", headers={}, timeout_s=20) as response:
+            assert response.read() == b"{}"
+        assert [host for _, host in proxy.asked] == [named(first).removeprefix("http://")]
+        first.answers = [answer(302, Location="/again")]
+        with pytest.raises(Exception, match="redirects"), stream(first.url, headers={}, timeout_s=20):
+            pass
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://[::1", "https://h/?x=1", "h:80", "http://\0"])
+def test_urls_that_no_server_has_are_refused_alike(url: str) -> None:
+    for ask in (by_client, by_agent):
+        with pytest.raises(InvalidInput, match="not the URL of a server"):
+            ask(url)
+
+
+def test_a_url_may_have_a_path(plain: Rough) -> None:
+    assert server_url(f"{plain.url}/edgefront/") == f"{plain.url}/edgefront"
+    for ask in (by_client, by_agent):
+        ask(f"{plain.url}/edgefront/")
+    assert [path for _, path, _ in plain.seen[-2:]] == [
+        "/edgefront/v1/health",
+        "/edgefront/v1/leases/lease/release",
+    ]
+
+
+def test_a_service_with_a_certificate_is_reached_by_its_name(
+    ca: OwnCa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"https://localhost:{free_port()}"
+    monkeypatch.setenv("SSL_CERT_FILE", str(ca.certificate))
+    monkeypatch.setenv("EDGEFRONT_HTTP__CERTIFICATE", str(ca.chain))
+    monkeypatch.setenv("EDGEFRONT_HTTP__CERTIFICATE_KEY", str(ca.chain))
+    monkeypatch.setenv("EDGEFRONT_HTTP__URL", f"{url}/")
+    monkeypatch.setenv("EDGEFRONT_HTTP__PORT", url.rpartition(":")[2])
+    with EmbeddedService(tmp_path, agent=False, isolated=True) as service, Client(home=tmp_path) as client:
+        assert service.url == client.url == url
+        assert list(client.jobs.list()) == []
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_connection_is_made_by_a_route() -> None:
+    for folder in ("core", "agents", "edgefront", "workers", "api"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "httpx." not in (text := path.read_text()):
+                continue
+            assert not re.search(r"httpx\.(get|post|put|patch|delete|request|stream)\(", text), path
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("httpx.Client", "httpx.AsyncClient"):
+                    passed = [ast.unparse(word.value) for word in node.keywords if word.arg is None]
+                    assert any("oute" in value and value.endswith(".options") for value in passed), path

@@ -1,0 +1,170 @@
+"""Each documented setting holds in every command that takes it, and one that cannot be used is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+from annotated_types import Ge, Gt
+from pydantic.fields import FieldInfo
+from test_settings_documented import fields
+from typer.testing import CliRunner
+
+from edgefront import cli
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.services.settings import Settings
+from edgefront.embedded.service import EmbeddedService
+from servers import free_port
+
+OF_THE_SERVICE = {"EDGEFRONT_BROKER__URL"}
+"""The embedded service has its own."""
+OF_THE_DEMO = OF_THE_SERVICE | {"EDGEFRONT_ARTIFACTS", "EDGEFRONT_DATABASE__URL", "EDGEFRONT_DATABASE__POOL_SIZE"}
+GIVEN = {
+    "EDGEFRONT_ARTIFACTS": "elsewhere",
+    "EDGEFRONT_HTTP__HOST": "127.0.0.2",
+    "EDGEFRONT_HTTP__URL": "https://edgefront.example",
+    "EDGEFRONT_HTTP__ROOT_PATH": "/edgefront",
+    "EDGEFRONT_OWNERS__WEIGHTS": '{"ann": 2.0}',
+    "EDGEFRONT_TRAINING__COMMAND": '["train"]',
+}
+TOGETHER = {"EDGEFRONT_HTTP__CERTIFICATE": "a.pem", "EDGEFRONT_HTTP__CERTIFICATE_KEY": "b.pem"}
+ELSEWHERE = {"EDGEFRONT_HOME", "EDGEFRONT_HTTP__SHARE_PORT"}
+"""`--home` is given to the service below; a shared port is refused."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("EDGEFRONT_"):
+            monkeypatch.delenv(name)
+
+
+def another(field: FieldInfo) -> str:
+    """A value that is not the default, as a variable holds it."""
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (Union, type(int | None)):
+        (annotation,) = (part for part in get_args(annotation) if part is not type(None))
+    if get_origin(annotation) is Literal:
+        return str(next(value for value in get_args(annotation) if value != field.default))
+    if annotation is bool:
+        return str(not field.default).lower()
+    if annotation in (int, float):
+        least = max([bound.ge for bound in field.metadata if isinstance(bound, Ge)], default=0)
+        above = max([bound.gt for bound in field.metadata if isinstance(bound, Gt)], default=0)
+        return str(max(int(least), int(above)) + 3)
+    return "given"
+
+
+def value_of(settings: Settings, variable: str) -> Any:
+    value: Any = settings
+    for part in variable.removeprefix("EDGEFRONT_").lower().split("__"):
+        value = getattr(value, part)
+    return value
+
+
+@pytest.mark.parametrize(("isolated", "own"), [(False, OF_THE_SERVICE), (True, OF_THE_DEMO)])
+def test_the_embedded_service_takes_every_setting(
+    isolated: bool, own: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = {}
+    for variable, field in fields().items():
+        if variable in ELSEWHERE:
+            continue
+        with monkeypatch.context() as patched:
+            text = (GIVEN | TOGETHER).get(variable) or another(field)
+            for name, value in (TOGETHER if variable in TOGETHER else {variable: text}).items():
+                patched.setenv(name, value)
+            expected = value_of(Settings(), variable)
+            assert expected != field.default
+            taken[variable] = value_of(EmbeddedService(tmp_path, isolated=isolated)._settings(), variable) == expected
+    assert {variable for variable, holds in taken.items() if not holds} == own
+
+
+def test_host_and_port_are_those_of_the_settings_unless_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("EDGEFRONT_HTTP__HOST", "127.0.0.2")
+    monkeypatch.setenv("EDGEFRONT_HTTP__PORT", str(port))
+    with EmbeddedService(tmp_path / "home", agent=False) as service:
+        assert service.url == f"http://127.0.0.2:{port}"
+        with (
+            pytest.raises(Conflict, match=f"port {port} .* is in use: .*EDGEFRONT_HTTP__PORT"),
+            EmbeddedService(tmp_path / "other", agent=False),
+        ):
+            pass
+    monkeypatch.setenv("EDGEFRONT_HTTP", json.dumps({"port": 1}))  # of the two the single one holds
+    with EmbeddedService(tmp_path / "home", host="127.0.0.1", port=0, agent=False) as service:
+        assert service.url.startswith("http://127.0.0.1:")
+        assert service.url != f"http://127.0.0.1:{port}"
+
+
+def test_up_leaves_host_and_port_to_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEFRONT_HTTP__HOST", "192.0.2.7")
+    done = CliRunner().invoke(cli.app, ["up", "--no-agent", "--home", str(tmp_path)])
+    assert isinstance(done.exception, InvalidInput)
+    assert done.exception.detail.startswith("http.host 192.0.2.7 can be reached from other machines")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("EDGEFRONT_HTTP__PORT", "abc", "EDGEFRONT_HTTP__PORT: must be an integer, not 'abc'"),
+        ("EDGEFRONT_HTTP__PORT", "65536", "EDGEFRONT_HTTP__PORT: must be less than or equal to 65535, not '65536'"),
+        ("EDGEFRONT_HTTP", '{"port": "x"}', "EDGEFRONT_HTTP__PORT: must be an integer, not 'x'"),
+        ("EDGEFRONT_HTTP", "{", "EDGEFRONT_HTTP is not JSON"),
+        ("EDGEFRONT_HTTP", "[]", "EDGEFRONT_HTTP: must be"),
+        ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; the nearest are port"),
+        ("EDGEFRONT_HTPT__PORT", "1", "EDGEFRONT_HTPT__PORT: there is no such group of settings"),
+        ("EDGEFRONT_OWNERS__WEIGHTS", "abc", "EDGEFRONT_OWNERS__WEIGHTS is not JSON"),
+        ("EDGEFRONT_OWNERS__WEIGHTS", '{"a": 0}', "EDGEFRONT_OWNERS__WEIGHTS: a weight is a number from 0.01 to 100"),
+        ("EDGEFRONT_OWNERS__WEIGHTS", '{"a": "b"}', "EDGEFRONT_OWNERS__WEIGHTS.a: must be a number"),
+        ("EDGEFRONT_TRAINING__DEVICE", "tpu", "EDGEFRONT_TRAINING__DEVICE: must be 'cpu' or 'cuda', not 'tpu'"),
+        ("EDGEFRONT_TRAINING__COMMAND", "abc", "EDGEFRONT_TRAINING__COMMAND: must be a list"),
+        ("edgefront_leases__ttl_s", "-1", "EDGEFRONT_LEASES__TTL_S: must be greater than 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidInput) as refused:
+        Settings()
+    assert refused.value.detail.startswith(said)
+    assert refused.value.field.startswith(said.partition(" ")[0].rstrip(":"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("edgefront", "up", "--no-agent"),
+        ("edgefront", "data", "list"),
+        ("edgefront.api",),
+        ("edgefront.api.setup", "there"),
+        ("celery", "--app", "edgefront.workers.app", "worker"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_says_so_in_one_sentence(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    environment = {**os.environ, "EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_SCORING__TIMEOUT_S": "0"}
+    root = Path(__file__).parents[2]
+    environment["PYTHONPATH"] = str(root)
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode not in (0, -15)
+    assert "EDGEFRONT_SCORING__TIMEOUT_S: must be greater than 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_commands_look_for_data_where_trainings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "poem.txt").write_text("so much depends upon\n" * 50)
+    monkeypatch.setenv("EDGEFRONT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path / "shared"))
+    done = CliRunner().invoke(cli.app, ["data", "prepare", str(tmp_path / "poem.txt"), "--level", "bytes", "--json"])
+    assert done.exception is None, done.output
+    assert Path(json.loads(done.stdout)["folder"]).parent == tmp_path / "shared" == Settings().data_folder

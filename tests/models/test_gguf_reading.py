@@ -1,0 +1,171 @@
+"""GGUF files are read: the same description, weights and tokens come back, and what is not known is refused by name."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_tokenizers import TEXT
+from test_gguf_families import STACKS, attention, inner, stack
+from test_imported_tokenizers import imported, shipped
+from tiny_models import lively_weights
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.package import import_gguf, read_package
+from edgefront.core.graph.gguf import write_gguf
+from edgefront.core.graph.gguf_reading import GgufFile
+from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.spaces.architecture import Architecture
+
+pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed")
+
+GPT2 = Architecture.parse(
+    {
+        "d_model": 64,
+        "positions": {"kind": "learned", "length": 48},
+        "embedding": {"vocab_size": 331},
+        "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 160}] * 2,
+    }
+)
+FOREIGN = {"gpt2": GPT2} | {
+    name: model
+    for name, model in STACKS.items()
+    # Of these a file of another program does not tell the description: how positions are stretched, and what is padded.
+    if "stretched" not in name and name not in ("deci without a feed_forward", "deci that begins with a feed_forward")
+}
+
+
+def rewritten(path: Path, changed: dict[str, Any], left_out: tuple[str, ...] = ("edgefront.",)) -> Path:
+    """The file as another program would have written it: without our description, and with other fields."""
+    import gguf
+
+    reader, target = gguf.GGUFReader(path), path.with_suffix(".foreign.gguf")
+    kind = str(reader.fields["general.architecture"].contents())
+    writer = gguf.GGUFWriter(target, kind)
+    for name, field in reader.fields.items():
+        if name.startswith(("GGUF.", "general.architecture", *left_out)) or name in changed:
+            continue
+        sub = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, field.contents(), field.types[0], sub)
+    for name, value in changed.items():
+        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def same_weights(file: GgufFile, weights: dict[str, Any]) -> None:
+    found = file.weights()
+    assert set(found) == set(weights)
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, weights[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["gpt2", *STACKS])
+def test_a_file_of_ours_comes_back(tmp_path: Path, name: str) -> None:
+    model = {"gpt2": GPT2, **STACKS}[name]
+    weights = lively_weights(model, 5)
+    write_gguf(model, GivenValues(weights, {}), tmp_path / "model.gguf")
+    file = GgufFile(tmp_path / "model.gguf")
+    assert file.architecture == model
+    same_weights(file, weights)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_of_another_program_has_the_same_description(tmp_path: Path, name: str) -> None:
+    weights = lively_weights(FOREIGN[name], 5)
+    write_gguf(FOREIGN[name], GivenValues(weights, {}), tmp_path / "model.gguf")
+    file = GgufFile(rewritten(tmp_path / "model.gguf", {}))
+    assert file.architecture == FOREIGN[name]
+    same_weights(file, weights)
+
+
+def test_the_context_and_numbers_of_a_file_of_another_program(tmp_path: Path) -> None:
+    write_gguf(stack(attention(), inner()), 1, tmp_path / "model.gguf")
+    changed = {
+        "llama.context_length": 8192,
+        "llama.attention.layer_norm_rms_epsilon": 1e-6,
+        "llama.rope.freq_base": 5e5,
+    }
+    read = GgufFile(rewritten(tmp_path / "model.gguf", changed)).architecture.canonical
+    assert (read["context_length"], read["norm_eps"], read["positions"]["theta"]) == (8192, "1e-6", 500_000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"llama.rope.scaling.type": "yarn"}, "has llama.rope.scaling.type, which is not known"),
+        ({"llama.expert_count": 8}, "has llama.expert_count, which is not known"),
+        ({"llama.attention.value_length": 4}, "attention.value_length 4, not the width 16 of its heads"),
+        ({"llama.block_count": 100_000}, "has llama.block_count 100000: it must be 1 to 512"),
+        ({"llama.block_count": "two"}, "has llama.block_count 'two'"),
+        ({"llama.attention.head_count": 0}, "has llama.attention.head_count 0: it must be 1 to"),
+        ({"llama.attention.key_length": 0}, "has llama.attention.key_length 0"),
+        ({"llama.rope.freq_base": float("inf")}, "has llama.rope.freq_base inf: it must be a positive number"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon nan: it must be a positive"),
+        ({"llama.context_length": 0}, "has llama.context_length 0"),
+        ({"llama.block_count": 1}, "has blk.1.attn_k.weight, which is not a parameter"),
+        ({"llama.feed_forward_length": 128}, r"has blk.0.ffn_gate.weight of shape \(96, 64\), not \(128, 64\)"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    write_gguf(stack(*[attention(), inner()] * 2), 1, tmp_path / "model.gguf")
+    with pytest.raises(InvalidInput, match=said):
+        GgufFile(rewritten(tmp_path / "model.gguf", changed)).weights()
+
+
+def test_what_is_no_gguf_file_is_said(tmp_path: Path) -> None:
+    write_gguf(STACKS["llama"], 1, tmp_path / "model.gguf")
+    whole = (tmp_path / "model.gguf").read_bytes()
+    for content in (b"GGUF", whole[:500], whole[: len(whole) // 2]):
+        (tmp_path / "cut.gguf").write_bytes(content)
+        with pytest.raises(InvalidInput, match=r"cut\.gguf"):
+            GgufFile(tmp_path / "cut.gguf").weights()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "smollm2"])
+def test_its_tokenizer_makes_the_same_tokens(tmp_path: Path, name: str) -> None:
+    found = imported(name, tmp_path)
+    gguf, _ = shipped(found, tmp_path)
+    read = import_gguf(gguf, tmp_path / "again")
+    ours, theirs = found.tokenizer, read_package(tmp_path / "again").tokenizer
+    assert read is not None
+    assert (theirs.encode(TEXT), theirs.prompt(TEXT)) == (ours.encode(TEXT), ours.prompt(TEXT))
+    assert theirs.decode(theirs.encode(TEXT)) == ours.decode(ours.encode(TEXT))
+    assert set(theirs.stops) == set(ours.stops)
+    assert theirs.chat_template == ours.chat_template
+
+
+def test_a_file_without_a_tokenizer_is_read(tmp_path: Path) -> None:
+    model = stack(attention(), inner())
+    write_gguf(model, 1, tmp_path / "model.gguf")
+    path = rewritten(tmp_path / "model.gguf", {}, ("edgefront.", "tokenizer."))
+    assert import_gguf(path, tmp_path / "mine") is None
+    found = read_package(tmp_path / "mine")
+    assert (found.architecture, found.tokenizer_if_any) == (model, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"tokenizer.ggml.eos_token_id": "end"}, "has tokenizer.ggml.eos_token_id 'end', which is no token's number"),
+        ({"tokenizer.ggml.token_type": [1, 1]}, "has 2 types of tokens for"),
+    ],
+)
+def test_a_tokenizer_with_wrong_fields_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    gguf, _ = shipped(imported("smollm2", tmp_path), tmp_path)
+    with pytest.raises(InvalidInput, match=said):
+        import_gguf(rewritten(gguf, changed), tmp_path / "again")
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    gguf, _ = shipped(imported("llama2", tmp_path), tmp_path)
+    with pytest.raises(InvalidInput, match="has a tokenizer llama: only byte-level bpe"):
+        import_gguf(gguf, tmp_path / "again")

@@ -1,0 +1,160 @@
+"""Does the work that waits: what Celery's tasks run.
+
+A task claims one item after the other, for a few seconds; a thread beside it extends the claim of what takes long. Of a
+worker that dies, others get the items when its claims have expired.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.services import work
+from edgefront.core.services.heartbeat import interval_s
+from edgefront.core.services.jobs import law
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.quality import queries as score_rows
+from edgefront.core.services.quality import refits
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.work import Claim, Queue
+from edgefront.core.states import WorkKind
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import new_id
+from edgefront.workers import laws, results, searching
+from edgefront.workers.scoring.scoring import Scoring
+
+TASK_S = 5.0
+"""Seconds after which a task claims no further item and sends for another task: others wait in the broker's queue."""
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """What the tasks of one worker share.
+
+    Args:
+        slots: tasks that the worker executes at once, whether in threads or in processes. queues: those that it serves.
+    """
+
+    def __init__(
+        self, database: Database, settings: Settings, *, slots: int = 1, queues: tuple[Queue, ...] = work.QUEUES
+    ) -> None:
+        self.database = database
+        self.holder = new_id("wrk")
+        self.slots = slots
+        self.queues = queues
+        self.scoring = Scoring(database, settings)
+        self._stopping = threading.Event()
+        self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
+            WorkKind.RESULTS: lambda held: results.process_some(database, held.subject or None),
+            WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
+            WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
+            WorkKind.SCORE: lambda held: self.scoring.compute_some(held.owner),
+            WorkKind.REFIT: lambda held: laws.refit(database, held.subject),
+            WorkKind.MOVE_LAW: lambda held: laws.move(database, held.subject),
+        }
+        self._give_up: Mapping[WorkKind, Callable[[str, str], None]] = {
+            WorkKind.ADVANCE: lambda subject, why: searching.fail(database, subject, why),
+            WorkKind.SEARCH: lambda subject, why: searching.fail(database, subject, why),
+            WorkKind.REFIT: lambda manner, _: refits.give_up(database, manner),
+            WorkKind.MOVE_LAW: lambda job_id, why: law.give_up(database, job_id, why),
+        }
+
+    def stop(self) -> None:
+        """Claims nothing more, and gives up the score that is being computed."""
+        self._stopping.set()
+        self.scoring.stop()
+
+    def requested(self, kind: WorkKind, subject: str) -> None:
+        """Requests work, and does what waits in its queue."""
+        self._run(
+            work.queue_of(kind),
+            lambda session, now: work.request(session, kind, _owners(session, kind, subject, now), now),
+        )
+
+    def work(self, queue: Queue) -> None:
+        """Does what waits in the queue, owners in turn, for `TASK_S` or until nothing is left for this worker."""
+        self._run(queue, lambda _session, _now: None)
+
+    def _run(self, queue: Queue, first: Callable[[Session, datetime], None]) -> None:
+        """One transaction between two items: it ends the one, after `first`, and claims the next."""
+        end, before = time.monotonic() + TASK_S, first
+        try:
+            while True:
+                with self.database.write() as session:
+                    now = self.database.now(session)
+                    before(session, now)
+                    if self._stopping.is_set():
+                        return
+                    if time.monotonic() > end:
+                        work.wake(session, queue)
+                        return
+                    held = work.claim(session, queue, self.holder, self._slots_of(queue), now)
+                if held is None:
+                    return
+                before = self._process(held)
+        except Unavailable as error:  # claims expire, and the sweep sends the task again
+            _log.warning("work is postponed: %s", error)
+
+    def _slots_of(self, queue: Queue) -> int:
+        """How much of a queue this worker does at once. What takes long leaves one slot to what does not."""
+        leaves_one = queue != work.SHORT and work.SHORT in self.queues
+        return max(1, self.slots - 1) if leaves_one else self.slots
+
+    def _process(self, held: Claim) -> Callable[[Session, datetime], None]:
+        """Does what was claimed; returns what ends the claim."""
+        more = False
+        if held.attempts > work.MAX_ATTEMPTS and held.kind in self._give_up:
+            self._give_up[held.kind](held.subject, f"{work.MAX_ATTEMPTS} workers died of it")
+        else:
+            try:
+                with self._extended(held):
+                    more = bool(self._do[held.kind](held))
+            except Unavailable:
+                with suppress(Unavailable), self.database.write() as session:
+                    work.release(session, held)
+                raise
+            except Exception:
+                _log.exception("%s %s failed; the sweep requests it again", held.kind, held.subject)
+        return lambda session, now: work.finish(session, held, now, more=more)
+
+    @contextmanager
+    def _extended(self, held: Claim) -> Iterator[None]:
+        """Keeps an item claimed."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._extend, args=(held, done), name="edgefront-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _extend(self, held: Claim, done: threading.Event) -> None:
+        while not done.wait(interval_s(work.CLAIM.total_seconds())):
+            try:
+                with self.database.write() as session:
+                    work.extend(session, held, self.database.now(session))
+            except EdgefrontError as error:
+                _log.warning("the claim on %s %s was not extended: %s", held.kind, held.subject, error)
+            except Exception:  # it is tried again: without this thread the claim would expire
+                _log.exception("the claim on %s %s was not extended", held.kind, held.subject)
+
+
+def _owners(session: Session, kind: WorkKind, subject: str, now: datetime) -> dict[str, str]:
+    """Subject → owner of what a message asks for."""
+    if kind == WorkKind.SCORE:  # of every owner who waits for scores: a message names none
+        return {f"{owner} {subject}": owner for owner in score_rows.owners_waiting(session, now)}
+    if kind == WorkKind.REFIT:
+        return {subject: ""}
+    if kind == WorkKind.MOVE_LAW:
+        job = job_rows.find(session, subject)
+        return {subject: "" if job is None else job.owner}
+    return {subject: job_rows.owners_of(session, [subject]).get(subject, "")}
