@@ -143,9 +143,7 @@ async def read_training_log(
     """Standard output and error of all its processes, over all starts."""
 
     def read() -> str:
-        with here.database.read() as session:
-            files = files_of(session, person, training_id, here.settings)
-        return files.log(tail)
+        return files_of(here.database, person, training_id, here.settings).log(tail)
 
     return PlainTextResponse(await here.fetch(person.owner, read))
 

@@ -70,9 +70,7 @@ async def list_training_files(training_id: TrainingId, person: Reader, here: Her
     """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
 
     def look() -> list[TrainingFile]:
-        with here.database.read() as session:
-            files = files_of(session, person, training_id, here.settings)
-        return files.listed()
+        return files_of(here.database, person, training_id, here.settings).listed()
 
     return await here.fetch(person.owner, look)
 
@@ -95,9 +93,7 @@ async def download_training_file(
     """Only files of the list. One Range with If-Range resumes an interrupted download."""
 
     def find() -> Download:
-        with here.database.read() as session:
-            files = files_of(session, person, training_id, here.settings)
-        return files.file(path)
+        return files_of(here.database, person, training_id, here.settings).file(path)
 
     # Hashing a local file may take seconds.
     return await _sent(request, await here.slow.run(person.owner, find), here, if_none_match)
@@ -125,9 +121,7 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     """
 
     def begin() -> Iterator[bytes]:
-        with here.database.read() as session:
-            files = files_of(session, person, training_id, here.settings)
-        return files.archive()
+        return files_of(here.database, person, training_id, here.settings).archive()
 
     chunks = await here.slow.run(person.owner, begin)
     headers = {"Cache-Control": "private, no-cache", "Content-Disposition": f'attachment; filename="{training_id}.zip"'}

@@ -24,13 +24,27 @@ from edgefront.core.evaluation.package import write_package
 from edgefront.core.recipes.papers import recipes as all_recipes
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.removal import finish_deletions
-from edgefront.core.services.trainings.files.store import Publisher, training_store
+from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
 from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}
+
+
+def publish(service: Service, training_id: str, files: dict[str, Path]) -> None:
+    """To the artifact store, by a new claim."""
+    stored = training_store(service.settings, service.database, training_id)
+    assert stored is not None
+
+    def record(manifest: TrainingManifest) -> None:
+        with service.database.write() as session:
+            row = session.get(Training, training_id)
+            assert row is not None
+            row.fence, row.manifest = manifest.fence, manifest.model_dump(mode="json")
+
+    Publisher(stored, 99, record).publish(files)
 
 
 def training(**changes: Any) -> dict[str, Any]:
@@ -253,7 +267,7 @@ def test_files_come_from_the_store_where_the_training_has_not_run(
     assert "is damaged on the artifact store" in problem(bob.get(f"{path}/files/result/result.json"), 503)["detail"]
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     (tmp_path / "store").write_text("a file in the way")
-    assert "artifact store" in problem(bob.get(f"{path}/files"), 503)["detail"]
+    assert "artifact store" in problem(bob.get(url), 503)["detail"]
     assert bob.delete(path).status_code == 204  # now, and there when the store is back
     (tmp_path / "store").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "store")
@@ -265,12 +279,10 @@ def test_files_come_from_the_store_where_the_training_has_not_run(
 def test_a_large_file_is_streamed_from_the_store(sqlite_service: Service, bob: httpx.Client, tmp_path: Path) -> None:
     sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
     made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    stored = training_store(sqlite_service.settings, made)
-    assert stored is not None
     content, weights = random.Random(0).randbytes(20 << 20), tmp_path / "weights"
     weights.write_bytes(content)
     (tmp_path / "empty").touch()
-    Publisher(stored, 1).publish({"result/model.safetensors": weights, "result/empty": tmp_path / "empty"})
+    publish(sqlite_service, made, {"result/model.safetensors": weights, "result/empty": tmp_path / "empty"})
     url = f"/v1/trainings/{made}/files/result/model.safetensors"
     found = bob.get(url)
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
@@ -391,9 +403,7 @@ def test_a_trained_model_is_built_from_the_store(sqlite_service: Service, bob: h
     train(sqlite_service, tmp_path / "worker", artifacts=sqlite_service.settings.artifacts)
     trained_in_earnest(sqlite_service, made)
     folder = sqlite_service.settings.artifact_folder / "trainings" / made
-    stored = training_store(sqlite_service.settings, made)
-    assert stored is not None
-    Publisher(stored, 99).publish({f"result/{file.name}": file for file in (folder / "result").iterdir()})
+    publish(sqlite_service, made, {f"result/{file.name}": file for file in (folder / "result").iterdir()})
     shutil.rmtree(folder)
     found = bob.get(f"/v1/trainings/{made}/model?format=gguf")
     assert (found.status_code, found.content[:4]) == (200, b"GGUF")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.errors import Conflict, InvalidInput, Unavailable
 from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import ObjectStore, check_store, shown
@@ -24,7 +24,7 @@ from edgefront.core.services.trainings.files.store import (
     Fetched,
     Publisher,
     Replaced,
-    Superseded,
+    TrainingManifest,
     TrainingStore,
 )
 
@@ -41,9 +41,31 @@ class Failing(ObjectStore):
         super()._make_folder(key)
 
 
+class Stored(TrainingStore):
+    """A store whose manifests are recorded as the row of a training does: by the current claim alone."""
+
+    def __init__(self, store: ObjectStore, training_id: str) -> None:
+        super().__init__(store, training_id, lambda: self.recorded)
+        self.recorded: TrainingManifest | None = None
+        self.fence = 0
+
+    def record(self, manifest: TrainingManifest) -> None:
+        if manifest.fence < self.fence:
+            raise Conflict(f"not leased under fence {manifest.fence}")
+        self.recorded = manifest
+
+    def claim(self, fence: int) -> Publisher:
+        self.fence = fence
+        return Publisher(self, fence, self.record)
+
+    def delete(self) -> None:
+        self.recorded = None
+        self.store.remove_folder(self.root)
+
+
 @pytest.fixture
-def stored(tmp_path: Path) -> TrainingStore:
-    return TrainingStore(ObjectStore(f"file://{tmp_path}/store"), "trn_one")
+def stored(tmp_path: Path) -> Stored:
+    return Stored(ObjectStore(f"file://{tmp_path}/store"), "trn_one")
 
 
 def made(folder: Path, files: dict[str, str]) -> dict[str, Path]:
@@ -75,37 +97,35 @@ def damage(stored: TrainingStore, path: str) -> None:
     stored.store.write(stored.key(manifest, file), b"x" * file.size)
 
 
-def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp_path: Path) -> None:
+def test_the_last_claim_counts_and_harms_no_later_one(stored: Stored, tmp_path: Path) -> None:
     assert stored.newest() is None
-    one, two = Publisher(stored, 1), Publisher(stored, 2)
-    one.publish(made(tmp_path / "one", checkpoint(100) | checkpoint(200) | {"log.txt": "one"}))
-    one.publish(made(tmp_path / "one", checkpoint(200) | {"log.txt": "one and more"}))
+    first = stored.claim(1)
+    first.publish(made(tmp_path / "one", checkpoint(100) | checkpoint(200) | {"log.txt": "one"}))
+    first.publish(made(tmp_path / "one", checkpoint(200) | {"log.txt": "one and more"}))
     manifest = stored.newest()
     assert manifest is not None
-    assert (manifest.fence, manifest.number, list(manifest.checkpoints())) == (1, 2, [200])
-    assert len(objects(stored)) == 4  # two files, the log and one manifest: what was replaced is gone
-    two.publish(made(tmp_path / "two", checkpoint(200) | checkpoint(300) | {"log.txt": ""}))
+    assert (manifest.fence, list(manifest.checkpoints())) == (1, [200])
+    assert len(objects(stored)) == 3  # two files and the log: what was replaced is gone
+    second = stored.claim(2)
+    second.publish(made(tmp_path / "two", checkpoint(200) | checkpoint(300) | {"log.txt": ""}))
     assert {name[:9] for name in objects(stored)} == {"000000002"}
-    with pytest.raises(Superseded):
-        one.publish(made(tmp_path / "one", checkpoint(400)))
-    # One that looked before the other began writes beside it, and is not seen.
-    stored.store.write(f"{stored.root}/000000001-000000003.json", manifest.model_dump_json().encode())
+    # The first has not noticed that it lost its lease: it writes beside the second, and is not seen.
+    with pytest.raises(Conflict):
+        first.publish(made(tmp_path / "one", checkpoint(400)))
+    assert {name[:9] for name in objects(stored)} == {"000000001", "000000002"}
     newest = stored.newest()
     assert newest is not None
     assert list(newest.checkpoints()) == [200, 300]
     assert stored.tail("log.txt", 10) == b""
     # What it left goes with the next state.
-    two.publish(made(tmp_path / "two", checkpoint(300) | {"log.txt": "a long log"}))
+    second.publish(made(tmp_path / "two", checkpoint(300) | {"log.txt": "a long log"}))
     assert {name[:9] for name in objects(stored)} == {"000000002"}
     assert stored.tail("log.txt", 3) == b"log"
-    stored.remove()
-    assert (objects(stored), stored.newest()) == (set(), None)
-    assert stored.store.names("deleted") == ["trn_one"]
 
 
-def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(stored: TrainingStore, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(stored: Stored, tmp_path: Path) -> None:
     files = checkpoint(100, 100) | checkpoint(200, 100) | checkpoint(300, 200) | checkpoint(400, 300)
-    Publisher(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
+    stored.claim(7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
     into = tmp_path / "into"
     fetched = stored.fetch(into)
     assert fetched is not None
@@ -127,33 +147,29 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(stored: TrainingSt
     assert manifest is not None
     with pytest.raises(Damaged, match="its SHA-256 is"):
         stored.download(manifest, manifest.below("checkpoints/step-000000100")[1], tmp_path / "file")
-    # A manifest that was cut, or leads out of its folder, is none.
-    for text in (manifest.model_dump_json()[:-9], manifest.model_dump_json().replace("checkpoints/", "../")):
-        stored.store.write(f"{stored.root}/000000009-000000001.json", text.encode())
-        assert stored.newest() == manifest
 
 
-def test_a_file_is_read_on_while_it_is_moved_and_not_beyond_its_end(stored: TrainingStore, tmp_path: Path) -> None:
+def test_a_file_is_read_on_while_it_is_moved_and_not_beyond_its_end(stored: Stored, tmp_path: Path) -> None:
     content = random.Random(0).randbytes(20 << 20)
     (tmp_path / "weights").write_bytes(content)
 
     def begun(claim: int) -> tuple[bytes, Iterator[bytes]]:
-        manifest = Publisher(stored, claim).publish({"result/weights": tmp_path / "weights"})
+        manifest = stored.claim(claim).publish({"result/weights": tmp_path / "weights"})
         chunks = stored.chunks(manifest, manifest.files[0], 0, len(content))
         return next(chunks), chunks
 
     first, chunks = begun(1)
-    Publisher(stored, 2).publish({"result/weights": tmp_path / "weights"})  # which removes what claim 1 had
+    stored.claim(2).publish({"result/weights": tmp_path / "weights"})  # which removes what claim 1 had
     assert first + b"".join(chunks) == content
     _, chunks = begun(3)
-    Publisher(stored, 4).publish(made(tmp_path, {"log.txt": "anew"}))
+    stored.claim(4).publish(made(tmp_path, {"log.txt": "anew"}))
     with pytest.raises(Replaced, match="has no file 'result/weights' any more"):
         next(chunks)
     _, chunks = begun(5)
-    stored.remove()
+    stored.delete()
     with pytest.raises(Replaced):
         next(chunks)
-    manifest = Publisher(stored, 6).publish({"result/weights": tmp_path / "weights"})
+    manifest = stored.claim(6).publish({"result/weights": tmp_path / "weights"})
     stored.store.remove(stored.key(manifest, manifest.files[0]))
     with pytest.raises(Damaged, match="it is missing"):
         stored.download(manifest, manifest.files[0], tmp_path / "back")
@@ -161,9 +177,9 @@ def test_a_file_is_read_on_while_it_is_moved_and_not_beyond_its_end(stored: Trai
 
 
 def test_a_full_disk_is_reported_and_leaves_no_file(
-    stored: TrainingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = Publisher(stored, 1).publish(made(tmp_path, {"weights": "many"}))
+    manifest = stored.claim(1).publish(made(tmp_path, {"weights": "many"}))
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -174,7 +190,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(
     assert list((tmp_path / "back").iterdir()) == []
 
 
-def test_rows_of_earlier_versions_are_read(stored: TrainingStore, tmp_path: Path) -> None:
+def test_rows_of_earlier_versions_are_read(stored: Stored, tmp_path: Path) -> None:
     step = "checkpoints/step-000000002"
     files = {
         f"{step}/model.safetensors": (b"after 2", "ccf19c0309073cf13c01b386abc1a76beefef6a13b916c0963a13e7268e667b5"),
@@ -190,12 +206,17 @@ def test_rows_of_earlier_versions_are_read(stored: TrainingStore, tmp_path: Path
         modified_at = "2026-11-22T11:37:17.498433Z"
         entries.append({"path": path, "size": len(text), "sha256": digest, "modified_at": modified_at})
     manifest = {"format": 1, "fence": 3, "number": 2, "files": entries}
-    stored.store.write("trainings/trn_one/000000003-000000002.json", json.dumps(manifest).encode())
+    whole = json.dumps(manifest)
+    # The last is cut, another leads out of its folder, and the first is older.
+    texts = [json.dumps(manifest | {"number": 1, "files": []}), whole]
+    texts += [whole.replace("checkpoints/", "../"), whole[:-9]]
+    for number, text in enumerate(texts, start=1):
+        stored.store.write(f"trainings/trn_one/000000003-{number:09d}.json", text.encode())
     assert stored.fetch(tmp_path / "into") == Fetched(2)
     assert {path: (tmp_path / "into" / path).read_bytes() for path in files} == {
         p: text for p, (text, _) in files.items()
     }
-    assert Publisher(stored, 4).publish({path: tmp_path / "into" / path for path in files}).find("log.txt") is not None
+    assert stored.claim(4).publish({path: tmp_path / "into" / path for path in files}).find("log.txt") is not None
     assert {name[:9] for name in objects(stored)} == {"000000004"}
 
 
@@ -207,12 +228,12 @@ steps = st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz", max_size=2)), 
 def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tuple[str, str]], int]]) -> None:
     with TemporaryDirectory() as text:
         store = Failing(f"file://{text}/store")
-        stored, fence = TrainingStore(store, "trn_any"), 1
-        claim, truth = Publisher(stored, fence), None
+        stored, fence = Stored(store, "trn_any"), 1
+        claim, truth = stored.claim(fence), None
         for number, (is_next, files, calls) in enumerate(writes):
             if is_next:
                 fence += 1
-                claim = Publisher(stored, fence)
+                claim = stored.claim(fence)
             wanted = dict(files)
             places = made(Path(text) / str(number), wanted)
             store.calls = calls

@@ -14,11 +14,10 @@ from edgefront.core.services import sweep
 from edgefront.core.services.trainings.claims import Ending, Outcome
 from edgefront.core.services.trainings.files.folder import checkpoints_in
 from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
-from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
+from edgefront.core.services.trainings.files.store import TrainingManifest, training_store
 from edgefront.core.services.trainings.lifecycle import list_metrics
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
-from edgefront.workers.training.store.snapshot import snapshot
 from edgefront.workers.training.store.stored_training import StoredTraining
 from edgefront.workers.training.supervisor import LeaseLost, Supervisor
 
@@ -48,7 +47,7 @@ def supervise(pool: Pool) -> None:
 
 
 def on_the_store(pool: Pool, training: str) -> TrainingManifest | None:
-    stored = training_store(pool.settings, training)
+    stored = training_store(pool.settings, pool.database, training)
     assert stored is not None
     return stored.newest()
 
@@ -95,7 +94,7 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     assert [file.path for file in manifest.below("tensorboard")] == ["tensorboard/events"]
     # A third one has its weights; and the first removes its copy, once the training is deleted.
     third = machine("c")
-    begins = StoredTraining(third.settings, "another", 1, third.folder("another"))
+    begins = StoredTraining(third.settings, third.database, "another", 1, third.folder("another"))
     weights = begins.weights(training, print)
     assert weights.read_bytes() == b"weights " * 100
     assert (weights.parent / "architecture.json").is_file()
@@ -112,48 +111,50 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
 def test_the_store_is_authoritative_unless_no_other_worker_had_the_training(machine: Machine, tmp_path: Path) -> None:
     here, there = machine("a"), machine("b")
 
+    training = here.submit("done", steps=7)
+
     def checkpoint(pool: Pool, step: int) -> None:
-        place = pool.folder("one") / "checkpoints" / f"step-{step}"
+        place = pool.folder(training) / "checkpoints" / f"step-{step}"
         place.mkdir(parents=True)
         (place / "model.safetensors").write_text(f"{pool.settings.home.name} after {step}")
 
     def steps(pool: Pool) -> list[int]:
-        return list(checkpoints_in(pool.folder("one")))
+        return list(checkpoints_in(pool.folder(training)))
 
-    def claim(pool: Pool, fence: int) -> Callable[[], object]:
-        """Fetches, and returns what uploads."""
-        folder = pool.folder("one")
-        folder.mkdir(parents=True, exist_ok=True)
-        StoredTraining(pool.settings, "one", fence, folder).fetch(notes.append)
-        stored = training_store(pool.settings, "one")
-        assert stored is not None
-        upload = Publisher(stored, fence)
-        return lambda: upload.publish(snapshot(folder, tmp_path / "part", result=False))
+    def claim(pool: Pool, fence: int) -> StoredTraining:
+        """Fetches what it resumes from."""
+        pool.folder(training).mkdir(parents=True, exist_ok=True)
+        pool.change(training, fence=fence, state="training")
+        claimed = StoredTraining(pool.settings, pool.database, training, fence, pool.folder(training))
+        claimed.fetch(notes.append)
+        return claimed
+
+    def upload(claimed: StoredTraining) -> None:
+        claimed.upload()
+        claimed.finish(Outcome("stopped"), notes.append, is_hurried=lambda: False)
+        claimed.end(5)
 
     notes: list[str] = []
     checkpoint(here, 1)
-    left = here.folder("one") / ".upload-0" / "checkpoints"
+    left = here.folder(training) / ".upload-0" / "checkpoints"
     left.mkdir(parents=True)
     claim(here, -1)
     assert (steps(here), left.exists()) == ([1], False)  # from before there was a store
-    upload = claim(here, 1)
+    first = claim(here, 1)
     assert steps(here) == [1]  # another had it in between, and brought nothing to the store
     checkpoint(here, 2)
-    upload()
+    upload(first)
     checkpoint(here, 3)
     assert steps(here) == [1, 2, 3]
-    upload = claim(there, 2)
+    second = claim(there, 2)
     assert steps(there) == [2]  # what the other had not uploaded is not known
-    claim(here, 3)  # nor is it gone on with, since another has had the training
-    assert steps(here) == [2]
+    checkpoint(there, 3)
+    upload(second)
+    claim(here, 3)  # nor is it resumed from, since another has had the training
+    assert (steps(here), steps_on_the_store(here, training)) == ([3], [2, 3])
     checkpoint(here, 4)
     claim(here, 4)  # nobody else has
-    assert steps(here) == [2, 4]
-    checkpoint(there, 3)
-    upload()  # one that has lost its lease, and does not know yet
-    upload = claim(here, 6)
-    assert (steps(here), steps_on_the_store(here, "one")) == ([3], [2, 3])
-    upload()
+    assert steps(here) == [3, 4]
     # Nothing is begun while it is not known where to go on from.
     (tmp_path / "store").rename(tmp_path / "away")
     (tmp_path / "store").write_text("a file in the way")
@@ -166,7 +167,7 @@ def test_the_store_is_authoritative_unless_no_other_worker_had_the_training(mach
             raise Enough
 
     with pytest.raises(Enough):
-        StoredTraining(there.settings, "one", 7, there.folder("one")).fetch(hold)
+        StoredTraining(there.settings, there.database, training, 7, there.folder(training)).fetch(hold)
 
 
 def test_the_end_waits_for_an_unavailable_store(machine: Machine, tmp_path: Path) -> None:
@@ -196,13 +197,15 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
 ) -> None:
     here = machine("a")
     here.settings.training.grace_s = 0.2
-    folder, notes = here.folder("one"), list[str]()
+    training, notes = here.submit("done", steps=7), list[str]()
+    folder = here.folder(training)
     (folder / "result").mkdir(parents=True)
     (folder / "result" / "model.safetensors").write_text("weights")
     (tmp_path / "store").write_text("a file in the way")
 
     def ended(fence: int, ending: Ending) -> Outcome:
-        claim = StoredTraining(here.settings, "one", fence, folder)
+        here.change(training, fence=fence, state="training")
+        claim = StoredTraining(here.settings, here.database, training, fence, folder)
         claim.upload()
         try:
             return claim.finish(Outcome(ending), notes.append, is_hurried=lambda: (tmp_path / "store").is_file())
@@ -214,20 +217,20 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
     assert any("is unavailable" in note for note in notes)
     (tmp_path / "store").unlink()
     assert ended(3, "done") == Outcome("done")
-    manifest = on_the_store(here, "one")
+    manifest = on_the_store(here, training)
     assert manifest is not None
     assert [file.path for file in manifest.files] == ["result/model.safetensors"]
     assert not list(folder.glob(".upload-*"))
     # One that has lost its lease uploads nothing, and waits until it is told so.
-    lost = StoredTraining(here.settings, "one", 2, folder)
+    lost = StoredTraining(here.settings, here.database, training, 2, folder)
     lost.upload()
 
     def hold(note: str) -> None:
         if note != "its files are being uploaded":  # it has not noticed yet
             raise LeaseLost(note)
 
-    with pytest.raises(LeaseLost, match="claim 3 of training one writes to the artifact store"):
+    with pytest.raises(LeaseLost, match="is no longer leased under fence 2"):
         lost.finish(Outcome("done"), hold, is_hurried=lambda: False)
     lost.end(5)
     assert "No further uploads" in lost.note
-    assert on_the_store(here, "one") == manifest
+    assert on_the_store(here, training) == manifest

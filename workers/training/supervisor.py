@@ -88,7 +88,7 @@ class Supervisor:
         self._own = settings.training
         self._id, self._fence = training_id, fence
         self._folder = training_folder(settings, training_id)
-        self._stored = StoredTraining(settings, training_id, fence, self._folder)
+        self._stored = StoredTraining(settings, database, training_id, fence, self._folder)
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
         self._beaten_at = float("-inf")
         self._said = Report()

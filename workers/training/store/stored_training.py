@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.errors import Conflict, EdgefrontError, NotFound, Unavailable
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.claims import Outcome
+from edgefront.core.services.trainings.claims import Outcome, store_manifest
 from edgefront.core.services.trainings.files.folder import (
     JOURNAL,
     WEIGHTS,
@@ -29,7 +29,13 @@ from edgefront.core.services.trainings.files.folder import (
     mark_claim,
     training_folder,
 )
-from edgefront.core.services.trainings.files.store import Damaged, Publisher, Superseded, training_store
+from edgefront.core.services.trainings.files.store import (
+    Damaged,
+    Publisher,
+    TrainingManifest,
+    training_store,
+)
+from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 from edgefront.workers.training.store.snapshot import snapshot
 
@@ -58,9 +64,10 @@ class _Hurried(Exception):
 class StoredTraining:
     """One claim of a training on the artifact store. Without an artifact store every method does nothing."""
 
-    def __init__(self, settings: Settings, training_id: str, fence: int, folder: Path) -> None:
+    def __init__(self, settings: Settings, database: Database, training_id: str, fence: int, folder: Path) -> None:
         self._settings, self._own, self._fence, self._folder = settings, settings.training, fence, folder
-        self._stored = training_store(settings, training_id)
+        self._database, self._id = database, training_id
+        self._stored = training_store(settings, database, training_id)
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()
@@ -102,7 +109,7 @@ class StoredTraining:
 
     def weights(self, training_id: str, hold: Hold) -> Path:
         """Downloads the weights of another, finished training, which are read only before the first checkpoint."""
-        stored, into = training_store(self._settings, training_id), self._folder / _START
+        stored, into = training_store(self._settings, self._database, training_id), self._folder / _START
         if stored is not None and not checkpoints_in(self._folder):
             note = "downloads its initial weights from the artifact store"
             if self._in_background(lambda: stored.fetch_result(into), note, hold):
@@ -112,7 +119,7 @@ class StoredTraining:
     def upload(self) -> None:
         """Starts a thread that uploads what the run writes."""
         if self._stored is not None:
-            self._publisher = Publisher(self._stored, self._fence)
+            self._publisher = Publisher(self._stored, self._fence, self._record)
             threading.Thread(target=self._upload, name="edgefront-upload", daemon=True).start()
 
     def finish(self, outcome: Outcome, hold: Hold, is_hurried: Callable[[], bool]) -> Outcome:
@@ -159,7 +166,7 @@ class StoredTraining:
                 continue
             try:
                 self._publish(result=False)
-            except Superseded:
+            except (Conflict, NotFound):
                 return
             except Unavailable as error:
                 _log.warning("not uploaded yet: %s", error.detail)
@@ -174,8 +181,7 @@ class StoredTraining:
         """Publishes the state of the folder, with the run's result if it is complete. After the run has ended only the
         `last` state is: one that was begun before it would take the result away again.
 
-        Raises `Superseded` if a later claim has started to write, which the supervisor will notice too; else
-        `Unavailable`.
+        Raises `Conflict` or `NotFound` if the lease is lost, which the supervisor will notice too; else `Unavailable`.
         """
         with self._publishing:
             if self._publisher is None or self._ended or (self._run_ended.is_set() and not last):
@@ -183,7 +189,7 @@ class StoredTraining:
             part = self._folder / f"{_SNAPSHOT}{self._fence}"
             try:
                 self._publisher.publish(snapshot(self._folder, part, result=result))
-            except Superseded as error:
+            except (Conflict, NotFound) as error:
                 _log.warning("no further uploads: %s", error.detail)
                 self._trouble = f"No further uploads: {error.detail}."
                 raise
@@ -195,6 +201,10 @@ class StoredTraining:
                 shutil.rmtree(part, ignore_errors=True)
             if self._trouble:
                 self._trouble = "The artifact store was unavailable for a while; everything is uploaded now."
+
+    def _record(self, manifest: TrainingManifest) -> None:
+        with self._database.write() as session:
+            store_manifest(session, self._id, self._fence, manifest.model_dump(mode="json"))
 
     def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
         """Runs a long call in a thread while holding the lease, retried while the store is unavailable; returns its
@@ -209,7 +219,7 @@ class StoredTraining:
                 return done.result()
             except Damaged:
                 raise
-            except (Unavailable, Superseded) as error:
+            except (Unavailable, Conflict, NotFound) as error:
                 _log.warning("not done yet: %s", error.detail)
                 end = time.monotonic() + pause_s
                 self._hold_until(lambda: time.monotonic() > end, f"waits: {error.detail}", hold)  # noqa: B023

@@ -9,8 +9,6 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy.orm import Session
-
 from edgefront.core.errors import Conflict, NotFound, Unavailable
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
@@ -27,6 +25,7 @@ from edgefront.core.services.trainings.files.folder import (
     training_folder,
 )
 from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore, training_store
+from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 from edgefront.core.wire.trainings import TrainingFile
 
@@ -46,7 +45,7 @@ class Download:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """A training's downloadable files. Created within a session, read without one, because reading may take long."""
+    """A training's downloadable files. Reading them may take long."""
 
     training_id: str
     folder: Path
@@ -149,13 +148,14 @@ class TrainingFiles:
         return None if self.stored is None else self.stored.newest()
 
 
-def files_of(session: Session, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
+def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
     """The downloadable files of a training. NotFound for another owner's."""
-    training = training_of(session, principal, training_id)
-    folder, stored = training_folder(settings, training.id), training_store(settings, training.id)
-    if claim_of(folder) == training.fence:
+    with database.read() as session:
+        fence = training_of(session, principal, training_id).fence
+    folder, stored = training_folder(settings, training_id), training_store(settings, database, training_id)
+    if claim_of(folder) == fence:
         stored = None  # it runs here, or no other claim has run it since
-    return TrainingFiles(training.id, folder, stored)
+    return TrainingFiles(training_id, folder, stored)
 
 
 def _listed(path: str, size: int, modified_at: datetime) -> TrainingFile:

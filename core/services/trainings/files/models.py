@@ -49,7 +49,7 @@ def trained_model(
     with database.read() as session:
         training = training_of(session, principal, training_id)
         state, kind, trained = training.state, training.kind, training.trained or training.architecture
-        files = files_of(session, principal, training_id, settings)
+    files = files_of(database, principal, training_id, settings)
     if kind != TrainingKind.TRAINING:
         raise NotFound(f"training {training_id} is of a supernet, which is no single model: train what it found")
     sha256 = files.sha256_of(WEIGHTS)

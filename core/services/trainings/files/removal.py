@@ -17,8 +17,9 @@ from edgefront.core.errors import Unavailable
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import FOLDER, training_folder
 from edgefront.core.services.trainings.files.objects import ObjectStore
-from edgefront.core.services.trainings.files.store import DELETED, training_store
 
+DELETED = "deleted"
+"""Folder of the markers of deleted trainings, on the store and in the artifacts folder."""
 _DELETED = ".deleted"
 _CACHE = "fetched"
 """Earlier versions kept copies of downloads there, including those of trainings that are deleted now."""
@@ -60,12 +61,14 @@ def deleted_trainings(settings: Settings) -> list[str]:
 
 def finish_deletions(settings: Settings) -> None:
     """Removes files from the artifact store that could not be removed while it was unavailable."""
-    if settings.artifact_url is not None:
-        shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
+    if settings.artifact_url is None:
+        return
+    store = ObjectStore(settings.artifact_url)
+    shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
     for training_id in _names(settings.artifact_folder / DELETED):
         try:
-            if (stored := training_store(settings, training_id)) is not None:
-                stored.remove()
+            store.write(f"{DELETED}/{training_id}", b"")  # other machines remove their copies
+            store.remove_folder(f"{FOLDER}/{training_id}")
         except Unavailable as error:
             _log.warning("training %s is not removed from the artifact store yet: %s", training_id, error.detail)
             return

@@ -1,12 +1,11 @@
 """A training's files on the artifact store: how each claim publishes them, and how they are read.
 
     trainings/ID/000000007/3fa9…-model.safetensors    objects of the claim with fence 7, by their content
-    trainings/ID/000000007-000000003.json             its third manifest: paths, sizes and SHA-256 of a complete state
-    deleted/ID                                         the training was deleted
 
-Objects are written first and the manifest last, and readers use only objects that a manifest names: publishing is
-atomic. A claim writes only below its own fence, and removes nothing of a later one, so a supervisor that has lost its
-lease without knowing it does no harm. The manifest with the highest fence, and of those the newest, is valid.
+The manifest (paths, sizes and SHA-256 of a complete state) is a column of the training's row. Objects are written
+first, then the manifest, and readers use only objects that it names: publishing is atomic. The row takes a manifest
+only from the current claim, and a claim removes nothing of a later one, so a supervisor that has lost its lease without
+knowing it does no harm.
 """
 
 from __future__ import annotations
@@ -16,26 +15,28 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from edgefront.core.errors import Conflict, NotFound, Unavailable
+from edgefront.core.errors import NotFound, Unavailable
 from edgefront.core.files import whole_file
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import FOLDER, JOURNAL, WEIGHTS, hashed
 from edgefront.core.services.trainings.files.objects import ObjectStore
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
-DELETED = "deleted"
-_NAME = re.compile(r"(\d{9,})(?:-(\d{9,})\.json)?")
+_FENCE = re.compile(r"(\d{9,})(?:-\d{9,}\.json)?")
+_EARLIER_MANIFEST = re.compile(r"(\d{9,})-(\d{9,})\.json")
 _STEP = re.compile(rf"({CHECKPOINTS}/step-(\d+))/.+")
 _PROGRESS = "trainer.json"
-_TRIES = 10
 _CHUNK = 8 << 20
 
 _log = logging.getLogger(__name__)
@@ -47,10 +48,6 @@ class Damaged(Unavailable):
 
 class Replaced(NotFound):
     """The state that was being read was replaced by a newer one, or deleted."""
-
-
-class Superseded(Conflict):
-    """A later claim has started to write to the store."""
 
 
 def _below(path: str) -> str:
@@ -75,9 +72,7 @@ class TrainingManifest(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1] = 1
     fence: int
-    number: int
     files: tuple[ManifestEntry, ...]
 
     def find(self, path: str) -> ManifestEntry | None:
@@ -104,26 +99,30 @@ class Fetched:
 
 
 class TrainingStore:
-    """Reads one training's files. Methods raise `Unavailable` while the store is unavailable."""
+    """Reads one training's files. Methods raise `Unavailable` while the store or the database is unavailable.
 
-    def __init__(self, store: ObjectStore, training_id: str) -> None:
-        self.store, self.training_id = store, training_id
+    `read_manifest` reads the manifest of the training's row.
+    """
+
+    def __init__(
+        self, store: ObjectStore, training_id: str, read_manifest: Callable[[], TrainingManifest | None]
+    ) -> None:
+        self.store, self.training_id, self._read_manifest = store, training_id, read_manifest
         self.root = f"{FOLDER}/{training_id}"
 
     def newest(self) -> TrainingManifest | None:
         """The newest complete state; None before the first."""
-        for _ in range(_TRIES):
-            names = [name for name in self.store.names(self.root) if _version(name)[1]]
-            for name in sorted(names, key=_version, reverse=True):
-                try:
-                    return TrainingManifest.model_validate_json(self.store.read(f"{self.root}/{name}"))
-                except FileNotFoundError:  # replaced by a newer one just now
-                    break
-                except ValidationError:
-                    _log.warning("%s/%s is not a complete manifest; the previous one is used", self.root, name)
-            else:
-                return None
-        raise Unavailable(f"training {self.training_id} on the artifact store changes faster than it can be read")
+        return self._read_manifest() or self._earlier()
+
+    def _earlier(self) -> TrainingManifest | None:
+        """Of a training that was last published by a version which kept manifests on the store: the highest (fence,
+        number) that is complete.
+        """
+        matches = [match for name in self.store.names(self.root) if (match := _EARLIER_MANIFEST.fullmatch(name))]
+        for match in sorted(matches, key=lambda match: (int(match[1]), int(match[2])), reverse=True):
+            with suppress(FileNotFoundError, ValidationError):
+                return TrainingManifest.model_validate_json(self.store.read(f"{self.root}/{match[0]}"))
+        return None
 
     def key(self, manifest: TrainingManifest, file: ManifestEntry) -> str:
         return f"{self.root}/{manifest.object_name(file)}"
@@ -191,11 +190,6 @@ class TrainingStore:
             self.download(manifest, file, into / file.path)
         return True
 
-    def remove(self) -> None:
-        """Removes all files. A marker stays, so that other machines remove their copies."""
-        self.store.write(f"{DELETED}/{self.training_id}", b"")
-        self.store.remove_folder(self.root)
-
     def _fetch(self, manifest: TrainingManifest, into: Path) -> Fetched:
         damaged: dict[str, None] = {}
 
@@ -234,55 +228,56 @@ class TrainingStore:
         return Damaged(f"{file.path} of training {self.training_id} is damaged on the artifact store: {how}")
 
 
-def training_store(settings: Settings, training_id: str) -> TrainingStore | None:
+def training_store(settings: Settings, database: Database, training_id: str) -> TrainingStore | None:
     """The store of a training's files; None without an artifact store."""
-    return None if settings.artifact_url is None else TrainingStore(ObjectStore(settings.artifact_url), training_id)
+    if settings.artifact_url is None:
+        return None
+
+    def read_manifest() -> TrainingManifest | None:
+        with database.read() as session:
+            document = rows.manifest_of(session, training_id)
+        return None if document is None else TrainingManifest.model_validate(document)
+
+    return TrainingStore(ObjectStore(settings.artifact_url), training_id, read_manifest)
 
 
 class Publisher:
-    """Publishes a training's files under one claim. For one process and one thread; no other claim has its fence."""
+    """Publishes a training's files under one claim. For one process and one thread; no other claim has its fence.
 
-    def __init__(self, stored: TrainingStore, fence: int) -> None:
-        self._stored, self._store, self._root = stored, stored.store, stored.root
-        self._fence, self._number = fence, 0
+    `record` stores a manifest in the training's row, or raises if the claim is no longer the current one.
+    """
+
+    def __init__(self, stored: TrainingStore, fence: int, record: Callable[[TrainingManifest], None]) -> None:
+        self._store, self._root, self._fence, self._record = stored.store, stored.root, fence, record
         self._uploaded: set[str] = set()
 
     def publish(self, files: Mapping[str, Path]) -> TrainingManifest:
         """Publishes these files (path in the training's folder → path on the disk) as the complete state of the
         training.
 
-        They must not change meanwhile. Files of earlier states are removed after that. Raises `Superseded` if a later
-        claim has started to write.
+        They must not change meanwhile. Files of earlier states are removed after that. Raises what `record` does.
         """
-        names = self._store.names(self._root)
-        latest = max(_version(name)[0] for name in (*names, ""))
-        if latest > self._fence:
-            raise Superseded(f"claim {latest} of training {self._stored.training_id} writes to the artifact store")
         entries = tuple(_entry(path, files[path]) for path in sorted(files))
-        manifest = TrainingManifest(fence=self._fence, number=self._number + 1, files=entries)
+        manifest = TrainingManifest(fence=self._fence, files=entries)
         for entry in entries:
             if (name := manifest.object_name(entry)) not in self._uploaded:
                 self._store.upload(files[entry.path], f"{self._root}/{name}")
                 self._uploaded.add(name)
-        manifest_key = f"{self._root}/{self._fence:09d}-{manifest.number:09d}.json"
-        self._store.write(manifest_key, manifest.model_dump_json(indent=1).encode())
-        self._number += 1
-        self._prune(manifest, names)
+        self._record(manifest)
+        self._prune(manifest)
         return manifest
 
-    def _prune(self, manifest: TrainingManifest, names: list[str]) -> None:
-        """Removes objects that no manifest names any more. Those that cannot be removed now are removed the next
-        time.
+    def _prune(self, manifest: TrainingManifest) -> None:
+        """Removes what earlier claims wrote, and own objects that the manifest does not name. What cannot be removed
+        now is removed the next time.
         """
         self._uploaded &= {manifest.object_name(entry) for entry in manifest.files}
         own = f"{self._fence:09d}"
         try:
-            for name in names:
-                fence, number = _version(name)
-                if number and (fence, number) < (self._fence, manifest.number):
-                    self._store.remove(f"{self._root}/{name}")
-                elif not number and 0 < fence < self._fence:
-                    self._store.remove_folder(f"{self._root}/{name}")
+            for name in self._store.names(self._root):
+                if (match := _FENCE.fullmatch(name)) and int(match[1]) < self._fence:
+                    remove = self._store.remove if name.endswith(".json") else self._store.remove_folder
+                    remove(f"{self._root}/{name}")
             for name in self._store.names(f"{self._root}/{own}"):
                 if f"{own}/{name}" not in self._uploaded:
                     self._store.remove(f"{self._root}/{own}/{name}")
@@ -294,12 +289,6 @@ def _entry(path: str, source: Path) -> ManifestEntry:
     state, digest = hashed(source)
     modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
     return ManifestEntry(path=path, size=state.st_size, sha256=digest, modified_at=modified_at)
-
-
-def _version(name: str) -> tuple[int, int]:
-    """Fence and number of a manifest; of a claim's folder, its fence and 0; zeros for anything else."""
-    match = _NAME.fullmatch(name)
-    return (0, 0) if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def _best_step(checkpoint: Path) -> int | None:

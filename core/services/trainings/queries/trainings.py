@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store import sql
-from edgefront.core.store.sql import any_of
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
 
 _MEASURED = 16
@@ -31,6 +31,11 @@ def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Trai
 def lock(session: Session, training_id: str) -> Training | None:
     query = select(Training).where(Training.id == training_id).with_for_update(key_share=True)
     return session.scalar(query.execution_options(populate_existing=True))
+
+
+def manifest_of(session: Session, training_id: str) -> Document | None:
+    """The manifest of its files on the artifact store; None if it has published none, or was deleted."""
+    return session.scalar(select(Training.manifest).where(Training.id == training_id))
 
 
 def page(
