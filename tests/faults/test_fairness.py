@@ -29,8 +29,8 @@ from edgefront.api.jobs import endpoints
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.queries import valid_hashes
 from edgefront.core.services.fleet.queries import facts_of
-from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ApiKey, Device, Job, Measurement, Target, WebSession, new_id

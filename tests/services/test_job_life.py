@@ -14,8 +14,8 @@ from sqlalchemy import select
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.events import read_events
-from edgefront.core.services.jobs.plan import plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, stalled, store
 from edgefront.core.services.search.computing import ComputeStep
@@ -108,8 +108,8 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     asked = request(algorithm={"name": "lts", "settings": {"iterations": 4, "population": 10}})
     job = service.submit(asked)
     service.run(agent)
-    plan = plan_for(asked, MeasurementProtocol(), Limits())
     with service.database.read() as session:
+        plan = resolved(session, asked).plan(MeasurementProtocol(), Limits())
         target = session.scalars(select(Target)).one()
         stored = session.scalars(select(Generation).order_by(Generation.number)).all()
         assert [row.number for row in stored] == [0, 1, 2, 3]

@@ -13,10 +13,10 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.services.fleet.capability import can_read
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.jobs.checks import checked
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.frontier import frontier_view
-from edgefront.core.services.jobs.plan import space_of
+from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
@@ -86,16 +86,16 @@ def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service:
         assert "Against my model, which is beyond the limits" in view.sentence
 
 
-def test_a_model_that_no_space_has_is_refused_with_its_fields() -> None:
+def test_a_model_that_no_space_has_is_refused_with_its_fields(sqlite_service: Service) -> None:
     model = named_model("srupp-base").architecture.canonical
     with pytest.raises(SpaceError) as refused:
-        checked(asked(space={"model": model}))
+        resolve(sqlite_service.database, asked(space={"model": model})).checked()
     assert refused.value.field == "space.model"
     assert refused.value.extra["errors"][0]["field"] == "model.blocks.0.kind"
     with pytest.raises(InvalidInput, match=r"space\.model\.d_model"):
-        checked(asked(space={"model": {**MINE.canonical, "d_model": 0}}))
+        resolve(sqlite_service.database, asked(space={"model": {**MINE.canonical, "d_model": 0}})).checked()
     with pytest.raises(InvalidInput, match=r"the baseline is space\.model"):
-        checked(asked(baseline_layers=[2]))
+        resolve(sqlite_service.database, asked(baseline_layers=[2])).checked()
 
 
 def llama_cpp(name: str, narrow: dict[str, Any] | None = None) -> JobRequest:
@@ -112,9 +112,11 @@ def test_a_job_for_llama_cpp_is_narrowed_to_what_it_runs() -> None:
 
 
 @pytest.mark.parametrize("name", ["lts-gpt2", "bert", "hybrid"])
-def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(name: str) -> None:
+def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(
+    sqlite_service: Service, name: str
+) -> None:
     with pytest.raises(InvalidInput, match="GGUF cannot express") as refused:
-        checked(llama_cpp(name))
+        resolve(sqlite_service.database, llama_cpp(name)).checked()
     assert refused.value.field == "targets.0.protocol.runtime"
     assert "the spaces llama, lfm" in str(refused.value.allowed)
 

@@ -15,7 +15,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs.add_target import extend_job
-from edgefront.core.services.jobs.checks import checked
+from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_limits
@@ -94,9 +94,9 @@ def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service)
     assert raised.value.detail.startswith("limits.latency_ms 0.003 is below every model of lts-gpt2")
 
 
-def test_a_memory_below_the_smallest_model_names_the_smallest() -> None:
+def test_a_memory_below_the_smallest_model_names_the_smallest(sqlite_service: Service) -> None:
     with pytest.raises(InvalidInput) as raised:
-        checked(limited(memory_mb=5))
+        resolve(sqlite_service.database, limited(memory_mb=5)).checked()
     assert raised.value.field == "targets.0.limits.memory_mb"
     least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MB
     assert f"the smallest {least:.1f} MB" in raised.value.detail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
+from edgefront.core.services.quality.laws import law_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Evaluation
 from edgefront.core.units import MB
@@ -157,12 +159,17 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
     assert said in service.recommended(job).note
     assert said in job.proxy_trust.sentence
     assert said in estimate(service.database, service.user, job.request, Fits()).note
+
+    def note(request: JobRequest, datasets: Sequence[str] = ()) -> str:
+        with service.database.read() as session:
+            return law_note(request, law_of(session, request), datasets)
+
     for agrees in ({}, {"data": "wikitext-103"}, {"data": "WikiText103_bpe"}):
-        assert law_note(asked(proxy="quality_law", proxy_settings=agrees)) == ""
-    assert "not on letters, words:" in law_note(asked(), ["words", "letters", "wikitext-103"])
-    other = law_note(asked(proxy="quality_law", proxy_settings={"law": "lts-transformer-xl-wikitext103"}))
+        assert note(asked(proxy="quality_law", proxy_settings=agrees)) == ""
+    assert "not on letters, words:" in note(asked(), ["words", "letters", "wikitext-103"])
+    other = note(asked(proxy="quality_law", proxy_settings={"law": "lts-transformer-xl-wikitext103"}))
     assert "learnt from models of the family transformer-xl" in other
-    assert law_note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
+    assert note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
 
 
 @ON_SQLITE

@@ -10,15 +10,15 @@ from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.checks import check_target
 from edgefront.core.services.jobs.lifecycle import add_target
-from edgefront.core.services.jobs.placement import Place, place_one
+from edgefront.core.services.jobs.placement import Place, place_target
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.quotas import check_jobs, check_launches, of_added_target
+from edgefront.core.services.jobs.resolve import check_target
+from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.jobs.transitions import change_job
 from edgefront.core.services.jobs.views import job_views
-from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import LIVE_JOBS, JobState
@@ -54,10 +54,9 @@ def extend_job(
     with database.read() as session:
         job = job_of(session, principal, job_id)
         _must_be_extensible(job)
-        request = JOB_REQUEST.read(job.request)
-        refined = laws.refined_law(session, request)
-    target = _target(request, asked)
-    check_target(request, target, refined, in_reach)
+        planned = resolved(session, JOB_REQUEST.read(job.request))
+    target = _target(planned.request, asked)
+    check_target(planned, target, in_reach)
     with database.write() as session:
         job = job_of(session, principal, job_id)
         targets = job_rows.lock_targets(session, job.id)
@@ -73,7 +72,7 @@ def extend_job(
         check_launches(session, job.owner, of_added_target(request), owners)
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
-        place = place_one(session, request.space, target, [Place(one.device_key, one.name) for one in targets])
+        place = place_target(session, request.space, target, [Place(one.device_key, one.name) for one in targets])
         _refuse_twice(targets, place, target)
         _add(session, database, job, request, target, place, targets)
         return job_views(session, [job], database.now(session))[0]

@@ -10,7 +10,7 @@ from edgefront.core.errors import EdgefrontError, within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
 from edgefront.core.search.problem import COUNTED
-from edgefront.core.services.jobs.plan import space_of
+from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
@@ -45,7 +45,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
             try:
                 weights = protocol_costs(architecture, target.protocol).weight_bytes
             except EdgefrontError:
-                return None  # `checks` says why such a model cannot run
+                return None  # `resolve` says why such a model cannot run
             if weights <= target.limits.memory_mb * MB:
                 depths.add(depth)
     return tuple(sorted(depths))
@@ -63,7 +63,7 @@ def _around_model(request: JobRequest) -> JobRequest:
 def _for_llama_cpp(request: JobRequest) -> JobRequest:
     """With the space narrowed to what llama.cpp runs, where a target is measured with it.
 
-    One narrowing for all targets, so that they measure the same candidates. `checks` refuses spaces of which it runs
+    One narrowing for all targets, so that they measure the same candidates. `resolve` refuses spaces of which it runs
     none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.
     """
     space = space_of(request.space)

@@ -12,8 +12,8 @@ from edgefront.core.pareto.baseline import in_words
 from edgefront.core.prediction.importance import MIN_CANDIDATES, Importance, importance
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.columns import Column, gene_columns
 from edgefront.core.states import CandidateState

@@ -23,13 +23,13 @@ from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs import events, frontier
-from edgefront.core.services.jobs.plan import quality_law_of, space_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.quality import law_queries, laws
 from edgefront.core.services.quality import queries as score_rows
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.quality.queries import Trained
+from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import stack_in_words
@@ -37,7 +37,6 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, update_rows
 from edgefront.core.store.tables import Candidate, Job, LawVersion
-from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.laws import AgreementRow, JobLawView, LawAgreement, LawChoice, LawRequest
 
 CHUNK = 500
@@ -54,10 +53,9 @@ class _Known:
     """What was read of a job; the rest is computed without a session."""
 
     job_id: str
-    request: JobRequest
-    refined: QualityLaw | None
+    law: QualityLaw | None
     version: LawVersion | None
-    """The row of the refined law."""
+    """The row of the law, if trainings have refined it."""
     moving_to: str | None
     move: tuple[QualityLaw, QualityLaw] | None
     """The law before and the law after the move that is under way, or that was the last."""
@@ -68,7 +66,7 @@ class _Known:
     """Id → name of the target, number and architecture of the trained candidates."""
 
     def view(self) -> JobLawView:
-        law = self.refined or quality_law_of(self.request, space_of(self.request.space))
+        law = self.law
         return JobLawView(
             job_id=self.job_id,
             law=None if law is None else _choice(law) if self.version is None else _version(self.version),
@@ -125,26 +123,24 @@ def law_view(database: Database, principal: Principal, job_id: str) -> JobLawVie
 
 def _known(session: Session, job: Job) -> _Known:
     request = JOB_REQUEST.read(job.request)
-    refined = laws.refined_law(session, request)
-    version = None if refined is None else laws.version_row(session, refined.origin.name)
+    law = laws.law_of(session, request)
+    version = None if law is None or law.origin.name in NAMES else laws.version_row(session, law.origin.name)
     targets = {target.id: target for target in job_rows.targets(session, [job.id])}
     trained = _alike([one for id_ in targets for one in score_rows.trained(session, id_)], version)
     found = rows.by_ids(session, {one.candidate_id for one in trained})
     return _Known(
         job_id=job.id,
-        request=request,
-        refined=refined,
+        law=law,
         version=version,
         moving_to=job.wanted_law,
-        move=_move(session, job, request),
-        newer=_newer(session, request, version),
+        move=_move(session, job, None if law is None else law.origin.name),
+        newer=_newer(session, law, version),
         trained=tuple(trained),
         candidates={one.id: (targets[one.target_id].name, one.number, one.architecture) for one in found},
     )
 
 
-def _move(session: Session, job: Job, request: JobRequest) -> tuple[QualityLaw, QualityLaw] | None:
-    own = _name_of(request)
+def _move(session: Session, job: Job, own: str | None) -> tuple[QualityLaw, QualityLaw] | None:
     former, now = own, job.wanted_law
     if now is None:
         last = job_rows.last_event_of_kind(session, job.id, "law")
@@ -194,11 +190,10 @@ def _is_own(version: LawVersion | None, one: Trained) -> bool:
     return version is not None and (one.manner, one.split) == (version.manner, law_queries.SPLIT)
 
 
-def _newer(session: Session, request: JobRequest, version: LawVersion | None) -> tuple[LawVersion, ...]:
+def _newer(session: Session, law: QualityLaw | None, version: LawVersion | None) -> tuple[LawVersion, ...]:
     if version is not None:
         newest = laws.version_row(session, version.name)
         return () if newest is None or newest.version == version.version else (newest,)
-    law = quality_law_of(request, space_of(request.space))
     return () if law is None else tuple(law_queries.newest(session, law.origin.name))
 
 
@@ -238,13 +233,11 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
         request = JOB_REQUEST.read(job_of(session, principal, job_id).request)
         law = laws.named(session, asked.law if asked.version is None else f"{asked.law}@{asked.version}")
     laws.check_covers(law, space_of(request.space))
-    own = _name_of(request)
     with database.write() as session:
         job = job_rows.lock_job(session, job_id)
-        if job is None or JOB_REQUEST.read(job.request) != request:  # deleted or moved while we waited
+        if job is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
-            own = _name_of(JOB_REQUEST.read(job.request))
-        wanted = None if law.origin.name == own else law.origin.name
+        wanted = None if law.origin.name == _name_of(session, job) else law.origin.name
         if job.wanted_law != wanted:
             job.wanted_law, job.updated_at = wanted, database.now(session)
         if wanted is not None:
@@ -319,7 +312,7 @@ def _written(session: Session, job_id: str, name: str, found: Mapping[str, Docum
     columns = [one if is_proxy else {name: one[name] for name in one if name != "proxy"} for one in found.values()]
     for start in range(0, len(columns), CHUNK):
         update_rows(session, Candidate, columns[start : start + CHUNK])
-    former = _name_of(request)
+    former = _name_of(session, job)
     job.request = JOB_REQUEST.versioned(laws.with_law(request, name).model_dump(mode="json"))
     job.wanted_law, job.updated_at = None, now
     session.flush()
@@ -330,10 +323,7 @@ def _written(session: Session, job_id: str, name: str, found: Mapping[str, Docum
     return True
 
 
-def _name_of(request: JobRequest) -> str | None:
+def _name_of(session: Session, job: Job) -> str | None:
     """The name or reference of a job's law."""
-    name = request.proxy_settings.get("law")
-    if name is not None and name not in NAMES:
-        return str(name)
-    law = quality_law_of(request, space_of(request.space))
+    law = laws.law_of(session, JOB_REQUEST.read(job.request))
     return None if law is None else law.origin.name

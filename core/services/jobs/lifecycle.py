@@ -16,16 +16,16 @@ from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.queries.turns import give_up_turns
 from edgefront.core.services.jobs.quotas import check_bounds
+from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.jobs.views import job_views
-from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, TargetState
@@ -66,28 +66,33 @@ def submit_job(
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
-    request, refined = laws.settled(database, request)
+    resolution = resolve(database, request, settings)
+    job = resolution.checked()
     if in_reach is not None:
-        in_reach(request)
-    planned = checked(request, settings, refined)
+        in_reach(job.request)
     with database.write() as session:
         lock_name(session, "owner", principal.owner)
         owners = (settings or Settings()).owners
-        return _create(session, principal, planned, digest, idempotency_key, owners, database.now(session))
+        return _create(
+            session, principal, job, resolution.proxy_data, digest, idempotency_key, owners, database.now(session)
+        )
 
 
 def _create(
     session: Session,
     principal: Principal,
-    planned: CheckedRequest,
+    resolved: ResolvedJob,
+    proxy_data: str | None,
     digest: str,
     idempotency_key: str | None,
     owners: OwnerSettings,
     now: datetime,
 ) -> JobView:
-    """`digest` is that of the request as it was sent: what it leaves open is settled in `planned`."""
-    request = planned.request
-    placed = place(session, request)
+    """`digest` is that of the request as it was sent, without what it leaves open."""
+    request = resolved.request
+    places, faults = place(session, request)
+    for fault in faults:
+        raise fault
     if idempotency_key is None or rows.find_by_key(session, principal.owner, idempotency_key) is None:
         check_bounds(session, principal.owner, request, owners)
     job = Job(
@@ -104,8 +109,8 @@ def _create(
     former = add_once(session, [job], lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
     if former is not None:
         return _same(session, former, digest, now)
-    for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
-        add_target(session, job, asked, where, request, position, planned.proxy_data)
+    for position, asked in enumerate(request.targets):
+        add_target(session, job, asked, places[position], request, position, proxy_data)
     append(session, job.id, "job_state", {"state": JobState.RUNNING, "reason": None}, None, now)
     return _view(session, job, now)
 

@@ -12,8 +12,8 @@ from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_read, can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
-from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.spaces import space_of
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 from edgefront.core.validation import existing
@@ -28,40 +28,30 @@ class Place:
     name: str
 
 
-def place(session: Session, request: JobRequest) -> list[Place]:
-    """Checks a request against the enrolled devices and returns the place of each target.
+def place(session: Session, request: JobRequest) -> tuple[dict[int, Place], list[EdgefrontError]]:
+    """The place of each target, by its position in the request; and for each that has none, why (`place_target`).
 
     A device may be offline or draining: the job waits for it.
+    """
+    places: dict[int, Place] = {}
+    faults: list[EdgefrontError] = []
+    for position, target in enumerate(request.targets):
+        try:
+            with within("targets", position):
+                places[position] = place_target(session, request.space, target, list(places.values()))
+        except EdgefrontError as error:
+            faults.append(error)
+    return places, faults
+
+
+def place_target(session: Session, space: SpaceRequest, target: TargetRequest, others: Sequence[Place]) -> Place:
+    """The place of one target beside the others of its job.
 
     Raises:
-        InvalidInput: no device of a target can measure by its protocol; names the field.
-        NotFound: no such device or class. Conflict: the device was revoked.
+        InvalidInput: no device of the target can measure by its protocol; names the field within the target.
+        NotFound: no such device or class.
+        Conflict: the device was revoked.
     """
-    found: list[Place] = []
-    for index, target in enumerate(request.targets):
-        found.append(_place(session, request, target, index, found))
-    return found
-
-
-def try_places(session: Session, request: JobRequest) -> list[Place | EdgefrontError]:
-    """For each target its place, or the error that `place` raises for it."""
-    found: list[Place | EdgefrontError] = []
-    for index, target in enumerate(request.targets):
-        try:
-            placed = [one for one in found if isinstance(one, Place)]
-            found.append(_place(session, request, target, index, placed))
-        except EdgefrontError as error:
-            found.append(error)
-    return found
-
-
-def _place(session: Session, request: JobRequest, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
-    with within("targets", index):
-        return place_one(session, request.space, target, others)
-
-
-def place_one(session: Session, space: SpaceRequest, target: TargetRequest, others: Sequence[Place]) -> Place:
-    """The place of one target beside the others of its job. Errors as in `place`, with paths within the target."""
     device_key, label, candidates = find_devices(session, target)
     check_runtime(target, candidates, label)
     _check_agents(space, target, candidates, label)
@@ -72,7 +62,7 @@ def _check_agents(space: SpaceRequest, target: TargetRequest, devices: Sequence[
     """`InvalidInput` if every device's agent is of a release that does not know the blocks of the space's models."""
     try:
         (stock, *_) = space_of(space).baselines([1])
-    except EdgefrontError:  # `checks` says what is wrong with the space
+    except EdgefrontError:  # `resolve` says what is wrong with the space
         return
     if any(can_read(device.facts, stock.canonical) for device in devices):
         return
@@ -87,7 +77,7 @@ def _check_agents(space: SpaceRequest, target: TargetRequest, devices: Sequence[
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Device key, its name for people, and the devices behind it. Errors as in `place`."""
+    """Device key, its name for people, and the devices behind it. Errors as in `place_target`."""
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:

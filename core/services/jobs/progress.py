@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.services.jobs import plan
 from edgefront.core.services.jobs.queries import jobs
+from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.store.sql import Document
@@ -29,9 +29,10 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
     try:
         if request is None or request.targets[target.position].added:  # as many as predictions recommend
             return None
-        return sum(plan.planned(request))
+        sizes = sizes_of(request)
     except InvalidInput:  # of a space or an algorithm that this release does not have
         return None
+    return sizes.baselines + sizes.candidates
 
 
 def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
@@ -53,7 +54,7 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
         return None
     elapsed = max(0.0, (now - target.started_at).total_seconds())
     pace = elapsed / target.launches_done
-    budget = refinement_budget(request, target, plan.baselines_at_most(request))
+    budget = refinement_budget(request, target, sizes_of(request).baselines)
     left = max(0, total - target.settled) + max(0, budget - target.refinements)
     seconds = left * pace
     if request.budget.minutes is not None:

@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import BoundReached
 from edgefront.core.services.access.owners import bounds_of
-from edgefront.core.services.jobs.plan import largest_generation
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS
@@ -42,13 +42,13 @@ def check_launches(session: Session, owner: str, asked: int, bounds: OwnerSettin
 
 def of_added_target(request: JobRequest) -> int:
     """How many launches a target that is added to a job asks for at once: its baselines', as it measures few others."""
-    return largest_generation(request)[0] * BASELINE_LAUNCHES
+    return sizes_of(request).baselines * BASELINE_LAUNCHES
 
 
 def _at_once(request: JobRequest) -> int:
     """How many launches each target of a job asks for at once at most."""
-    baselines, generation = largest_generation(request)
-    return max(baselines * BASELINE_LAUNCHES, generation)
+    sizes = sizes_of(request)
+    return max(sizes.baselines * BASELINE_LAUNCHES, sizes.generation)
 
 
 def launches_at_once(session: Session, owner: str) -> int:

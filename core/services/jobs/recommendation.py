@@ -55,8 +55,8 @@ class Known:
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
-    refined: QualityLaw | None
-    """The job's law, if trainings have refined it."""
+    law: QualityLaw | None
+    """The job's."""
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -81,7 +81,7 @@ class Known:
             limits=self.limits,
             by=found.by,
             proxy=self.proxy,
-            perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.refined),
+            perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.law),
             sentence=found.sentence,
             note=self._note(view(found.best)),
             recommended=view(found.best),
@@ -95,9 +95,7 @@ class Known:
         )
 
     def _note(self, best: CandidateView | None) -> str:
-        law = (
-            "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained}, self.refined)
-        )
+        law = "" if self.request is None else law_note(self.request, self.law, {one.dataset for one in self.trained})
         parts = (self._limits_note(), self._off_frontier(best), self._once(best), self.added, law)
         return " ".join(text for text in parts if text)
 
@@ -194,7 +192,7 @@ def read(
         request=request,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
-        refined=None if request is None else laws.refined_law(session, request),
+        law=None if request is None else laws.law_of(session, request),
     )
 
 

@@ -8,11 +8,10 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
-from edgefront.core.quality.law import QualityLaw
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
-from edgefront.core.services.jobs.plan import plan_for
+from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import steering as training_steering
 from edgefront.core.services.trainings.datasets import check_dataset
@@ -21,7 +20,6 @@ from edgefront.core.services.trainings.plan import check_served, placed, resolve
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
-from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.trainings import Requirements
 
 _TASKS = ("streams", "sentences")
@@ -60,10 +58,10 @@ def requirements_of(asked: ParSupernetSettings) -> Requirements:
     return Requirements(device=asked.device)
 
 
-def check(request: JobRequest, settings: Settings | None, refined: QualityLaw | None = None) -> None:
+def check(job: ResolvedJob, settings: Settings | None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
-    first = request.targets[0]
-    algorithm = plan_for(request, first.protocol, first.limits, refined).algorithm
+    first = job.request.targets[0]
+    algorithm = job.plan(first.protocol, first.limits).algorithm
     if not isinstance(algorithm, ParSupernet):
         return
     settings = settings or Settings()

@@ -137,7 +137,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 state=JobState(job.state),
                 reason=job.reason,
                 request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
-                proxy_trust=ProxyTrust() if request is None else published_trust(request),
+                proxy_trust=ProxyTrust() if request is None else published_trust(session, request),
                 targets=tuple(
                     _target_view(
                         job,

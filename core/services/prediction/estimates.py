@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.jobs import checks, plan
-from edgefront.core.services.jobs.placement import Place, try_places
-from edgefront.core.services.jobs.plan import SearchPlan, plan_for
+from edgefront.core.services.jobs import placement
+from edgefront.core.services.jobs.placement import Place
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.quotas import check_bounds
+from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.measuring.remeasure import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.duration_estimates import PastLaunches, past_launches
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit
 from edgefront.core.services.prediction.limits import check_limits
-from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
@@ -68,31 +68,21 @@ def estimate(
 ) -> JobEstimate:
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require("user")
-    refined, unknown = None, []
-    try:
-        request, refined = laws.settled(database, request)
-    except EdgefrontError as error:
-        request, unknown = laws.with_law(request, None), [error]
-    request, errors = checks.refusals(request, settings, refined)
-    errors = [*unknown, *errors]
-    try:
-        check_limits(database, principal, request, fits)
-    except InvalidInput as error:
-        errors.append(error)
-    plans = [] if errors else [plan_for(request, one.protocol, one.limits, refined) for one in request.targets]
+    resolution = resolve(database, request, settings)
+    request, job, faults = resolution.request, resolution.job, resolution.faults
+    faults.attempt(lambda: check_limits(database, principal, request, fits))
+    plans = [] if job is None or list(faults) else [job.plan(one.protocol, one.limits) for one in request.targets]
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
         if plans:
-            try:
-                check_bounds(session, principal.owner, request, (settings or Settings()).owners)
-            except EdgefrontError as error:
-                errors.append(error)
-        places = try_places(session, request)
-        for index, place in enumerate(places):
-            if isinstance(place, Place) and plans:
-                known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
-    errors += [one for one in places if isinstance(one, EdgefrontError)]
+            owners = (settings or Settings()).owners
+            faults.attempt(lambda: check_bounds(session, principal.owner, request, owners))
+        places, unplaced = placement.place(session, request)
+        for index, place in places.items() if plans else ():
+            known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
+    for error in unplaced:
+        faults.add(error)
     examples = [plans[index].examples(EXAMPLES) for index, _, _ in known]
     targets = [
         _target(request, index, plans[index], place, found, drawn, fits)
@@ -104,7 +94,7 @@ def estimate(
     stored = _sum(candidates)
     return JobEstimate(
         request=request,
-        refusals=tuple(_refusal(error) for error in errors),
+        refusals=tuple(_refusal(error) for error in faults),
         targets=tuple(targets),
         launches=_sum([one.launches for one in targets]),
         minutes=_together([(place.device_key, one.minutes) for one, (_, place, _) in zip(targets, known, strict=True)]),
@@ -113,7 +103,7 @@ def estimate(
         ),
         candidates=stored,
         event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
-        note=law_note(request, refined=refined),
+        note="" if job is None else law_note(request, job.law),
         model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
     )
 
@@ -155,7 +145,7 @@ def _target(
 ) -> TargetEstimate:
     baselines = plan_.baselines()
     repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(one.digest, 0)) for one in baselines)
-    _, most = plan.planned(request)
+    most = sizes_of(request).candidates
     expected = _expected(plan_, known, most)
     share = request.budget.refinement
     refinements = Count(expected=0 if known.precise else int(share * expected), at_most=int(share * most))

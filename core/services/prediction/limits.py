@@ -13,8 +13,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.placement import find_devices
-from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
+from edgefront.core.services.spaces import space_of
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Measurement
 from edgefront.core.units import MB, plain, rounded_up

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.law import QualityLaw
-from edgefront.core.quality.shipped import NAMES, family, law_for, law_named, shipped_laws
+from edgefront.core.quality.shipped import family, shipped_laws
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import JobRequest
 
@@ -33,25 +32,25 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
     ]
 
 
-def perplexity_of(laws: Iterable[str | None], refined: QualityLaw | None = None) -> str:
-    """What predictions by the laws of these names are the perplexity of, and how long trained. `refined`: the law of a
-    job that does not come along."""
-    names = set(laws)
-    known = [*shipped_laws().values(), *([] if refined is None else [refined])]
-    origins = [law.origin for law in known if law.origin.name in names]
+def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) -> str:
+    """What predictions by the laws of these names are the perplexity of, and how long trained. `law` is the job's,
+    which need not come along.
+    """
+    wanted = set(names)
+    known = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
+    origins = [known[name].origin for name in known if name in wanted]
     return "; ".join(
         f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
     )
 
 
-def law_note(request: JobRequest, datasets: Iterable[str] = (), refined: QualityLaw | None = None) -> str:
+def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str] = ()) -> str:
     """What a person should know where the law of a job's predictions is of other data or models than the job's.
 
-    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name;
-    `refined` as in `perplexity_of`. Empty where all agree, and where no law is about the job's space.
+    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name. Empty
+    where all agree, and where no law is about the job's space.
     """
     space = spaces().get(request.space.name)
-    law = None if space is None else refined or _law_of(request, space)
     if space is None or law is None:
         return ""
     origin = law.origin
@@ -75,11 +74,6 @@ def law_note(request: JobRequest, datasets: Iterable[str] = (), refined: Quality
             "are not."
         )
     return " ".join(notes)
-
-
-def _law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
-    named = request.proxy_settings.get("law")
-    return law_named(named) if request.proxy == "quality_law" and named in NAMES else law_for(space)
 
 
 def _is_of(data: str, dataset: str) -> bool:

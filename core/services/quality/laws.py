@@ -12,12 +12,14 @@ from functools import lru_cache
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.proxies.quality_law import law_about
+from edgefront.core.errors import InvalidInput, NotFound, within
+from edgefront.core.proxies.quality_law import covers, law_about
+from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary
 from edgefront.core.services.quality import law_queries as rows
+from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
@@ -59,14 +61,14 @@ def check_covers(law: QualityLaw, space: SearchSpace) -> None:
         )
 
 
-def settled(database: Database, request: JobRequest) -> tuple[JobRequest, QualityLaw | None]:
-    """The request with the version of the refined law that it names, and that law; None if it names none.
+def with_version(database: Database, request: JobRequest) -> JobRequest:
+    """The request with the version of the refined law that it names, if it names one.
 
     `InvalidInput` names the setting if there is no such law, or it is not about the space's models.
     """
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
-        return request, None
+        return request
     try:
         with database.read() as session:
             law = named(session, name)
@@ -75,7 +77,7 @@ def settled(database: Database, request: JobRequest) -> tuple[JobRequest, Qualit
             check_covers(law, known)
     except InvalidInput as error:
         raise error if error.field == "proxy" else error.under("proxy_settings") from None
-    return with_law(request, law.origin.name), law
+    return with_law(request, law.origin.name)
 
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
@@ -84,10 +86,18 @@ def with_law(request: JobRequest, name: str | None) -> JobRequest:
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
-def refined_law(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The refined law that a stored request names; None if it names none, or one that comes along."""
-    name = request.proxy_settings.get("law")
-    return named(session, name) if isinstance(name, str) and "@" in name else None
+def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
+    """The law by which a job ranks, or that says what perplexity to expect: the one that its request names, or its
+    space's. None where none is about the space.
+
+    `InvalidInput` where the space, or the law that is named, does not exist.
+    """
+    space = space_of(request.space)
+    if not covers(space.baselines([1])[0]):
+        return None
+    with within("proxy_settings"):
+        name = ProxySettings.parse(request.proxy_settings).law
+    return law_about(space) if name is None else named(session, name)
 
 
 def version_row(session: Session, name: str) -> LawVersion | None:

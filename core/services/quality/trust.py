@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
 from edgefront.core.quality.law import QualityLaw
@@ -17,16 +18,17 @@ from edgefront.core.store.tables import Target
 from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
 
 
-def published_trust(request: JobRequest) -> ProxyTrust:
+def published_trust(session: Session, request: JobRequest) -> ProxyTrust:
     """Published figures on the proxy in the job's space, without the models that the service has trained."""
-    return _view(trust(request.space.name, request.proxy, caveat_of(request.space)), request)
+    found = trust(request.space.name, request.proxy, caveat_of(request.space))
+    return _view(found, request, _law_of(session, request))
 
 
 def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
     """The same, with the rank correlation over the target's candidates that were trained."""
     live = _live(rows.trained(session, target.id))
     found = trust(request.space.name, request.proxy, caveat_of(request.space), live)
-    return _view(found, request, laws.refined_law(session, request))
+    return _view(found, request, _law_of(session, request))
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -48,6 +50,14 @@ def caveat_of(request: SpaceRequest) -> str:
     return known.caveat if known else ""
 
 
+def _law_of(session: Session, request: JobRequest) -> QualityLaw | None:
+    """The law by which the job ranks; None for another proxy, and where this release has no such space."""
+    try:
+        return laws.law_of(session, request) if request.proxy == "quality_law" else None
+    except InvalidInput:
+        return None
+
+
 def _live(trained: Iterable[rows.Trained]) -> Live | None:
     """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
     groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
@@ -67,11 +77,9 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     return None
 
 
-def _view(found: Trust, request: JobRequest, refined: QualityLaw | None = None) -> ProxyTrust:
+def _view(found: Trust, request: JobRequest, law: QualityLaw | None) -> ProxyTrust:
     known, live = found.known, found.live
-    note = ""
-    if found.proxy == "quality_law":
-        note = law_note(request, () if live is None else (live.dataset,), refined)
+    note = law_note(request, law, () if live is None else (live.dataset,))
     return ProxyTrust(
         proxy=found.proxy,
         sentence=" ".join(text for text in (found.sentence, note) if text),

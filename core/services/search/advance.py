@@ -30,15 +30,15 @@ from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import rows_of
-from edgefront.core.services.jobs.plan import SearchPlan, baselines_at_most, plan_for
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.readiness import baselines_complete, due
+from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
 from edgefront.core.services.jobs.transitions import cancel_some, change_state, end_target
 from edgefront.core.services.measuring import remeasure
-from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import device_data, extension, snapshots, status_messages, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
@@ -97,13 +97,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         return True
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
         return _refine(session, target, now)
-    plan = plan_for(
-        request,
-        protocol,
-        limits,
-        laws.refined_law(session, request),
-        added=request.targets[target.position].added,
-    )
+    plan = resolved(session, request).plan(protocol, limits, added=request.targets[target.position].added)
     if target.state == TargetState.REFINING:
         return _reopen(session, target, plan, now)
     step = (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
@@ -127,7 +121,7 @@ def store(
     if found is None:
         return False
     target, job = found
-    if step.plan.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
+    if step.plan.job.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
         # The job was moved to another law meanwhile: what is stored of the generation is all that it gets.
         unfinished = _unfinished(session, target)
         if unfinished is not None:
@@ -265,7 +259,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         return False
     every = candidate_rows.baselines(session, target.id)
     known = [_depth(one) for one in every]
-    if not complete(known, baselines_at_most(plan.request), plan.problem):
+    if not complete(known, sizes_of(plan.job.request).baselines, plan.problem):
         if proxy_rows.waiting(session, [target.id]):
             return False
         return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=known)
@@ -299,7 +293,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     whose worker died when a part was stored.
     """
     unfinished = _unfinished(session, target)
-    budget = plan.request.budget.candidates
+    budget = plan.job.request.budget.candidates
     proposed_so_far = target.candidates - candidate_rows.baseline_count(session, target.id)
     if unfinished is not None:
         before = proposed_so_far - unfinished.stored
@@ -331,7 +325,7 @@ def _ask(
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     algorithm = plan.algorithm
     if isinstance(algorithm, Extension):
-        offers = extension.offers(session, target, plan.request)
+        offers = extension.offers(session, target, plan.job.request)
         if offers is None:  # the sweep sends it again
             return False
         step = replace(step, offers=offers)

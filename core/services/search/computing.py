@@ -15,8 +15,8 @@ from edgefront.core.search.extension import Extension, Offer
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Answer, Surrogate
-from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
+from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import Proposed
@@ -80,9 +80,9 @@ class ComputeStep:
                 )
                 for one in answer.proposals[: self.most]
             ]
-        scorer = scorer_of(self.plan.request, self.proxy_data, settings, self.plan.law)
+        scorer = scorer_of(self.plan.job.request, self.proxy_data, settings, self.plan.job.law)
         architectures = [one.architecture for one in proposed]
-        expected = self.plan.perplexities(architectures)
+        expected = self.plan.job.perplexities(architectures)
         proposed = [
             replace(one, predicted={**one.predicted, **more}) for one, more in zip(proposed, expected, strict=True)
         ]

@@ -13,11 +13,11 @@ from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.result_processing import apply_results
@@ -180,7 +180,7 @@ def _row(
         "predicted": dict(item.predicted) or None,
         "predicted_perplexity": item.predicted.get("perplexity"),
         # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
-        "seed": plan.request.seed,
+        "seed": plan.job.request.seed,
         "state": CandidateState.WAITING if scored.value is not None else CandidateState.INFEASIBLE,
         "reason": scored.reason,
         "launches": 0,

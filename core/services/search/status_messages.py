@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.jobs.plan import SearchPlan
+from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.store.tables import Target

@@ -1,4 +1,4 @@
-"""A target's search plan from the job's request: the space, the algorithm, and the limits on proposals."""
+"""A job as it was resolved, and the search plan of each of its targets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
@@ -18,18 +19,16 @@ from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
-from edgefront.core.proxies.quality_law import covers, law_about
-from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space as catalogued
-from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.sql import Document
 from edgefront.core.units import MB
@@ -37,30 +36,51 @@ from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 
 
 @dataclass(frozen=True)
-class SearchPlan:
-    """One target's search: a pure function of request, protocol and limits."""
+class ResolvedJob:
+    """What was asked, with everything that follows from it: submission, estimate, worker and views read the same."""
 
     request: JobRequest
-    protocol: MeasurementProtocol
-    limits: Limits
+    """With its defaults named."""
     space: SearchSpace
-    algorithm: Algorithm
-    problem: Problem
     law: QualityLaw | None
     """By which the job ranks, or that says what perplexity to expect; None where none covers its space."""
+
+    def plan(self, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
+        """The search of a target; of one that was added later, which chooses among the job's candidates.
+
+        Raises `InvalidInput` with the field's path within the request.
+        """
+        accept, problem = _acceptance(self.request, protocol, limits), _problem(self, protocol, limits)
+        if added:
+            return SearchPlan(self, protocol, limits, Extension(accept, problem), problem)
+        asked = self.request.algorithm
+        with within("algorithm"):
+            algorithm = make(asked.name, asked.settings, self.space, accept, problem)
+        return SearchPlan(self, protocol, limits, algorithm, problem)
+
+    def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
+        """What the law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
+        return perplexities(self.law, architectures)
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """One target's search: a pure function of job, protocol and limits."""
+
+    job: ResolvedJob
+    protocol: MeasurementProtocol
+    limits: Limits
+    algorithm: Algorithm
+    problem: Problem
 
     def baselines(self) -> tuple[Architecture, ...]:
         """The stock model at the depths asked for, or the model that the job starts from; `InvalidInput` if one does
         not fit the protocol.
         """
-        return self.space.baselines(self.request.baseline_layers)
+        return self.job.space.baselines(self.job.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
-
-    def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """What the job's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
-        return perplexities(self.law, architectures)
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""
@@ -68,12 +88,13 @@ class SearchPlan:
 
     def examples(self, count: int) -> list[Architecture]:
         """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
-        one = make("random", {"population": count}, self.space, _acceptance(self.request, self.protocol, self.limits))
-        return [proposal.architecture for proposal in one.ask(self.request.seed, 0, Snapshot())]
+        accept = _acceptance(self.job.request, self.protocol, self.limits)
+        drawn = make("random", {"population": count}, self.job.space, accept)
+        return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
         """The reason why nothing is left to propose, as text."""
-        if self.space.size() <= WALKABLE:
+        if self.job.space.size() <= WALKABLE:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
 
@@ -82,43 +103,17 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def plan_for(
-    request: JobRequest,
-    protocol: MeasurementProtocol,
-    limits: Limits,
-    refined: QualityLaw | None = None,
-    *,
-    added: bool = False,
-) -> SearchPlan:
-    """The plan of a target; of one that was added later, which chooses among the job's candidates.
-
-    `refined` is the law that the request names, if trainings have refined it (`quality.laws`).
-
-    Raises `SpaceError` or `InvalidInput` with the field's path within the request.
+def resolved(session: Session, request: JobRequest) -> ResolvedJob:
+    """A request whose defaults are named, as jobs store it. Raises `InvalidInput` where this release cannot carry it
+    out.
     """
-    space = space_of(request.space)
-    accept = _acceptance(request, protocol, limits)
-    law = refined or quality_law_of(request, space)
-    problem = _problem(request, protocol, limits, law)
-    if added:
-        return SearchPlan(request, protocol, limits, space, Extension(accept, problem), problem, law)
-    with within("algorithm"):
-        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
-    return SearchPlan(request, protocol, limits, space, algorithm, problem, law)
+    return ResolvedJob(request, space_of(request.space), laws.law_of(session, request))
 
 
-def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
-    """The law that comes along and that the request names, or its space's; None where none covers the space."""
-    if not covers(space.baselines([1])[0]):
-        return None
-    return law_about(space, ProxySettings.parse(request.proxy_settings).law)
-
-
-def _problem(
-    request: JobRequest, protocol: MeasurementProtocol, limits: Limits, quality_law: QualityLaw | None
-) -> Problem:
+def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Problem:
     """What the search is to find, for the algorithms that can use it."""
-    law = quality_law if request.proxy == "quality_law" else None
+    request = job.request
+    law = job.law if request.proxy == "quality_law" else None
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
         weights = weight_bytes(shapes, protocol)
@@ -143,51 +138,32 @@ def _problem(
     )
 
 
-def space_of(request: SpaceRequest) -> SearchSpace:
-    """The narrowed space of a request; errors name `space.name`, `space.model` or `space.narrow.<gene>`."""
-    with within("space"):
-        base = catalogued(request.name) if request.model is None else space_around(request.model, request.name)
-    with within("space", "narrow"):
-        return base.narrow(request.narrow) if request.narrow else base
+class Sizes(NamedTuple):
+    """How much each target of a job measures at most. A budget of time may end its search earlier."""
+
+    baselines: int
+    candidates: int
+    """That the search will have proposed at its end."""
+    generation: int
+    """That the search proposes at once."""
 
 
-def baselines_at_most(request: JobRequest) -> int:
-    """How many depths of the stock model each target measures at most."""
-    return planned(request)[0]
-
-
-def planned(request: JobRequest) -> tuple[int, int]:
-    """How many baselines each target has at most, and how many candidates its search will have proposed at its end.
-
-    A budget of time may end the search earlier.
-    """
-    baselines, candidates, _ = _planned(_canonical(request), request.budget.candidates)
-    return baselines, candidates
-
-
-def largest_generation(request: JobRequest) -> tuple[int, int]:
-    """How many baselines each target has, and how many candidates its search proposes at once at most."""
-    baselines, _, largest = _planned(_canonical(request), request.budget.candidates)
-    return baselines, largest
-
-
-def _canonical(request: JobRequest) -> str:
-    included = {"space", "algorithm", "baseline_layers"}
-    return json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
+def sizes_of(request: JobRequest) -> Sizes:
+    """Raises `InvalidInput` for a space or an algorithm that this release does not have."""
+    return _sizes(request.model_dump_json(include={"space", "algorithm", "baseline_layers", "budget"}))
 
 
 @lru_cache(maxsize=512)
-def _planned(text: str, budget: int | None) -> tuple[int, int, int]:
-    data = json.loads(text)
-    space = space_of(SpaceRequest(**data["space"]))
-    problem = Problem(candidates=budget)
-    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space, problem=problem)
+def _sizes(text: str) -> Sizes:
+    asked = json.loads(text)
+    space, budget = space_of(SpaceRequest(**asked["space"])), asked["budget"]["candidates"]
+    algorithm = make(**asked["algorithm"], space=space, problem=Problem(candidates=budget))
     most = space.size() if budget is None else min(space.size(), budget)
     total, generation, largest = 0, 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
         size = algorithm.generation_size(generation)
         total, largest, generation = total + size, max(largest, size), generation + 1
-    return len(space.baselines(data["baseline_layers"])), min(total, most), min(largest, most)
+    return Sizes(len(space.baselines(asked["baseline_layers"])), min(total, most), min(largest, most))
 
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:

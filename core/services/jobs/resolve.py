@@ -1,29 +1,31 @@
-"""Checks of a job's request that need no device: they run before any transaction."""
+"""Resolves a job's request: names what it leaves open, and checks what needs no device, before any transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
-from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.registry import settings_of
 from edgefront.core.search.smallest import smallest
 from edgefront.core.search.surrogate import SurrogateSettings
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
-from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
-from edgefront.core.services.quality import scoring
+from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
+from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
 from edgefront.core.units import MB
 from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
+
+Result = TypeVar("Result")
 
 FAR = 2
 """Factor beyond the largest and the smallest model that moving one gene at a time finds."""
@@ -31,82 +33,97 @@ EXAMPLES = 200
 """Number of architectures sampled to describe a space in an error message."""
 
 
+class Faults:
+    """What a request would be refused for: every error once, in the order in which it was found."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], EdgefrontError] = {}
+
+    def __iter__(self) -> Iterator[EdgefrontError]:
+        return iter(self._found.values())
+
+    def add(self, error: EdgefrontError) -> None:
+        self._found.setdefault((error.field, error.detail), error)
+
+    def attempt(self, do: Callable[[], Result]) -> Result | None:
+        """What it returns; None if it raises an error, which is kept."""
+        try:
+            return do()
+        except EdgefrontError as error:
+            self.add(error)
+            return None
+
+
 @dataclass(frozen=True)
-class CheckedRequest:
-    """A request whose searches can be planned, and can propose at least one architecture."""
+class Resolution:
+    """What a request comes to, and what it would be refused for."""
 
     request: JobRequest
+    """With its defaults, as far as they can be named."""
+    job: ResolvedJob | None
+    """None where the request does not even say of which models it is."""
     proxy_data: str | None
     """Digest of the data that its scores use; None if they use none, or only the workers have it."""
+    faults: Faults
+
+    def checked(self) -> ResolvedJob:
+        """The job; raises the first fault."""
+        for fault in self.faults:
+            raise fault
+        assert self.job is not None, "a request without faults is a job"
+        return self.job
 
 
-def checked(request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None) -> CheckedRequest:
-    """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
-    locate the data of searches that train or score; by default they are read from the environment. `refined` as in
-    `plan_for`.
+def resolve(database: Database, request: JobRequest, settings: Settings | None = None) -> Resolution:
+    """Names what a request leaves open, and finds everything that is wrong with it and needs no device.
 
-    Raises `InvalidInput`, with the field's path within the request, if space, algorithm, baselines, limits or data are
-    invalid.
+    May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
+    locate the data of searches that train or score; by default they are read from the environment. Faults name the
+    field's path within the request. What depends on something wrong is not looked at.
     """
-    _check_narrowing(request)
-    request = with_defaults(request)
-    for check in _checks(request, settings, refined):
-        check()
-    return CheckedRequest(request, scoring.check_data(request, settings))
-
-
-def refusals(
-    request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None
-) -> tuple[JobRequest, list[EdgefrontError]]:
-    """The request with its defaults, as far as they can be settled, and every error that `checked` could raise.
-
-    What depends on something wrong repeats that error; each is listed once.
-    """
-    found: dict[tuple[str, str], EdgefrontError] = {}
-
-    def attempt(check: Callable[[], object]) -> None:
-        try:
-            check()
-        except EdgefrontError as error:
-            found.setdefault((error.field, error.detail), error)
-
-    attempt(lambda: _check_narrowing(request))
+    faults = Faults()
     try:
-        settled = with_defaults(request)
+        request = laws.with_version(database, request)
     except EdgefrontError as error:
-        found.setdefault((error.field, error.detail), error)
-        return request, list(found.values())
-    for check in (*_checks(settled, settings, refined), lambda: scoring.check_data(settled, settings)):
-        attempt(check)
-    return settled, list(found.values())
+        faults.add(error)
+        request = laws.with_law(request, None)
+    faults.attempt(lambda: _check_narrowing(request))
+    named = faults.attempt(lambda: with_defaults(request))
+    job = None if named is None else faults.attempt(lambda: _resolved(database, named))
+    if job is None:
+        return Resolution(named or request, None, None, faults)
+    for check in _checks(job, settings):
+        faults.attempt(check)
+    proxy_data = faults.attempt(lambda: scoring.check_data(job.request, settings))
+    return Resolution(job.request, job, proxy_data, faults)
 
 
-def _checks(
-    request: JobRequest, settings: Settings | None, refined: QualityLaw | None
-) -> Iterator[Callable[[], object]]:
+def _resolved(database: Database, request: JobRequest) -> ResolvedJob:
+    with database.read() as session:
+        return resolved(session, request)
+
+
+def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[], object]]:
+    request = job.request
     yield partial(_check_none_added, request)
     yield partial(_check_model, request)
     yield partial(scoring.proxy_of, request)
     yield partial(_check_predictions, request)
     for index, target in enumerate(request.targets):
         yield partial(_check_limited, request, target, index)
-        yield partial(_check_search, request, target, index, refined)
-    yield partial(supernet_plan.check, request, settings, refined)
+        yield partial(_check_search, job, target, index)
+    yield partial(supernet_plan.check, job, settings)
 
 
-def check_target(
-    request: JobRequest,
-    target: TargetRequest,
-    refined: QualityLaw | None = None,
-    in_reach: Callable[[JobRequest], None] | None = None,
-) -> None:
-    """As `checked`, of one target that is added to a job; paths are those within the target. `in_reach` as in
-    `submit_job`."""
+def check_target(job: ResolvedJob, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None) -> None:
+    """Checks a target that is added to a job; paths of errors are those within the target. `in_reach` as in
+    `submit_job`.
+    """
     try:
-        _check_limited(request, target, 0)
-        _check_search(request, target, 0, refined)
+        _check_limited(job.request, target, 0)
+        _check_search(job, target, 0)
         if in_reach is not None:
-            in_reach(request.model_copy(update={"targets": (target,)}))
+            in_reach(job.request.model_copy(update={"targets": (target,)}))
     except InvalidInput as error:
         if error.path[:2] == ("targets", "0"):
             raise error.at(*error.path[2:]) from None
@@ -180,8 +197,8 @@ def _check_predictions(request: JobRequest) -> None:
                 settings.check_predictions()
 
 
-def _check_search(request: JobRequest, target: TargetRequest, index: int, refined: QualityLaw | None) -> None:
-    plan = plan_for(request, target.protocol, target.limits, refined)
+def _check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
+    request, plan = job.request, job.plan(target.protocol, target.limits)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
         raise InvalidInput(
@@ -206,14 +223,15 @@ def _check_search(request: JobRequest, target: TargetRequest, index: int, refine
 
 def _out_of_reach(plan: SearchPlan) -> bool:
     """Whether limits on parameters are far beyond the largest or the smallest model: thousands need not be drawn."""
-    bounds = plan.request.parameters
-    most = min((one for one in (bounds.max_decoder, bounds.max_total) if one is not None), default=None)
+    bounds, space = plan.job.request.parameters, plan.job.space
+    limits = [limit for limit in (bounds.max_decoder, bounds.max_total) if limit is not None]
+    most = min(limits, default=None)
     if bounds.min_decoder is not None:
-        largest = smallest(plan.space, lambda every: -Shapes.of(every).decoder_parameters)
+        largest = smallest(space, lambda every: -Shapes.of(every).decoder_parameters)
         if bounds.min_decoder > FAR * plan.costs(largest).decoder_parameters:
             return True
     if most is not None:
-        least = smallest(plan.space, lambda every: Shapes.of(every).decoder_parameters)
+        least = smallest(space, lambda every: Shapes.of(every).decoder_parameters)
         return most < plan.costs(least).decoder_parameters / FAR
     return False
 
@@ -222,10 +240,10 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
     if not _out_of_reach(plan) and plan.permitted():
         return
-    bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
+    space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb
     rng = np.random.default_rng(0)
     with within("targets", index, "protocol"):
-        drawn = [plan.costs(plan.space.architecture(plan.space.sample(rng))) for _ in range(EXAMPLES)]
+        drawn = [plan.costs(space.architecture(space.sample(rng))) for _ in range(EXAMPLES)]
     spreads = [
         f"{min(values):,} to {max(values):,} {name}"
         for name, values in (
@@ -239,7 +257,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     value: Any = given
     allowed = "wider limits, or a space narrowed to models within them"
     if not given:
-        least = plan.costs(smallest(plan.space, lambda every: [plan.costs(one).weight_bytes for one in every]))
+        least = plan.costs(smallest(space, lambda every: [plan.costs(one).weight_bytes for one in every]))
         spreads.append(f"the smallest {least.weight_bytes / MB:.1f} MB of weights")
         allowed = f"more than {least.weight_bytes / MB:.1f} MB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb
@@ -247,7 +265,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         ((name, value),) = given.items()
         cause = f"parameters.{name}"
     raise InvalidInput(
-        f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
+        f"no architecture of {space.name} was found within these limits; most have {'; '.join(spreads)}",
         field=cause,
         value=value,
         allowed=allowed,

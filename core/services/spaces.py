@@ -1,0 +1,25 @@
+"""The search space of a request."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from edgefront.core.errors import within
+from edgefront.core.spaces.catalogue import space as catalogued
+from edgefront.core.spaces.neighbourhood import space_around
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.wire.jobs import SpaceRequest
+
+
+def space_of(request: SpaceRequest) -> SearchSpace:
+    """The narrowed space of a request; errors name `space.name`, `space.model` or `space.narrow.<gene>`."""
+    return _space(request.model_dump_json())
+
+
+@lru_cache(maxsize=256)
+def _space(text: str) -> SearchSpace:
+    request = SpaceRequest.model_validate_json(text)
+    with within("space"):
+        base = catalogued(request.name) if request.model is None else space_around(request.model, request.name)
+    with within("space", "narrow"):
+        return base.narrow(request.narrow) if request.narrow else base
