@@ -7,7 +7,7 @@ the best model within limits: those with the highest expected improvement, its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,21 @@ from edgefront.core.prediction.features import descriptors, features
 from edgefront.core.prediction.latency import LatencyPredictor, Prediction
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.prediction.spread import farthest
-from edgefront.core.search.interface import PREDICTED, SPREAD, Predicted, Proposal, Snapshot, objectives
+from edgefront.core.search.interface import (
+    PREDICTED,
+    SPREAD,
+    Algorithm,
+    Answer,
+    Context,
+    Need,
+    Offer,
+    Predicted,
+    Proposal,
+    Snapshot,
+    objectives,
+)
 from edgefront.core.search.problem import Floats, Problem
-from edgefront.core.search.surrogate import Answer
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome
 from edgefront.core.statistics import Z_95
 
 INITIAL = 10
@@ -37,15 +47,6 @@ ITERATIONS = 12
 """Generations at most, the first included."""
 MIN_GAIN = 0.01
 """Of the hypervolume, or of the range of quality: a generation that is predicted to add less is not measured."""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A candidate of the job, with its quality by the job's proxy."""
-
-    genome: Genome
-    architecture: Architecture
-    proxy: float
 
 
 @dataclass(frozen=True)
@@ -79,24 +80,25 @@ class _Forecast:
         )
 
 
-class Extension:
+class Extension(Algorithm):
     """Chooses among a job's candidates for one more device."""
-
-    note = ""
-    generations = ITERATIONS
 
     def __init__(self, accept: Callable[[Architecture], bool], problem: Problem) -> None:
         self._accept, self._problem = accept, problem
 
+    @property
+    def generations(self) -> int | None:
+        return ITERATIONS
+
     def generation_size(self, generation: int) -> int:
         return INITIAL if generation == 0 else BATCH
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        """Nothing: without the job's candidates there is nothing to choose from; see `answer`."""
-        return ()
+    def needs(self, generation: int) -> frozenset[Need]:
+        return frozenset({Need.DEVICE_DATA, Need.OFFERS})
 
-    def answer(self, generation: int, snapshot: Snapshot, offers: Sequence[Offer]) -> Answer:
-        """What to measure of `offers`, or why nothing more. Pure, whatever the order of offers."""
+    def answer(self, context: Context) -> Answer:
+        """What to measure of the offers, or why nothing more: whatever the order of offers, and the seed."""
+        snapshot, generation, offers = context.snapshot, context.generation, context.offers
         known = {one.digest for one in snapshot.results}
         every = {one.architecture.digest: one for one in sorted(offers, key=lambda one: one.architecture.digest)}
         fresh = [one for digest, one in every.items() if digest not in known and self._accept(one.architecture)]

@@ -1,15 +1,17 @@
-"""What every search algorithm is: a pure question from a snapshot of results to the next generation.
+"""What every search algorithm is: a pure function from a context, with the results so far, to the next generation.
 
-No algorithm keeps state. `ask` sees the job's seed, the generation's number and the snapshot of results so far, and the
-same three give the same proposals on any worker, after any crash. What an algorithm needs to know of its own past (how
-often a candidate was a parent) it reads off the lineage in the snapshot.
+No algorithm keeps state. `answer` sees the job's seed, the generation's number, the snapshot of results so far and what
+else it `needs`, and the same give the same proposals on any worker, after any crash. What an algorithm needs to know of
+its own past (how often a candidate was a parent) it reads off the lineage in the snapshot.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +22,8 @@ from edgefront.core.states import CandidateState
 
 if TYPE_CHECKING:
     from edgefront.core.prediction.latency import LatencyPredictor
+    from edgefront.core.search.supernet_settings import ParSupernetSettings
+    from edgefront.core.supernet.settings import SupernetSettings
 
 SAMPLE = "sample"
 MUTATE = "mutate"
@@ -125,31 +129,116 @@ class Proposal:
     predicted: Predicted | None = None
 
 
-class Algorithm(Protocol):
+@dataclass(frozen=True)
+class Offer:
+    """A candidate of the job's other targets, with its quality by the job's proxy."""
+
+    genome: Genome
+    architecture: Architecture
+    proxy: float
+
+
+Probabilities = Sequence[Sequence[float]]
+"""What one seed of a supernet's search found: a row a layer, a number for each of `core.supernet.settings.CHOICES`."""
+
+
+class Need(Enum):
+    """What an algorithm asks for beside the results of its search."""
+
+    DEVICE_DATA = "device data"
+    """What else was measured on the device: the baselines and more of `Snapshot`."""
+    OFFERS = "offers"
+    """The candidates of the job's other targets."""
+    SUPERNET = "supernet"
+    """What the supernet found that `Algorithm.supernet_search` describes."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """The question: all that an answer depends on."""
+
+    seed: int
+    generation: int
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    offers: Sequence[Offer] = ()
+    supernet: Sequence[Probabilities] = ()
+    """Of each seed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a generation proposes, and why."""
+
+    proposals: tuple[Proposal, ...]
+    gain: float | None = None
+    """Expected of these, or of those that were not worth it, as a share of what is reached; None before predictions."""
+    widening: tuple[float, float] = (1.0, 1.0)
+    """By which the audits ask intervals of latency and memory to be wider than the predictors' own."""
+    note: str = ""
+    """Why there is nothing to propose, in a sentence."""
+
+
+class SupernetSearch(Protocol):
+    """An algorithm that has a supernet trained first."""
+
+    settings: ParSupernetSettings
+
+    def supernet(self, snapshot: Snapshot) -> SupernetSettings:
+        """What is to be trained; `InvalidInput` where the results so far do not say enough for that."""
+        ...
+
+    def check(self, found: Sequence[Probabilities]) -> None:
+        """Raises `InvalidInput` where what was found is not of the space's stacks."""
+        ...
+
+
+class Algorithm(ABC):
     """A search algorithm with its settings, space and acceptance test."""
+
+    seconds_per_generation = 0.0
+    """On one core, where that is worth counting."""
 
     @property
     def note(self) -> str:
         """What a person should know of this search before it begins, in a sentence; mostly empty."""
-        ...
+        return ""
 
     @property
+    @abstractmethod
     def generations(self) -> int | None:
         """How many generations it runs, the first included; None: until the budget is spent."""
-        ...
 
+    @property
+    def supernet_search(self) -> SupernetSearch | None:
+        """This algorithm, if it has a supernet trained."""
+        return None
+
+    @abstractmethod
     def generation_size(self, generation: int) -> int:
         """How many architectures generation `generation` (from 0) proposes unless the space is exhausted."""
-        ...
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        """The proposals of a generation; the same arguments give the same answer.
+    def needs(self, generation: int) -> frozenset[Need]:
+        """What the context of this generation has to hold beside the results so far."""
+        return frozenset()
+
+    def expected_candidates(self, measured: int, most: int) -> int:
+        """How many it proposes before it ends, of `most` at most, where `measured` architectures of the device are
+        known.
+        """
+        return most
+
+    @abstractmethod
+    def answer(self, context: Context) -> Answer:
+        """The proposals of a generation; the same context gives the same answer.
 
         None of them has a digest of the snapshot, none repeats another, and each was accepted. Fewer than
         `generation_size` mean that hardly any permitted architecture is left, none that none is left, or that the
         algorithm expects no more of the search.
         """
-        ...
+
+    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+        """The proposals of an answer that needs nothing else."""
+        return self.answer(Context(seed, generation, snapshot)).proposals
 
 
 def generator(seed: int, generation: int, name: str) -> np.random.Generator:

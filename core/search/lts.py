@@ -41,8 +41,10 @@ from edgefront.core.pareto.frontier import nondominated
 from edgefront.core.search.interface import (
     CROSSOVER,
     MUTATE,
+    Algorithm,
+    Answer,
+    Context,
     Evaluated,
-    Proposal,
     Snapshot,
     generator,
     objectives,
@@ -120,7 +122,7 @@ class LtsSettings(BaseModel):
         return LtsSettings(**rest, population=fitted_population(problem, self.population))
 
 
-class LightweightTransformerSearch:
+class LightweightTransformerSearch(Algorithm):
     """Evolution from the measured frontier."""
 
     def __init__(
@@ -145,14 +147,14 @@ class LightweightTransformerSearch:
         settings = self._settings
         return settings.population if generation == 0 else settings.mutants + settings.crossovers
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+    def answer(self, context: Context) -> Answer:
         """Samples in generation 0, then mutants and crossovers of the frontier.
 
         Slots that the frontier cannot fill (it is empty, or its neighbourhood is exhausted) hold uniform samples, so
         that generations keep their size for as long as the space has anything left.
         """
-        settings, space = self._settings, self._space
-        rng = generator(seed, generation, "lts")
+        settings, space, snapshot, generation = self._settings, self._space, context.snapshot, context.generation
+        rng = generator(context.seed, generation, "lts")
         proposals = Proposals(space, self._accept, snapshot, rng)
         parents = self._parents(snapshot, rng) if generation > 0 else []
 
@@ -169,7 +171,7 @@ class LightweightTransformerSearch:
         if len({parent.digest for parent in parents}) > 1:
             proposals.make(settings.crossovers, CROSSOVER, child)
         proposals.fill(self.generation_size(generation))
-        return proposals.made
+        return Answer(proposals.made)
 
     def _parents(self, snapshot: Snapshot, rng: np.random.Generator) -> list[Evaluated]:
         """This generation's parents: drawn from the frontier with replacement, the little used ones more often.

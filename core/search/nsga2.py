@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator, objectives
+from edgefront.core.search.interface import Algorithm, Answer, Context, Evaluated, generator, objectives
 from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
 from edgefront.core.search.proposals import ATTEMPTS, Proposals
 from edgefront.core.spaces.architecture import Architecture
@@ -43,7 +43,7 @@ class Nsga2Settings(BaseModel):
     ] = 20.0
 
 
-class Nsga2:
+class Nsga2(Algorithm):
     """NSGA-II's survival, tournament, simulated binary crossover and polynomial mutation."""
 
     def __init__(
@@ -71,8 +71,9 @@ class Nsga2:
     def generation_size(self, generation: int) -> int:
         return self._settings.population
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        rng = generator(seed, generation, "nsga2")
+    def answer(self, context: Context) -> Answer:
+        snapshot, generation = context.snapshot, context.generation
+        rng = generator(context.seed, generation, "nsga2")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
         size = self.generation_size(generation)
         within = snapshot.in_bounds() if generation > 0 else ()
@@ -82,7 +83,7 @@ class Nsga2:
         if len(within) + len(beyond) > 1 and self._free:
             self._breed(within, beyond, size, proposals, rng)
         proposals.fill(size)
-        return proposals.made
+        return Answer(proposals.made)
 
     def _breed(
         self,

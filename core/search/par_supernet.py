@@ -1,7 +1,7 @@
 """PAR's differentiable search (Mandava et al. 2020, §2): the architectures that a supernet chose, then measured.
 
-The supernet is trained elsewhere, once for a target (`core.supernet`); `ask` sees what it found and stays a pure
-question. The generation after that holds, in this order, the likeliest stack of each seed, the stack of PAR's design
+The supernet is trained elsewhere, once for a target (`core.supernet`); the context holds what it found. The
+generation after that holds, in this order, the likeliest stack of each seed, the stack of PAR's design
 rules at this depth, and samples of the final probabilities.
 
 With a `latency_weight` a generation of probes comes before: four stacks of known blocks, whose measured latencies give
@@ -14,15 +14,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field, StrictFloat, StrictInt
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator
+from edgefront.core.search.interface import (
+    Algorithm,
+    Answer,
+    Context,
+    Evaluated,
+    Need,
+    Probabilities,
+    Snapshot,
+    generator,
+)
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
+from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.block_stack import StackSpace
@@ -39,51 +48,6 @@ from edgefront.core.supernet.settings import (
 
 PROBE, FOUND, RULE, SAMPLED = "probe", "supernet", "par_rule", "supernet_sample"
 
-Rows = Sequence[Sequence[float]]
-"""Final probabilities of one seed: a row a layer, a number for each of `CHOICES`."""
-
-
-class ParSupernetSettings(SearchSettings):
-    """The search itself, what the supernet is trained on, and how many of its stacks are measured.
-
-    Layers and widths are the space's: its deepest stack, and the widths of its stock model.
-    """
-
-    dataset: Annotated[
-        Annotated[str, Field(min_length=1, max_length=200)] | None,
-        Field(description="Prepared data set of the service; the recipe's own if absent."),
-    ] = None
-    recipe: Annotated[str, Field(max_length=64, description="Of the supernet's weights.")] = "quick"
-    overrides: Annotated[dict[str, Any], Field(max_length=64, description="Fields of the recipe to override.")] = Field(
-        default_factory=dict
-    )
-    steps: Annotated[
-        Annotated[StrictInt, Field(ge=4, le=1 << 40)] | None,
-        Field(description="Of each seed's search; the recipe's if absent."),
-    ] = None
-    hours: Annotated[
-        Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        Field(description="Of all searches together."),
-    ] = None
-    device: Annotated[
-        Literal["cpu", "cuda"] | None, Field(description="Of the supernet; the service's choice if absent.")
-    ] = None
-    samples: Annotated[
-        StrictInt, Field(ge=0, le=10_000, description="Further stacks, drawn from the final probabilities.")
-    ] = 20
-    rule_p: Annotated[
-        Annotated[StrictInt, Field(ge=1, le=512)] | None,
-        Field(description="p of the PAR rule, whose stack is measured too; null: it is not."),
-    ] = 5
-    latency_weight: Annotated[
-        Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        Field(description="Weight of latency in the loss: nats for the latency of a stack of equal probabilities."),
-    ] = None
-    latency_target_ms: Annotated[
-        Annotated[StrictFloat, Field(gt=0, le=1e9, allow_inf_nan=False)] | None,
-        Field(description="Latency of the blocks below which there is no penalty."),
-    ] = None
-
 
 @dataclass(frozen=True)
 class _Shape:
@@ -96,10 +60,8 @@ class _Shape:
     positions: RelativePositions
 
 
-class ParSupernet:
-    """Proposes what a supernet found, which is given as `given`."""
-
-    note = ""
+class ParSupernet(Algorithm):
+    """Proposes what a supernet found."""
 
     def __init__(
         self,
@@ -107,10 +69,9 @@ class ParSupernet:
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
         problem: Problem = PLAIN,
-        found: Sequence[Rows] = (),
     ) -> None:
         self.settings = settings
-        self._space, self._accept, self._found = space, accept, tuple(found)
+        self._space, self._accept = space, accept
         self._shape = _shape(space)
         self._kinds = space.gene("kind").values
 
@@ -123,17 +84,19 @@ class ParSupernet:
         """The generation that holds what was found."""
         return 0 if self.settings.latency_weight is None else 1
 
-    def needs_supernet(self, generation: int) -> bool:
-        """Whether this generation is asked for with what a supernet found (`given`)."""
-        return generation == self._first
+    @property
+    def supernet_search(self) -> ParSupernet:
+        return self
 
-    def given(self, found: Sequence[Rows]) -> ParSupernet:
-        """The same algorithm, knowing the final probabilities of each seed."""
+    def needs(self, generation: int) -> frozenset[Need]:
+        return frozenset({Need.SUPERNET} if generation == self._first else ())
+
+    def check(self, found: Sequence[Probabilities]) -> None:
+        """Raises `InvalidInput` where the final probabilities of a seed are not of the space's stacks."""
         layers = self._shape.layers
         for rows in found:
             if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
-        return ParSupernet(self.settings, self._space, self._accept, found=found)
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
         """What is to be trained: the space's shape, this search's settings, the blocks' latencies by the probes.
@@ -164,23 +127,24 @@ class ParSupernet:
         settings = self.settings
         return settings.seeds + settings.samples + (settings.rule_p is not None)
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+    def answer(self, context: Context) -> Answer:
         """Probes, or what was found; nothing after it.
 
         A stack that breaks the space's rules (too little attention) gets attention where that costs the least
-        probability. Raises ValueError for the generation that `needs_supernet` before it was `given`.
+        probability. Raises ValueError where a generation that needs the supernet does not have what it found.
         """
-        rng = generator(seed, generation, "par-supernet")
-        proposals = Proposals(self._space, self._accept, snapshot, rng)
+        generation, found = context.generation, context.supernet
+        rng = generator(context.seed, generation, "par-supernet")
+        proposals = Proposals(self._space, self._accept, context.snapshot, rng)
         if generation < self._first:
             for letters in self._probes():
                 self._offer(proposals, letters, PROBE)
-            return proposals.made
+            return Answer(proposals.made)
         if generation > self._first:
-            return ()
-        if not self._found:
+            return Answer(())
+        if not found:
             raise ValueError("par-supernet is asked for what its supernet found before that is known")
-        for rows in self._found:
+        for rows in found:
             likeliest = "".join(LETTERS[int(np.argmax(row))] for row in rows)
             self._offer(proposals, self._permitted(likeliest, rows), FOUND)
         if self.settings.rule_p is not None:
@@ -189,13 +153,13 @@ class ParSupernet:
 
         def sample() -> tuple[Genome, tuple[str, ...]]:
             nonlocal drawn
-            rows = self._found[drawn % len(self._found)]
+            rows = found[drawn % len(found)]
             drawn += 1
             letters = "".join(LETTERS[int(rng.choice(len(CHOICES), p=_normalised(row)))] for row in rows)
             return self._genome(self._permitted(letters, rows)), ()
 
         proposals.make(self.settings.samples, SAMPLED, sample)
-        return proposals.made
+        return Answer(proposals.made)
 
     def _offer(self, proposals: Proposals, letters: str | None, operator: str) -> None:
         if letters is not None and self._is_permitted(letters):
@@ -206,7 +170,7 @@ class ParSupernet:
 
     # Stacks of the space ------------------------------------------------------------------------------------------
 
-    def _permitted(self, letters: str, rows: Rows) -> str:
+    def _permitted(self, letters: str, rows: Probabilities) -> str:
         """The letters, with attention in as many more layers as the space asks for."""
         chosen = list(letters)
         others = [layer for layer, letter in enumerate(chosen) if letter != "s"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.search.interface import Proposal, Snapshot, generator
+from edgefront.core.search.interface import Algorithm, Answer, Context, generator
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.spaces.architecture import Architecture
@@ -21,10 +21,8 @@ class RandomSettings(BaseModel):
     population: Annotated[int, Field(ge=1, le=10_000, description="Architectures in each generation.")] = 100
 
 
-class RandomSearch:
+class RandomSearch(Algorithm):
     """Independent uniform samples of the space, without repetition."""
-
-    note = ""
 
     def __init__(
         self,
@@ -42,8 +40,8 @@ class RandomSearch:
     def generation_size(self, generation: int) -> int:
         return self._settings.population
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        rng = generator(seed, generation, "random")
-        proposals = Proposals(self._space, self._accept, snapshot, rng)
-        proposals.fill(self.generation_size(generation))
-        return proposals.made
+    def answer(self, context: Context) -> Answer:
+        rng = generator(context.seed, context.generation, "random")
+        proposals = Proposals(self._space, self._accept, context.snapshot, rng)
+        proposals.fill(self.generation_size(context.generation))
+        return Answer(proposals.made)

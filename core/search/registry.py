@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Algorithm
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
-from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
+from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.random_search import RandomSearch, RandomSettings
+from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.search.surrogate import Surrogate, SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
@@ -92,6 +93,18 @@ def make(
     """
     parsed = settings_of(name, settings)
     return _ENTRIES[name].build(parsed, space, accept or (lambda _: True), problem)
+
+
+def check_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuses settings that a new job must not have, those that take too long among them: stored jobs may hold more.
+
+    Raises:
+        InvalidInput: as `settings_of`.
+    """
+    parsed = settings_of(name, settings)
+    if isinstance(parsed, SurrogateSettings):
+        with within("settings"):
+            parsed.check_predictions()
 
 
 def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:

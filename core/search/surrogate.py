@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +25,18 @@ from edgefront.core.search import expected_gain
 from edgefront.core.search.evolution import Evolution, Pool
 from edgefront.core.search.expected_gain import Choice
 from edgefront.core.search.forecast import Forecast, Forecaster, Known, measured, rounded
-from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Proposal, Snapshot, generator, objectives
+from edgefront.core.search.interface import (
+    AUDIT,
+    PREDICTED,
+    SPREAD,
+    Algorithm,
+    Answer,
+    Context,
+    Need,
+    Snapshot,
+    generator,
+    objectives,
+)
 from edgefront.core.search.population import Population
 from edgefront.core.search.population_rules import Codes
 from edgefront.core.search.population_shapes import identity
@@ -42,6 +52,8 @@ LATENCY_BAND = (0.15, 1.25)
 """Shares of the latency limit between which spread-out candidates lie where that can be told."""
 MAX_PREDICTED = 1_000_000
 """Predictions of one generation: about a minute, for which a worker's other searches wait."""
+USUAL_BATCHES = 4
+"""Batches of predictions after which a search typically ends."""
 MIN_VALIDATED_BATCHES = 2
 """Batches of predictions that are measured at least before the search ends."""
 KNOWN = "Every permitted architecture that was found has been proposed."
@@ -78,23 +90,10 @@ class SurrogateSettings(BaseModel):
             )
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a generation proposes, and why."""
-
-    proposals: tuple[Proposal, ...]
-    gain: float | None = None
-    """Expected of these, or of those that were not worth it, as a share of what is reached; None before predictions."""
-    widening: tuple[float, float] = (1.0, 1.0)
-    """By which the audits ask intervals of latency and memory to be wider than the predictors' own."""
-    note: str = ""
-    """Why there is nothing to propose, in a sentence."""
-
-
-class Surrogate:
+class Surrogate(Algorithm):
     """The search by prediction of one problem."""
 
-    note = ""
+    seconds_per_generation = 10.0
 
     def __init__(
         self,
@@ -114,13 +113,20 @@ class Surrogate:
     def generation_size(self, generation: int) -> int:
         return self._settings.initial if generation == 0 else self._settings.batch
 
-    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        """Spread-out candidates first, then what predictions recommend; none when little can be gained."""
-        return self.answer(seed, generation, snapshot).proposals
+    def needs(self, generation: int) -> frozenset[Need]:
+        return frozenset({Need.DEVICE_DATA})
 
-    def answer(self, seed: int, generation: int, snapshot: Snapshot) -> Answer:
-        """What `ask` proposes, with the expected gain, or why there is nothing. Takes seconds, and is as pure."""
-        rng = generator(seed, generation, "surrogate")
+    def expected_candidates(self, measured: int, most: int) -> int:
+        """It ends by itself when little is left to gain, typically after `USUAL_BATCHES` batches of predictions."""
+        learning = max(0, self._settings.initial - measured)
+        return min(most, learning + USUAL_BATCHES * self._settings.batch)
+
+    def answer(self, context: Context) -> Answer:
+        """Spread-out candidates first, then what predictions recommend; none when little can be gained. Takes
+        seconds.
+        """
+        generation, snapshot = context.generation, context.snapshot
+        rng = generator(context.seed, generation, "surrogate")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
         known = Known.of(self._population, snapshot, self._problem)
         learnt = len(measured(snapshot)) + len(snapshot.others)

@@ -19,10 +19,9 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.search.interface import Evaluated, Observation, Proposal, Snapshot
+from edgefront.core.search.interface import Answer, Context, Evaluated, Observation, Proposal, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
-from edgefront.core.search.surrogate import Answer, Surrogate
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.space import SearchSpace
@@ -112,13 +111,9 @@ def search(
     algorithm = make(name, settings, device.space, accept, device.problem)
     snapshot, answers = Snapshot((), device.baselines(), others), list[Answer]()
     for generation in range(50):
-        if isinstance(algorithm, Surrogate):
-            answers.append(algorithm.answer(seed, generation, snapshot))
-            proposals = answers[-1].proposals
-        else:
-            proposals = algorithm.ask(seed, generation, snapshot)
+        answers.append(algorithm.answer(Context(seed, generation, snapshot)))
         start = len(snapshot.results)
-        proposals = proposals[: candidates - start]
+        proposals = answers[-1].proposals[: candidates - start]
         if not proposals:
             break
         made = [device.measured(one, start + index, generation) for index, one in enumerate(proposals)]

@@ -7,8 +7,8 @@ import pytest
 
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.extension import BATCH, INITIAL, Extension, Offer
-from edgefront.core.search.interface import Evaluated, Observation, Snapshot
+from edgefront.core.search.extension import BATCH, INITIAL, Extension
+from edgefront.core.search.interface import Context, Evaluated, Observation, Offer, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -45,7 +45,7 @@ def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
 
 
 def chosen(extension: Extension, generation: int, known: Snapshot, offers: list[Offer]) -> list[str]:
-    return [one.architecture.digest for one in extension.answer(generation, known, offers).proposals]
+    return [one.architecture.digest for one in extension.answer(Context(0, generation, known, offers)).proposals]
 
 
 def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -> None:
@@ -55,7 +55,7 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
     assert chosen(extension, 0, snapshot([]), offers[::-1]) == first
     by_digest = {one.architecture.digest: one for one in offers}
     known = [by_digest[digest] for digest in first]
-    second = extension.answer(1, snapshot(known), offers)
+    second = extension.answer(Context(0, 1, snapshot(known), offers))
     assert 0 < len(second.proposals) <= BATCH
     assert chosen(extension, 1, snapshot(known[::-1]), offers[::-1]) == [
         one.architecture.digest for one in second.proposals
@@ -64,7 +64,7 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
         assert one.architecture.digest not in first
         assert one.predicted is not None
         assert one.predicted.latency_low_ms < one.predicted.latency_ms < one.predicted.latency_high_ms
-    every = extension.answer(2, snapshot(offers), offers)
+    every = extension.answer(Context(0, 2, snapshot(offers), offers))
     assert (every.proposals, every.note) == ((), "Every permitted candidate of the job has been measured.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from cost_model import measured
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.search.interface import Snapshot
-from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings, block_latencies
+from edgefront.core.search.interface import Context, Need, Probabilities, Proposal, Snapshot
+from edgefront.core.search.par_supernet import ParSupernet, block_latencies
+from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.block_stack import PAR_32
@@ -35,9 +37,13 @@ def letters(architecture: Architecture) -> str:
     return "".join("s" if isinstance(block, Attention) else "f" for block in architecture.blocks)
 
 
+def ask(search: ParSupernet, found: Sequence[Probabilities], seed: int, generation: int = 0) -> tuple[Proposal, ...]:
+    return search.answer(Context(seed, generation, supernet=found)).proposals
+
+
 def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> None:
     found = [rows("sffisffi"), rows("ssffffff")]
-    proposals = algorithm(seeds=2, samples=5).given(found).ask(3, 0, Snapshot())
+    proposals = ask(algorithm(seeds=2, samples=5), found, 3)
     assert [letters(proposal.architecture) for proposal in proposals[:2]] == ["sffsff", "ssffffff"]
     assert [proposal.operator for proposal in proposals] == ["supernet"] * 2 + ["par_rule"] + ["supernet_sample"] * 5
     assert letters(proposals[2].architecture) == expand("par(8)")
@@ -49,20 +55,20 @@ def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> Non
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    given = algorithm(samples=10).given([rows("sfffisfi", 0.6)])
-    assert given.ask(1, 0, Snapshot()) == given.ask(1, 0, Snapshot())
-    assert given.ask(1, 0, Snapshot()) != given.ask(2, 0, Snapshot())
-    assert given.generations == 1
-    assert given.ask(1, 1, Snapshot()) == ()
+    search, found = algorithm(samples=10), [rows("sfffisfi", 0.6)]
+    assert ask(search, found, 1) == ask(search, found, 1)
+    assert ask(search, found, 1) != ask(search, found, 2)
+    assert search.generations == 1
+    assert ask(search, found, 1, 1) == ()
 
 
 def test_too_little_attention_is_made_up_where_it_costs_the_least() -> None:
     """par-32 asks for a fifth of attention, 2 of 8; the search found none."""
     found = rows("ffffffff")
     found[2], found[5] = [0.3, 0.4, 0.3], [0.2, 0.5, 0.3]
-    (proposal,) = algorithm(samples=0, rule_p=None).given([found]).ask(0, 0, Snapshot())
+    (proposal,) = ask(algorithm(samples=0, rule_p=None), [found], 0)
     assert letters(proposal.architecture) == "ffsffsff"
-    (nothing,) = algorithm(samples=0, rule_p=None).given([rows("iiiiiiii")]).ask(0, 0, Snapshot())
+    (nothing,) = ask(algorithm(samples=0, rule_p=None), [rows("iiiiiiii")], 0)
     assert letters(nothing.architecture) == "s"
 
 
@@ -70,7 +76,7 @@ def test_architectures_outside_the_jobs_limits_are_not_proposed() -> None:
     def shallow(architecture: Architecture) -> bool:
         return len(architecture.blocks) < 8
 
-    proposals = algorithm(accept=shallow, samples=6).given([rows("sfsfsfsi", 0.7)]).ask(0, 0, Snapshot())
+    proposals = ask(algorithm(accept=shallow, samples=6), [rows("sfsfsfsi", 0.7)], 0)
     assert proposals
     assert all(len(proposal.architecture.blocks) < 8 for proposal in proposals)
 
@@ -80,7 +86,7 @@ def test_the_supernet_has_the_shape_of_the_space() -> None:
     assert isinstance(settings, SupernetSettings)
     assert (settings.layers, settings.d_model, settings.n_head, settings.d_inner) == (8, 128, 4, 512)
     assert (settings.seeds, settings.hard, settings.weight_steps, settings.latency) == (3, True, 7, None)
-    stack = EIGHT.architecture(algorithm().given([rows("ssffffff")]).ask(0, 0, Snapshot())[0].genome)
+    stack = EIGHT.architecture(ask(algorithm(), [rows("ssffffff")], 0)[0].genome)
     vocab_size = stack.embedding.vocab_size
     assert settings.architecture("ssffffff", vocab_size) == stack
     assert algorithm(EIGHT.narrow({"kind": ["attention", "feed_forward"]})).supernet(Snapshot()).choices == CHOICES[:2]
@@ -91,8 +97,8 @@ def test_the_supernet_has_the_shape_of_the_space() -> None:
 def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     search = algorithm(latency_weight=0.2, latency_target_ms=20.0, samples=2)
     assert search.generations == 2
-    assert not search.needs_supernet(0)
-    assert search.needs_supernet(1)
+    assert not search.needs(0)
+    assert search.needs(1) == {Need.SUPERNET}
     probes = search.ask(5, 0, Snapshot())
     assert [proposal.operator for proposal in probes] == ["probe"] * 4
     assert len(probes) == search.generation_size(0)
@@ -107,7 +113,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     assert term is not None
     assert (term.attention_ms, term.feed_forward_ms, term.identity_ms) == (pytest.approx(3), pytest.approx(0.5), 0)
     assert (term.weight, term.target_ms) == (0.2, 20.0)
-    proposals = search.given([rows("sffisffi")]).ask(5, 1, snapshot)
+    proposals = search.answer(Context(5, 1, snapshot, supernet=[rows("sffisffi")])).proposals
     assert proposals[0].operator == "supernet"
     assert not {proposal.architecture.digest for proposal in proposals} & {r.digest for r in snapshot.results}
     with pytest.raises(InvalidInput, match="do not determine the cost of a block"):
@@ -132,4 +138,4 @@ def test_it_does_not_guess() -> None:
     with pytest.raises(ValueError, match="before that is known"):
         algorithm().ask(0, 0, Snapshot())
     with pytest.raises(InvalidInput, match="not of 8 layers"):
-        algorithm().given([rows("sf")])
+        algorithm().check([rows("sf")])

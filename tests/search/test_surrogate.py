@@ -22,7 +22,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.frontier import hypervolume
-from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Snapshot, objectives
+from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Context, Snapshot, objectives
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.search.surrogate import Surrogate
@@ -102,8 +102,8 @@ def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
 @pytest.mark.parametrize("candidates", [0, 10, 15])
 def test_the_same_question_has_the_same_answer(run: Run, candidates: int) -> None:
     snapshot, generation = asked(run, candidates), candidates // 10
-    first = surrogate(least_gain=0.0).answer(3, generation, snapshot)
-    assert first == surrogate(least_gain=0.0).answer(3, generation, pickle.loads(pickle.dumps(snapshot)))
+    first = surrogate(least_gain=0.0).answer(Context(3, generation, snapshot))
+    assert first == surrogate(least_gain=0.0).answer(Context(3, generation, pickle.loads(pickle.dumps(snapshot))))
     assert digests(first.proposals) != digests(surrogate(least_gain=0.0).ask(4, generation, snapshot))
 
 
@@ -132,7 +132,7 @@ def test_order_of_arrival_and_identifiers_do_not_matter(run: Run) -> None:
         tuple(replace(one, id=f"other_{index}") for index, one in enumerate(reversed(snapshot.results))),
         tuple(reversed(snapshot.baselines)),
     )
-    assert surrogate().answer(1, 3, snapshot) == surrogate().answer(1, 3, other)
+    assert surrogate().answer(Context(1, 3, snapshot)) == surrogate().answer(Context(1, 3, other))
 
 
 def test_nothing_is_measured_twice_or_outside_the_space(run: Run) -> None:
@@ -239,7 +239,9 @@ def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
         replace(one, latency_ms=2 * one.latency_ms) if one.operator == AUDIT and one.latency_ms else one
         for one in snapshot.results
     )
-    calm, wide = (surrogate().answer(0, 3, one).widening for one in (snapshot, replace(snapshot, results=missed)))
+    calm, wide = (
+        surrogate().answer(Context(0, 3, one)).widening for one in (snapshot, replace(snapshot, results=missed))
+    )
     assert wide[0] > 2 * calm[0]
     assert wide[1] == calm[1]
 
@@ -252,7 +254,9 @@ def test_one_lucky_launch_of_a_noisy_device_does_not_end_the_search(run: Run) ->
     def gain(noise: float | None, launches: int) -> float:
         fast = replace(lucky, state="measured", latency_ms=1.45, memory_bytes=MIB, launches=launches, proxy=-25.0)
         results = tuple(fast if one is lucky else one for one in run.snapshot.results)
-        answer = surrogate(least_gain=0.0).answer(0, 9, replace(run.snapshot, results=results, launch_noise=noise))
+        answer = surrogate(least_gain=0.0).answer(
+            Context(0, 9, replace(run.snapshot, results=results, launch_noise=noise))
+        )
         assert answer.gain is not None
         return answer.gain
 
@@ -265,7 +269,7 @@ def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
         replace(run.snapshot.baselines[0], architecture=SPACE.architecture(one.genome), **figures(one))
         for one in run.snapshot.results[:20]
     )
-    first = surrogate().answer(0, 0, Snapshot((), run.snapshot.baselines, others)).proposals
+    first = surrogate().answer(Context(0, 0, Snapshot((), run.snapshot.baselines, others))).proposals
     assert {one.operator for one in first} == {PREDICTED, AUDIT}
     device = Device(BEST)
     assert search(device, candidates=8, others=others).best > search(device, candidates=8).best * 0.9
@@ -281,7 +285,7 @@ def test_too_little_to_learn_from_is_said() -> None:
         replace(Device(BEST).measured(one, index, 0), state="failed", latency_ms=None, memory_bytes=None)
         for index, one in enumerate(proposals)
     )
-    again = surrogate().answer(0, 1, Snapshot(results))
+    again = surrogate().answer(Context(0, 1, Snapshot(results)))
     assert len(again.proposals) == 10
     assert not {one.digest for one in results} & set(digests(again.proposals))
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
-from edgefront.core.search.registry import settings_of
+from edgefront.core.search.registry import check_settings
 from edgefront.core.search.smallest import smallest
-from edgefront.core.search.surrogate import SurrogateSettings
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
@@ -108,7 +107,7 @@ def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[]
     yield partial(_check_none_added, request)
     yield partial(_check_model, request)
     yield partial(scoring.proxy_of, request)
-    yield partial(_check_predictions, request)
+    yield partial(_check_algorithm, request)
     for index, target in enumerate(request.targets):
         yield partial(_check_limited, request, target, index)
         yield partial(_check_search, job, target, index)
@@ -189,12 +188,9 @@ def _check_narrowing(request: JobRequest) -> None:
             seen.add(repr(value))
 
 
-def _check_predictions(request: JobRequest) -> None:
+def _check_algorithm(request: JobRequest) -> None:
     with within("algorithm"):
-        settings = settings_of(request.algorithm.name, request.algorithm.settings)
-        if isinstance(settings, SurrogateSettings):
-            with within("settings"):
-                settings.check_predictions()
+        check_settings(request.algorithm.name, request.algorithm.settings)
 
 
 def _check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
-from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
+from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import steering as training_steering
@@ -61,11 +61,11 @@ def requirements_of(asked: ParSupernetSettings) -> Requirements:
 def check(job: ResolvedJob, settings: Settings | None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = job.request.targets[0]
-    algorithm = job.plan(first.protocol, first.limits).algorithm
-    if not isinstance(algorithm, ParSupernet):
+    search = job.plan(first.protocol, first.limits).algorithm.supernet_search
+    if search is None:
         return
     settings = settings or Settings()
-    asked = algorithm.settings
+    asked = search.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
     device, _, _, queue = placed(requirements_of(asked), settings)
@@ -81,7 +81,7 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
         if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
-            algorithm.supernet(Snapshot())
+            search.supernet(Snapshot())
 
 
 def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:

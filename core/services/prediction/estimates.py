@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.online import ONLINE
@@ -40,10 +39,6 @@ from edgefront.core.wire.jobs import JobRequest
 
 EXAMPLES = 48
 """Architectures that stand for those of the search."""
-BATCHES = 4
-"""Generations of predictions after which a search by prediction typically ends by itself."""
-PREDICTING_S = 10.0
-"""In which a search by prediction computes one of them, on one core."""
 EVENT_BYTES = 2600
 """Of the log for one candidate, beside its architecture: proposed, launched, measured, and the frontier moved."""
 
@@ -146,7 +141,7 @@ def _target(
     baselines = plan_.baselines()
     repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(one.digest, 0)) for one in baselines)
     most = sizes_of(request).candidates
-    expected = _expected(plan_, known, most)
+    expected = plan_.algorithm.expected_candidates(known.measured, most)
     share = request.budget.refinement
     refinements = Count(expected=0 if known.precise else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
@@ -191,21 +186,11 @@ def _stock(baselines: Sequence[Architecture], fit: DeviceFit) -> tuple[StockEsti
     )
 
 
-def _expected(plan_: SearchPlan, known: _Known, most: int) -> int:
-    """Candidates after which the search should end: a search by prediction does so by itself."""
-    algorithm = plan_.algorithm
-    if not isinstance(algorithm, Surrogate):
-        return most
-    learning = max(0, algorithm.generation_size(0) - known.measured)
-    return min(most, learning + BATCHES * algorithm.generation_size(1))
-
-
 def _minutes(
     request: JobRequest, plan_: SearchPlan, launches: int, candidates: int, seconds: float, online: int
 ) -> float:
     spent = launches * seconds / max(1, online)
-    if isinstance(plan_.algorithm, Surrogate):
-        spent += PREDICTING_S * candidates / plan_.algorithm.generation_size(1)
+    spent += plan_.algorithm.seconds_per_generation * candidates / plan_.algorithm.generation_size(1)
     return spent / 60 if request.budget.minutes is None else min(spent / 60, request.budget.minutes)
 
 

@@ -24,9 +24,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.depths import Depth, complete
-from edgefront.core.search.extension import Extension
-from edgefront.core.search.par_supernet import ParSupernet
-from edgefront.core.search.surrogate import Surrogate
+from edgefront.core.search.interface import Need
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import rows_of
@@ -178,7 +176,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     unfinished = _unfinished(session, target)
     if target.generation != step.number - 1 if unfinished is None else unfinished.number != step.number:
         return False
-    if step.needs_supernet:
+    if step.describes_supernet is not None:
         return training_rows.supernet_of(session, target.id) is None
     stored = job_rows.find_generation(session, target.id, step.number)
     return stored is not None and stored.id == step.generation_id
@@ -323,28 +321,28 @@ def _ask(
 ) -> bool | ComputeStep:
     """The step that computes a generation; False while a worker computes it, or something that it needs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
-    algorithm = plan.algorithm
-    if isinstance(algorithm, Extension):
+    needs, search = plan.algorithm.needs(number), plan.algorithm.supernet_search
+    if Need.OFFERS in needs:
         offers = extension.offers(session, target, plan.job.request)
         if offers is None:  # the sweep sends it again
             return False
         step = replace(step, offers=offers)
-    if isinstance(algorithm, ParSupernet) and algorithm.needs_supernet(number):
+    if Need.SUPERNET in needs and search is not None:
         training = training_rows.supernet_of(session, target.id)
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]
-            return replace(step, snapshot=snapshot, needs_supernet=True)
-        knowing = supernets.with_result(session, target, algorithm, training, now)
-        if knowing is None:
+            return replace(step, snapshot=snapshot, describes_supernet=search)
+        found = supernets.result(session, target, search, training, now)
+        if found is None:
             return False
-        step = replace(step, plan=replace(plan, algorithm=knowing))
+        step = replace(step, supernet=found)
     stored = job_rows.find_generation(session, target.id, number)
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
-        data = device_data.take(session, target) if isinstance(algorithm, Surrogate | Extension) else None
+        data = device_data.take(session, target) if Need.DEVICE_DATA in needs else None
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)

@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from edgefront.core.search.depths import Depth, next_depths
-from edgefront.core.search.extension import Extension, Offer
-from edgefront.core.search.interface import Algorithm, Snapshot
-from edgefront.core.search.par_supernet import ParSupernet
-from edgefront.core.search.surrogate import Answer, Surrogate
+from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot, SupernetSearch
 from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
@@ -50,8 +47,10 @@ class ComputeStep:
     """The baselines that were measured before."""
     offers: Sequence[ScoredCandidate] = ()
     """The job's candidates, where the target was added later and chooses among them."""
-    needs_supernet: bool = False
-    """Whether the search's supernet is described instead of proposing a generation."""
+    supernet: Sequence[Probabilities] = ()
+    """What the search's supernet found, of each seed."""
+    describes_supernet: SupernetSearch | None = None
+    """The search whose supernet is described instead of proposing a generation."""
     owner: str = ""
     """Of the job: a worker computes those of different owners in turn."""
 
@@ -59,15 +58,14 @@ class ComputeStep:
         """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
         environment.
         """
-        algorithm = self.plan.algorithm
-        if self.needs_supernet and isinstance(algorithm, ParSupernet):
-            return wanted_supernet(algorithm, self.snapshot, settings or Settings())
+        if self.describes_supernet is not None:
+            return wanted_supernet(self.describes_supernet, self.snapshot, settings or Settings())
         note = ""
         if self.number == BASELINES:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem)
             proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in depths]
         else:
-            answer = self._answer(algorithm)
+            answer = self.plan.algorithm.answer(self._context())
             note = answer.note
             proposed = [
                 Proposed(
@@ -88,19 +86,14 @@ class ComputeStep:
         ]
         return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
 
-    def _answer(self, algorithm: Algorithm) -> Answer:
+    def _context(self) -> Context:
         snapshot = self.snapshot
         if self.device_data is not None:
             snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
-        if isinstance(algorithm, Extension):
-            offers = [
-                Offer(offer.genome, Architecture.model_validate(offer.architecture), offer.proxy)
-                for offer in self.offers
-            ]
-            return algorithm.answer(self.number, snapshot, offers)
-        if isinstance(algorithm, Surrogate):
-            return algorithm.answer(self.seed, self.number, snapshot)
-        return Answer(algorithm.ask(self.seed, self.number, snapshot))
+        offers = [
+            Offer(offer.genome, Architecture.model_validate(offer.architecture), offer.proxy) for offer in self.offers
+        ]
+        return Context(self.seed, self.number, snapshot, offers, self.supernet)
 
 
 @dataclass(frozen=True)

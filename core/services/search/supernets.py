@@ -8,8 +8,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
-from edgefront.core.search.interface import Snapshot
-from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.interface import Probabilities, Snapshot, SupernetSearch
 from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of, requirements_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
@@ -35,14 +34,14 @@ class WantedSupernet:
     requires: Requirements
 
 
-def wanted_supernet(algorithm: ParSupernet, snapshot: Snapshot, settings: Settings) -> WantedSupernet:
+def wanted_supernet(search: SupernetSearch, snapshot: Snapshot, settings: Settings) -> WantedSupernet:
     """Reads the data set's manifest, so it is called outside transactions. InvalidInput if there is none."""
-    asked = algorithm.settings
+    asked = search.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
     limits = {"steps": asked.steps, "hours": asked.hours}
     with within("algorithm"):
-        supernet = algorithm.supernet(snapshot)
+        supernet = search.supernet(snapshot)
     return WantedSupernet(
         dataset=dataset,
         dataset_digest=check_dataset(dataset, settings.data_folder, recipe.task),
@@ -79,10 +78,10 @@ def request_training(
     change_state(session, target, target.state, note, now)
 
 
-def with_result(
-    session: Session, target: Target, algorithm: ParSupernet, training: Training, now: datetime
-) -> ParSupernet | None:
-    """The algorithm with the result of the target's supernet.
+def result(
+    session: Session, target: Target, search: SupernetSearch, training: Training, now: datetime
+) -> list[Probabilities] | None:
+    """What the target's supernet found, of each seed.
 
     None while the training runs, and if it has failed, which ends the target. When a training ends, its target is
     advanced.
@@ -96,8 +95,8 @@ def with_result(
     if training.state != TrainingState.DONE:
         return None
     try:
-        result = SupernetResult.parse(training.result or {})
-        knowing = algorithm.given([search.probabilities for search in result.searches])
+        found = [one.probabilities for one in SupernetResult.parse(training.result or {}).searches]
+        search.check(found)
     except InvalidInput as error:
         note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, TargetState.FAILED, note, now)
@@ -105,7 +104,7 @@ def with_result(
     rest = target.note.replace(_waiting(training), "").strip()
     if rest != target.note:
         change_state(session, target, target.state, rest, now)
-    return knowing
+    return [*found]
 
 
 def _waiting(training: Training) -> str:
