@@ -140,7 +140,7 @@ def test_examples_of_descriptions_are_what_the_service_answers(sqlite_service: S
     assert recipe in client.get("/v1/catalogue/recipes").json()
 
 
-def test_examples_about_one_model_agree() -> None:
+def test_examples_about_one_model_agree(sqlite_service: Service) -> None:
     """Costs of the example's architecture, and what a job and a device say of themselves."""
     costs, candidate = example("costs"), example("candidate")
     for field in ("digest", "decoder_parameters", "total_parameters", "weight_bytes", "flops"):
@@ -151,7 +151,9 @@ def test_examples_about_one_model_agree() -> None:
     assert (item["digest"], item["architecture"]) == (costs["digest"], example("architecture"))
     job = example("job")
     assert job["request"] == example("job_requests")["frontier"]["value"]
-    assert job["proxy_trust"] == published_trust(JobRequest.model_validate(job["request"])).model_dump(mode="json")
+    with sqlite_service.database.read() as session:
+        trust = published_trust(session, JobRequest.model_validate(job["request"]))
+    assert job["proxy_trust"] == trust.model_dump(mode="json")
     assert example("enrol_request")["facts"]["descriptions"] == FIELDS
     for name in ("enrol_request", "enrol_response", "lease_request", "report_request"):
         assert example(name)["protocol_version"] == PROTOCOL_VERSION

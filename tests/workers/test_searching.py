@@ -18,7 +18,7 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, text
 
-from edgefront.core.search.interface import Proposal, Snapshot
+from edgefront.core.search.interface import Answer, Context, Snapshot
 from edgefront.core.search.lts import LightweightTransformerSearch
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots
@@ -41,17 +41,15 @@ class SlowAlgorithm:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.asked: list[Snapshot] = []
-        ask = LightweightTransformerSearch.ask
+        answer = LightweightTransformerSearch.answer
 
-        def blocked(
-            search: LightweightTransformerSearch, seed: int, generation: int, snapshot: Snapshot
-        ) -> tuple[Proposal, ...]:
-            self.asked.append(snapshot)
+        def blocked(search: LightweightTransformerSearch, context: Context) -> Answer:
+            self.asked.append(context.snapshot)
             self.begun.set()
             assert self.may_end.wait(60)
-            return ask(search, seed, generation, snapshot)
+            return answer(search, context)
 
-        monkeypatch.setattr(LightweightTransformerSearch, "ask", blocked)
+        monkeypatch.setattr(LightweightTransformerSearch, "answer", blocked)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_an_error_in_the_search_is_reported_and_not_repeated(service: Service, m
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(LightweightTransformerSearch, "ask", broken)
+    monkeypatch.setattr(LightweightTransformerSearch, "answer", broken)
     service.run(agent)
     job = service.get(job.id)
     assert job.state == "failed"
