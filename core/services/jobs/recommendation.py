@@ -192,7 +192,7 @@ def read(
         request=request,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
-        law=None if request is None else laws.law_of(session, request),
+        law=None if request is None else laws.known_law_of(session, request),
     )
 
 

@@ -100,6 +100,14 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
     return law_about(space) if name is None else named(session, name)
 
 
+def known_law_of(session: Session, request: JobRequest) -> QualityLaw | None:
+    """The same for views: None too where this release has no such space or law."""
+    try:
+        return law_of(session, request)
+    except InvalidInput:
+        return None
+
+
 def version_row(session: Session, name: str) -> LawVersion | None:
     """The row of NAME@VERSION, or of the newest version of NAME."""
     match = _REFERENCE.fullmatch(name)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
 from edgefront.core.quality.law import QualityLaw
@@ -51,11 +50,8 @@ def caveat_of(request: SpaceRequest) -> str:
 
 
 def _law_of(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The law by which the job ranks; None for another proxy, and where this release has no such space."""
-    try:
-        return laws.law_of(session, request) if request.proxy == "quality_law" else None
-    except InvalidInput:
-        return None
+    """The law by which the job ranks; None for another proxy."""
+    return laws.known_law_of(session, request) if request.proxy == "quality_law" else None
 
 
 def _live(trained: Iterable[rows.Trained]) -> Live | None:
