@@ -17,6 +17,7 @@ from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.events import append
+from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
@@ -90,9 +91,9 @@ def _create(
 ) -> JobView:
     """`digest` is that of the request as it was sent, without what it leaves open."""
     request = resolved.request
-    places, faults = place(session, request)
-    for fault in faults:
-        raise fault
+    faults = Faults()
+    places = place(session, request, faults)
+    faults.raise_first()
     if idempotency_key is None or rows.find_by_key(session, principal.owner, idempotency_key) is None:
         check_bounds(session, principal.owner, request, owners)
     job = Job(

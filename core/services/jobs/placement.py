@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +13,7 @@ from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_read, can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
+from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.spaces import space_of
 from edgefront.core.states import DeviceState
@@ -28,20 +30,21 @@ class Place:
     name: str
 
 
-def place(session: Session, request: JobRequest) -> tuple[dict[int, Place], list[EdgefrontError]]:
-    """The place of each target, by its position in the request; and for each that has none, why (`place_target`).
+def place(session: Session, request: JobRequest, faults: Faults) -> dict[int, Place]:
+    """The place of each target, by its position in the request; why others have none (`place_target`) goes to `faults`.
 
     A device may be offline or draining: the job waits for it.
     """
     places: dict[int, Place] = {}
-    faults: list[EdgefrontError] = []
-    for position, target in enumerate(request.targets):
-        try:
-            with within("targets", position):
-                places[position] = place_target(session, request.space, target, list(places.values()))
-        except EdgefrontError as error:
-            faults.append(error)
-    return places, faults
+
+    def place_at(position: int) -> None:
+        with within("targets", position):
+            target = request.targets[position]
+            places[position] = place_target(session, request.space, target, list(places.values()))
+
+    for position in range(len(request.targets)):
+        faults.attempt(partial(place_at, position))
+    return places
 
 
 def place_target(session: Session, space: SpaceRequest, target: TargetRequest, others: Sequence[Place]) -> Place:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.errors import InvalidInput, SpaceError, within
 from edgefront.core.search.registry import check_settings
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
+from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
 from edgefront.core.services.quality import laws, scoring
@@ -24,33 +25,10 @@ from edgefront.core.units import MB
 from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
-Result = TypeVar("Result")
-
 FAR = 2
 """Factor beyond the largest and the smallest model that moving one gene at a time finds."""
 EXAMPLES = 200
 """Number of architectures sampled to describe a space in an error message."""
-
-
-class Faults:
-    """What a request would be refused for: every error once, in the order in which it was found."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], EdgefrontError] = {}
-
-    def __iter__(self) -> Iterator[EdgefrontError]:
-        return iter(self._found.values())
-
-    def add(self, error: EdgefrontError) -> None:
-        self._found.setdefault((error.field, error.detail), error)
-
-    def attempt(self, do: Callable[[], Result]) -> Result | None:
-        """What it returns; None if it raises an error, which is kept."""
-        try:
-            return do()
-        except EdgefrontError as error:
-            self.add(error)
-            return None
 
 
 @dataclass(frozen=True)
@@ -67,8 +45,7 @@ class Resolution:
 
     def checked(self) -> ResolvedJob:
         """The job; raises the first fault."""
-        for fault in self.faults:
-            raise fault
+        self.faults.raise_first()
         assert self.job is not None, "a request without faults is a job"
         return self.job
 
@@ -81,11 +58,7 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
     field's path within the request. What depends on something wrong is not looked at.
     """
     faults = Faults()
-    try:
-        request = laws.with_version(database, request)
-    except EdgefrontError as error:
-        faults.add(error)
-        request = laws.with_law(request, None)
+    request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
     faults.attempt(lambda: _check_narrowing(request))
     named = faults.attempt(lambda: with_defaults(request))
     job = None if named is None else faults.attempt(lambda: _resolved(database, named))

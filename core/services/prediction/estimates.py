@@ -73,11 +73,9 @@ def estimate(
         if plans:
             owners = (settings or Settings()).owners
             faults.attempt(lambda: check_bounds(session, principal.owner, request, owners))
-        places, unplaced = placement.place(session, request)
+        places = placement.place(session, request, faults)
         for index, place in places.items() if plans else ():
             known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
-    for error in unplaced:
-        faults.add(error)
     examples = [plans[index].examples(EXAMPLES) for index, _, _ in known]
     targets = [
         _target(request, index, plans[index], place, found, drawn, fits)
