@@ -90,6 +90,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # looked up anew with each request
     )
     app.state.settings = settings
     app.state.given_database = database

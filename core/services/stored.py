@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput
@@ -128,3 +130,9 @@ TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
 LIMITS = Stored("limits", Limits, (_in_megabytes,))
+
+
+@lru_cache(maxsize=1024)
+def read_protocol(text: str) -> MeasurementProtocol | None:
+    """`PROTOCOL.read` of a stored JSON text, None if it cannot be read. Few differ, and every launch has one."""
+    return PROTOCOL.read_or(orjson.loads(text), None)

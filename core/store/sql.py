@@ -1,6 +1,7 @@
 """SQL that both databases understand, and rows that have a type.
 
-- `typed`, `Parsed`: rows of queries as named tuples, and documents in them as models.
+- `typed`, `fetch`, `Parsed`, `json_text`: rows of queries as named tuples, and documents in them as models, or as the
+  text that they are.
 - `any_of`: `column IN (a list of any length)` as one statement with one parameter. An expanding `IN` makes a statement
   of its own for each length: SQLAlchemy renders it anew, the database plans it anew, and neither can keep it prepared.
 - `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets all rows as one JSON document,
@@ -22,9 +23,11 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Dialect,
+    Executable,
     Result,
     String,
     Table,
+    Text,
     TextClause,
     bindparam,
     func,
@@ -33,6 +36,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
@@ -80,6 +84,19 @@ def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]
     if names != kind._fields:
         raise TypeError(f"{kind.__name__} has the fields {kind._fields}, and the query the columns {names}")
     return [kind._make(row) for row in result]
+
+
+def fetch(session: Session, kind: type[Row], statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+    """The rows of a hot query of columns as `kind` (`typed`), past the ORM's own work on each row.
+
+    What the session has not flushed yet is not seen.
+    """
+    return typed(kind, session.connection().execute(statement, parameters))
+
+
+def json_text(column: Any) -> ColumnElement[str]:
+    """A JSON column as text, not parsed: for what is passed on, or of which few different ones are read again."""
+    return cast_to(column, Text)
 
 
 class _Texts(TypeDecorator[list[str]]):

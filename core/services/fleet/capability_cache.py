@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import cache
 
+import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet.capability import can_run, descriptions_of
 from edgefront.core.services.fleet.queries import OwnDevice, facts_of
-from edgefront.core.spaces.versions import fields_of
+from edgefront.core.spaces.versions import FIELDS, fields_of
 from edgefront.core.store.sql import Document
 
 KEPT = 50_000
@@ -33,11 +34,10 @@ def runnable(session: Session, device: OwnDevice, protocols: Iterable[Measuremen
     return {protocol.digest for protocol in protocols if able(protocol)}
 
 
-def can_read_on(session: Session, device: OwnDevice, description: Document) -> bool:
-    """`capability.can_read` with the device's facts."""
-    return fields_of(description) <= _kept(
-        device, "descriptions", lambda: facts_of(session, device.id), descriptions_of
-    )
+def can_read_on(session: Session, device: OwnDevice, description: str) -> bool:
+    """`capability.can_read` of a description as JSON with the device's facts."""
+    known = _kept(device, "descriptions", lambda: facts_of(session, device.id), descriptions_of)
+    return known >= FIELDS or fields_of(orjson.loads(description)) <= known
 
 
 def _kept(device: OwnDevice, question: str, facts: Callable[[], Document], answer: Callable[[Document], int]) -> int:

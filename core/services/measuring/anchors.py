@@ -117,12 +117,12 @@ def _end_left_alone(
             )
         elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
             rows.end_wanted(session, row.id, LaunchState.FAILED, LEFT_ALONE, device.id, now)
-            count_failed(session, device.id, row.protocol, LEFT_ALONE)
+            count_failed(session, device.id, row.protocol["provider"], LEFT_ALONE)
 
 
-def count_failed(session: Session, device_id: str, protocol: Document, why: str | None) -> None:
-    """Quarantines a device whose anchor by this protocol has just failed, if it did so once too often there."""
-    hardware = Provider(protocol["provider"]).hardware
+def count_failed(session: Session, device_id: str, provider: str, why: str | None) -> None:
+    """Quarantines a device whose anchor on this provider has just failed, if it did so once too often there."""
+    hardware = Provider(provider).hardware
     device = rows.device(session, device_id)
     since = device.trusted_at or device.enrolled_at
     known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
@@ -163,19 +163,19 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
 
 
 def apply_results(
-    session: Session, launches: Iterable[ReportedLaunch], protocols: Mapping[str, Document], refusals: Mapping[str, str]
+    session: Session, launches: Iterable[ReportedLaunch], providers: Mapping[str, str], refusals: Mapping[str, str]
 ) -> None:
     """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true. Bad conditions,
     which are a mark of their own, begin none.
 
     Args:
-        launches: settled rows of `launches.lock_reported`. protocols: of their measurements, by id.
+        launches: settled rows of `launches.lock_reported`. providers: of their measurements, by id.
         refusals: by id, why a result cannot be true.
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
-        protocol, refusal = protocols[launch.measurement_id], refusals.get(launch.id)
+        provider, refusal = providers[launch.measurement_id], refusals.get(launch.id)
         if refusal is not None or launch.result.outcome != "done":
-            count_failed(session, launch.device_id, protocol, refusal or launch.reason)
+            count_failed(session, launch.device_id, provider, refusal or launch.reason)
             continue
         device = rows.device(session, launch.device_id)
         usual = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
@@ -183,20 +183,20 @@ def apply_results(
             continue  # too few by this protocol: what another one has said of the device stays
         moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
         is_explained = moved is not None and launch.result.conditions is not None
-        before, hardware = device.drift or {}, Provider(protocol["provider"]).hardware
+        before, hardware = device.drift or {}, Provider(provider).hardware
         if moved != before.get(hardware) and not is_explained:
             others = {name: text for name, text in before.items() if name != hardware}
             validation.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})
 
 
-def mark_of(launch: ReportedLaunch, device: validation.ReportingDevice | None, protocol: Document) -> str | None:
+def mark_of(launch: ReportedLaunch, device: validation.ReportingDevice | None, provider: str) -> str | None:
     """What to know of the conditions that a launch was measured in: as its agent says, and as the anchor does of what
     it was measured on.
     """
     conditions = (launch.result.conditions or "")[:MAX_MARK]
     drifted = None
     if device is not None and launch.purpose != Purpose.ANCHOR:
-        hardware = Provider(protocol["provider"]).hardware
+        hardware = Provider(provider).hardware
         drifted = in_words({name: text for name, text in (device.drift or {}).items() if name == hardware})
     return "; ".join(text for text in (conditions, drifted) if text) or None
 

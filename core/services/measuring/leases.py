@@ -21,9 +21,9 @@ from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.measuring.queries.launches import WantedLaunch
-from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.stored import read_protocol
 from edgefront.core.states import DeviceState, LaunchState
-from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse, LeaseItem, LeaseResponse
+from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
 
 SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
@@ -45,10 +45,33 @@ conditions, for the weights, and for other agents on its host.
 """
 
 
+class LeasedItem(NamedTuple):
+    """One launch to make (`core.wire.agent.LeaseItem`)."""
+
+    launch_id: str
+    fence: int
+    digest: str
+    architecture: str
+    """JSON, as it is stored: passed on as it is."""
+    protocol: MeasurementProtocol
+    seed: int
+
+
+class GrantedLease(NamedTuple):
+    """The answer to a request for launches (`core.wire.agent.LeaseResponse`)."""
+
+    lease_id: str | None = None
+    items: tuple[LeasedItem, ...] = ()
+    expires_at: datetime | None = None
+    ttl_s: float = 0.0
+    heartbeat_s: float = 0.0
+    state: DeviceState = DeviceState.ACTIVE
+
+
 class Claimed(NamedTuple):
     """What a device gets."""
 
-    found: LeaseResponse
+    found: GrantedLease
     keys: frozenset[str]
     """Device keys of the launches that it may run: those under which it waits if there are none."""
     blocked_reason: str | None = None
@@ -80,10 +103,10 @@ def claim(
     keys, why = frozenset(device_keys(device)), blocked_reason(session, device, now, ttl_s)
     if device.state == DeviceState.DRAINING or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(LeaseResponse(state=DeviceState.DRAINING), keys, why)
+        return Claimed(GrantedLease(state=DeviceState.DRAINING), keys, why)
     if why is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(LeaseResponse(), keys, why)
+        return Claimed(GrantedLease(), keys, why)
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
     holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
     most = 0 if holding is None else min(max_items, MAX_HELD - holding.launches)
@@ -92,12 +115,12 @@ def claim(
         taken = _take(session, device, most)
     _seen(session, device_id, device.last_seen_at, now)
     if not taken or holding is None:
-        return Claimed(LeaseResponse(), keys)
+        return Claimed(GrantedLease(), keys)
     # Beyond the first expiry, so that only heartbeats can bring a lease to its end.
     expires_at = now + timedelta(seconds=ttl_s)
     ends_at = expires_at + timedelta(seconds=_longest_s(holding, taken))
     lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
-    found = LeaseResponse(
+    found = GrantedLease(
         lease_id=lease_id,
         items=tuple(taken),
         expires_at=expires_at,
@@ -125,7 +148,7 @@ def blocked_reason(session: Session, device: devices.OwnDevice, now: datetime, t
     )
 
 
-def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
+def _longest_s(holding: rows.Holding, taken: Sequence[LeasedItem]) -> float:
     """Seconds that all that the device holds, with what it takes now, may take one after the other."""
     limits_s = [item.protocol.time_limit_s for item in taken]
     longest_s = max(holding.longest_limit_s, *limits_s)
@@ -139,13 +162,13 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
         devices.seen(session, device_id, now)
 
 
-def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeaseItem]:
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeasedItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
     unread: set[str] = set()
     while True:
         found = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
-        protocols = {row.protocol_digest: PROTOCOL.read_or(row.protocol, None) for row in found}
+        protocols = {row.protocol_digest: read_protocol(row.protocol) for row in found}
         able = runnable(session, device, [known for known in protocols.values() if known is not None])
         fit = {key: known for key, known in protocols.items() if known is not None and known.digest in able}
         refused = protocols.keys() - fit
@@ -166,8 +189,8 @@ def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[Want
         devices.set_class_next(session, device.id, not device.class_next)
 
 
-def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeaseItem:
-    return LeaseItem(
+def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeasedItem:
+    return LeasedItem(
         launch_id=row.id,
         fence=row.fence + 1,
         digest=row.digest,

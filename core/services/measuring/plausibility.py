@@ -14,7 +14,6 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.services.measuring.queries.validation import ReportingDevice, Subject
-from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.sql import Document
 
@@ -44,7 +43,7 @@ def refusals(
                 asked[id_] = _asked(subjects[id_])
             why = _refusal(launch, asked[id_], devices[launch.device_id].facts)
         elif launch.result.reason == "over_time":
-            protocol = PROTOCOL.read_or(subjects[id_].protocol, None)
+            protocol = subjects[id_].protocol
             if protocol is not None:
                 why = over_time_too_early(launch.result, protocol.time_limit_s, _elapsed_s(launch))
         if why is not None:
@@ -75,17 +74,18 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
 
 def _asked(subject: Subject) -> _Asked | None:
     """None of a form that this release does not have."""
-    protocol = PROTOCOL.read_or(subject.protocol, None)
+    protocol = subject.protocol
     if protocol is None:
         return None
-    translates = subject.architecture.get("source") is not None
     if protocol.mode != "generate" and subject.flops is not None:
-        return _Asked(protocol, Work.of(cast(Counted, subject), protocol, translates=translates), None)
+        return _Asked(protocol, Work.of(cast(Counted, subject), protocol, translates=subject.translates), None)
     try:
         architecture = Architecture.model_validate(subject.architecture)
         if protocol.mode == "generate":
             return _generation(architecture, protocol)
-        return _Asked(protocol, Work.of(protocol_costs(architecture, protocol), protocol, translates=translates), None)
+        return _Asked(
+            protocol, Work.of(protocol_costs(architecture, protocol), protocol, translates=subject.translates), None
+        )
     except EdgefrontError:
         return None
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
+import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
@@ -54,6 +56,11 @@ class _Launch:
         self.values: Document | None = None
         self.holders: tuple[str | None, str | None] = (row.device_id, row.former_device_id)
 
+    @property
+    def protocol(self) -> Document:
+        """What was asked for. Not a model: a later release may have asked for it."""
+        return _upgraded(self.row.protocol)
+
     def longest_s(self, fence: int, now: datetime) -> float:
         """The most seconds that a report under this fence can have taken."""
         return longest_s((now - (self.began(fence) or self.row.created_at)).total_seconds())
@@ -69,6 +76,12 @@ class _Launch:
         if self.row.purpose == Purpose.ANCHOR:
             return True
         return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
+
+
+@lru_cache(maxsize=1024)
+def _upgraded(protocol: str) -> Document:
+    """Few protocols differ, and each report asks for one."""
+    return PROTOCOL.upgraded(orjson.loads(protocol))
 
 
 class _Facts:
@@ -140,7 +153,7 @@ def _check_memory_method(found: dict[str, _Launch], report: LaunchReport) -> Non
     launch, memory = found.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
         return
-    wanted = PROTOCOL.upgraded(launch.row.protocol)["memory"]
+    wanted = launch.protocol["memory"]
     if memory.method != wanted:
         raise InvalidInput(
             f"launch {launch.row.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
@@ -155,7 +168,7 @@ def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
     launch, result = found.get(report.launch_id), report.result
     if launch is None or result.outcome != "done":
         return
-    generates = launch.row.protocol.get("mode") == "generate"
+    generates = launch.protocol.get("mode") == "generate"
     if generates == (result.generation is not None):
         return
     lacking = "is of mode generate: its result needs the times of the generations"
@@ -172,7 +185,7 @@ def _check_samples(found: dict[str, _Launch], report: LaunchReport) -> None:
     launch, latency = found.get(report.launch_id), report.result.latency
     if launch is None or latency is None:
         return
-    most = PROTOCOL.upgraded(launch.row.protocol)["repeats"]
+    most = launch.protocol["repeats"]
     if len(latency.samples_ms) > most:
         raise InvalidInput(
             f"launch {launch.row.id} asks for {most} timed passes, not {len(latency.samples_ms)}",
@@ -194,7 +207,7 @@ def _judge(
     verdict = judge(so_far, device.id, report.fence, result.outcome, result.reason, digest)
     if verdict in _REFUSED:
         return verdict
-    if verdict == "elsewhere" and not facts.take_out(PROTOCOL.read(launch.row.protocol), result.message):
+    if verdict == "elsewhere" and not facts.take_out(PROTOCOL.read(launch.protocol), result.message):
         # No room for the note: an attempt is spent instead, so that it does not come back for ever.
         verdict = charged(launch.row.attempts)
     launch.state = LaunchState.REPORTED

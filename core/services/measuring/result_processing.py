@@ -205,7 +205,7 @@ def _finish(session: Session, processed: Sequence[_Processed], validator: Result
                 "mark": anchors.mark_of(
                     one.launch,
                     validator.devices.get(one.launch.device_id),
-                    validator.subjects[one.launch.measurement_id].protocol,
+                    validator.subjects[one.launch.measurement_id].provider,
                 ),
             }
             for one in final
@@ -291,8 +291,8 @@ def _watch_devices(session: Session, processed: Sequence[_Processed], validator:
         validation.audited(session, device_id, made, held)
     refusals = {one.launch.id: one.refusal for one in processed if one.refusal is not None}
     of_anchors = [one.launch for one in processed if one.launch.purpose == Purpose.ANCHOR]
-    protocols = {one.measurement_id: validator.subjects[one.measurement_id].protocol for one in of_anchors}
-    anchors.apply_results(session, of_anchors, protocols, refusals)
+    providers = {one.measurement_id: validator.subjects[one.measurement_id].provider for one in of_anchors}
+    anchors.apply_results(session, of_anchors, providers, refusals)
     others = [one.launch for one in processed if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
     quarantine.apply_results(session, others, validator.devices, validator.unlikely_ends)
     for device_id, reason in sorted(validator.caught.items()):

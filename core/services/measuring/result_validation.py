@@ -25,7 +25,6 @@ from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.queries import validation
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
-from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import LaunchState, MeasurementState, Purpose
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Launch, Measurement
@@ -162,9 +161,10 @@ class ResultValidator:
         replaced still looks online, and what nobody doubts should not wait for it.
         """
         subject = self.subjects[measurement.id]
-        protocol = PROTOCOL.read_or(subject.protocol, None)
+        protocol = subject.protocol
         if protocol is None:
             return []
+        description = subject.architecture
         if measurement.id not in self._tried:
             self.look_up([measurement.id])
         tried = self._tried[measurement.id]
@@ -181,7 +181,7 @@ class ResultValidator:
             and one.id not in tried
             and one.id not in self.caught
             and can_run(one.facts, protocol)
-            and can_read(one.facts, subject.architecture)
+            and can_read(one.facts, description)
         ]
         return [str(one.id) for one in able if one.reported_at is not None] or [str(one.id) for one in able]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -38,7 +38,7 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
-from edgefront.core.store.sql import Document, Parsed, any_of, texts, typed, update_rows
+from edgefront.core.store.sql import Document, Parsed, any_of, fetch, json_text, texts, typed, update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import REPORTED, WANTED
@@ -54,8 +54,10 @@ class WantedLaunch(NamedTuple):
     fence: int
     device_key: str
     digest: str
-    architecture: Document
-    protocol: Document
+    architecture: str
+    """JSON, as it is stored: it is passed on, not read."""
+    protocol: str
+    """JSON (`stored.read_protocol`)."""
     protocol_digest: str
     seed: int
 
@@ -97,7 +99,8 @@ class LaunchForReport(NamedTuple):
     created_at: datetime
     started_at: datetime | None
     leased_at: datetime | None
-    protocol: Document
+    protocol: str
+    """JSON."""
     target_state: TargetState | None
     job_state: JobState | None
 
@@ -132,15 +135,15 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-def _claimable(device_key: ColumnElement[str]) -> Select[Any]:
+def _claimable(device_key: ColumnElement[str]) -> Select[str, int, str, str, str, str, str, int]:
     return (
         select(
             Launch.id,
             Launch.fence,
             Launch.device_key,
             Measurement.digest,
-            Measurement.architecture,
-            Measurement.protocol,
+            json_text(Measurement.architecture).label("architecture"),
+            json_text(Measurement.protocol).label("protocol"),
             Measurement.protocol_digest,
             Measurement.seed,
         )
@@ -181,12 +184,12 @@ def claimable(
     Where both keys have some, each gets half; of an odd number the class gets one more if `class_next`.
     """
 
-    def claim(query: Select[Any], most: int) -> list[WantedLaunch]:
+    def claim(query: Select[str, int, str, str, str, str, str, int], most: int) -> list[WantedLaunch]:
         if excluded_protocols:
             query = query.where(~any_of(Measurement.protocol_digest, excluded_protocols))
         if excluded_architectures:
             query = query.where(~any_of(Measurement.digest, excluded_architectures))
-        return typed(WantedLaunch, session.execute(query, {"own": own_key, "shared": shared_key, "most": most}))
+        return fetch(session, WantedLaunch, query, {"own": own_key, "shared": shared_key, "most": most})
 
     own = claim(_CLAIMABLE, limit)
     if all(row.device_key == shared_key for row in own):
@@ -283,7 +286,7 @@ _FOR_REPORT = (
         Launch.created_at,
         Launch.started_at,
         Lease.created_at.label("leased_at"),
-        Measurement.protocol,
+        json_text(Measurement.protocol).label("protocol"),
         Target.state.label("target_state"),
         Job.state.label("job_state"),
     )
@@ -299,7 +302,7 @@ _FOR_REPORT = (
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchForReport]:
     """These launches, locked."""
-    return typed(LaunchForReport, session.execute(_FOR_REPORT, {"ids": list(launch_ids)}))
+    return fetch(session, LaunchForReport, _FOR_REPORT, {"ids": list(launch_ids)})
 
 
 # Not EXISTS, for which Postgres would read all candidates of the target; few launches wait at a time.

@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, cast
 
+import orjson
 from sqlalchemy import ColumnElement, Table, bindparam, func, insert, or_, select, true, update
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.measuring.queries.launches import RESULT
+from edgefront.core.services.stored import read_protocol
 from edgefront.core.states import (
     FINISHED_LAUNCHES,
     LIVE_LAUNCHES,
@@ -21,7 +24,7 @@ from edgefront.core.states import (
     LaunchState,
     MeasurementState,
 )
-from edgefront.core.store.sql import Document, any_of, texts, typed
+from edgefront.core.store.sql import Document, any_of, fetch, json_text, texts, typed
 from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
 from edgefront.core.store.tables.measurement import IMPLAUSIBLE
 
@@ -44,8 +47,10 @@ _BASELINE = (
 _SUBJECTS = (
     select(
         Measurement.id,
-        Measurement.architecture,
-        Measurement.protocol,
+        json_text(Measurement.architecture).label("architecture_json"),
+        Measurement.architecture["source"].as_string().is_not(None).label("translates"),
+        json_text(Measurement.protocol).label("protocol_json"),
+        Measurement.protocol["provider"].as_string().label("provider"),
         Candidate.flops,
         Candidate.weight_bytes,
         Candidate.decoder_parameters,
@@ -62,8 +67,10 @@ class Subject(NamedTuple):
     """What was measured; costs and predictions are those of its first candidate, None without one."""
 
     id: str
-    architecture: Document
-    protocol: Document
+    architecture_json: str
+    translates: bool
+    protocol_json: str
+    provider: str
     flops: int | None
     weight_bytes: int | None
     decoder_parameters: int | None
@@ -71,10 +78,21 @@ class Subject(NamedTuple):
     predicted: Document | None
     is_baseline: bool
 
+    @property
+    def protocol(self) -> MeasurementProtocol | None:
+        """None of a form that this release does not have."""
+        return read_protocol(self.protocol_json)
+
+    @property
+    def architecture(self) -> Document:
+        """Parsed anew each time: few are looked at."""
+        description: Document = orjson.loads(self.architecture_json)
+        return description
+
 
 def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Subject]:
     """Measurement id → what was measured."""
-    return {row.id: row for row in typed(Subject, session.execute(_SUBJECTS, {"ids": list(measurement_ids)}))}
+    return {row.id: row for row in fetch(session, Subject, _SUBJECTS, {"ids": list(measurement_ids)})}
 
 
 class ReportingDevice(NamedTuple):
