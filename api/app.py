@@ -48,16 +48,13 @@ from edgefront.api.trainings import probabilities as training_probabilities
 from edgefront.api.trainings import stream as training_stream
 from edgefront.api.version import VERSION
 from edgefront.api.web import pages
+from edgefront.core.services import event_log
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.fleet.overview import Overview, overview
-from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.measuring.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.events import read_events as read_training_events
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import EventView
-from edgefront.core.wire.trainings import TrainingEventView
 
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
@@ -177,30 +174,20 @@ def _context(settings: Settings, database: Database) -> Context:
         with database.read() as session:
             return wanted_keys(session)
 
-    def read(job_id: str, after: int, limit: int) -> Sequence[EventView]:
+    def read(log_id: str, after: int, limit: int) -> Sequence[event_log.LogView]:
         with database.read() as session:
-            return read_events(session, job_id, after, limit)
-
-    def read_training(training_id: str, after: int, limit: int) -> Sequence[TrainingEventView]:
-        with database.read() as session:
-            return read_training_events(session, training_id, after, limit)
+            return event_log.read(session, log_id, after, limit)
 
     def count() -> Overview:
         with database.read() as session:
             return overview(session, database.now(session))
 
     room, feeds, metrics = WaitingRoom(wanted), Feeds(read), Metrics()
-    training_feeds = Feeds(read_training)
-
-    def recheck() -> None:
-        feeds.recheck()
-        training_feeds.recheck()
-
-    metrics.watch(lambda: room.size, lambda: feeds.readers + training_feeds.readers)
+    metrics.watch(lambda: room.size, lambda: feeds.readers)
     return Context(
         settings=settings,
         database=database,
-        credentials=Credentials(database, changed=recheck, needed=lambda: feeds.readers + training_feeds.readers > 0),
+        credentials=Credentials(database, changed=feeds.recheck, needed=lambda: feeds.readers > 0),
         rates=RateBound(settings.http.requests_per_minute),
         log_rates=RateBound(LOGS_PER_MINUTE, burst_s=60),
         steering=RateBound(STEERS_PER_MINUTE, burst_s=60),
@@ -208,7 +195,6 @@ def _context(settings: Settings, database: Database) -> Context:
         shares=Shares(settings.database.pool_size),
         room=room,
         feeds=feeds,
-        training_feeds=training_feeds,
         metrics=metrics,
         slow=SlowWork(SLOW_THREADS, settings.http.slow_requests),
         fits=Fits(),

@@ -41,7 +41,6 @@ class Context:
     """Who may run how much in threads."""
     room: WaitingRoom
     feeds: Feeds
-    training_feeds: Feeds
     metrics: Metrics
     slow: SlowWork
     """For requests that take seconds (plans, predictions, building models, exports)."""
@@ -63,7 +62,6 @@ class Context:
         """Notifies the pollers of this process of a commit. Thread-safe."""
         self.room.notify()
         self.feeds.notify()
-        self.training_feeds.notify()
 
     def call_device(self, device_id: str) -> None:
         """Wakes a device that waits for work, because its state has changed. Thread-safe."""
@@ -74,4 +72,3 @@ class Context:
         self.credentials.close()
         self.room.close()
         self.feeds.close()
-        self.training_feeds.close()

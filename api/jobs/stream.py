@@ -10,7 +10,6 @@ from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import JobId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
-from edgefront.core.services.jobs import events
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -44,7 +43,4 @@ async def follow_job(
     15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
     ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
     """
-    begin = int(last_event_id) if last_event_id else after
-    return await event_stream(
-        request, here, person, here.feeds, job_id, begin, access=events.check_access, read=events.read_events
-    )
+    return await event_stream(request, here, person, job_id, after, last_event_id)

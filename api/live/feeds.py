@@ -18,8 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.live.pulse import Pulse
 from edgefront.core.errors import EdgefrontError, TooManyRequests, Unavailable
-from edgefront.core.wire.jobs import EventView
-from edgefront.core.wire.trainings import TrainingEventView
+from edgefront.core.services.event_log import LogView
 
 POLL_S = 0.4
 AWAY_S = 1.0
@@ -33,11 +32,10 @@ MAX_READERS = 500
 MAX_READERS_PER_KEY = 20
 
 _log = logging.getLogger("edgefront.api")
-Event = EventView | TrainingEventView
-Read = Callable[[str, int, int], Sequence[Event]]
+Read = Callable[[str, int, int], Sequence[LogView]]
 
 
-def encoded(event: Event) -> bytes:
+def encoded(event: LogView) -> bytes:
     """An event as it goes over the wire: its number as the id, its kind as the type, the whole of it as the data."""
     line: bytes = ServerSentEvent(event.model_dump_json(), event=event.kind, id=str(event.number)).encode()
     return line
@@ -54,7 +52,7 @@ class _Feed:
         self.readers = 0
         self.poller: asyncio.Task[None] | None = None
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[LogView]) -> None:
         for event in events:
             self.kept.append((event.number, encoded(event)))
             self.last = event.number
@@ -75,7 +73,7 @@ class _Feed:
 
 
 class Feeds:
-    """All feeds of one kind of log in this process. It belongs to one event loop; `notify` is thread-safe.
+    """All feeds of this process. It belongs to one event loop; `notify` is thread-safe.
 
     Args:
         read: (id, after, limit) → the events; runs in a thread.
@@ -120,12 +118,12 @@ class Feeds:
             )
 
     async def follow(
-        self, job_id: str, after: int, key_id: str, allowed: Callable[[], object]
+        self, log_id: str, after: int, key_id: str, allowed: Callable[[], object]
     ) -> AsyncGenerator[bytes, None]:
         """Events above `after`, then new ones as they come, without end.
 
         `allowed` runs in a thread every `RECHECK_S`, and after `recheck`, and raises when the reader lost access (its
-        key was revoked, the job deleted), which ends the stream.
+        key was revoked, the job or training deleted), which ends the stream.
         """
         self._readers[key_id] += 1
         feed: _Feed | None = None
@@ -140,9 +138,9 @@ class Feeds:
                     recheck_at = loop.time() + RECHECK_S
                 batch = None if feed is None else feed.after(after)
                 if batch is None:
-                    batch = await self._page(job_id, after)
+                    batch = await self._page(log_id, after)
                     if feed is None and batch is not None and len(batch) < PAGE:
-                        feed = self._join(job_id, batch[-1][0] if batch else after)
+                        feed = self._join(log_id, batch[-1][0] if batch else after)
                 for number, data in batch or ():
                     yield data
                     after = number
@@ -156,12 +154,12 @@ class Feeds:
             if not self._readers[key_id]:
                 del self._readers[key_id]
             if feed is not None:
-                self._part(job_id, feed)
+                self._part(log_id, feed)
 
-    async def _page(self, job_id: str, after: int) -> list[tuple[int, bytes]] | None:
+    async def _page(self, log_id: str, after: int) -> list[tuple[int, bytes]] | None:
         """A page from the database; None, after a pause, if it is unavailable."""
         try:
-            events = await run_in_threadpool(self._read, job_id, after, PAGE)
+            events = await run_in_threadpool(self._read, log_id, after, PAGE)
         except Unavailable:
             await asyncio.sleep(AWAY_S)
             return None
@@ -177,32 +175,32 @@ class Feeds:
             return False
         return True
 
-    def _join(self, job_id: str, last: int) -> _Feed:
-        feed = self._feeds.get(job_id)
+    def _join(self, log_id: str, last: int) -> _Feed:
+        feed = self._feeds.get(log_id)
         if feed is None:
-            feed = self._feeds[job_id] = _Feed(last)
-            feed.poller = asyncio.get_running_loop().create_task(self._poll(job_id, feed))
+            feed = self._feeds[log_id] = _Feed(last)
+            feed.poller = asyncio.get_running_loop().create_task(self._poll(log_id, feed))
         feed.readers += 1
         return feed
 
-    def _part(self, job_id: str, feed: _Feed) -> None:
+    def _part(self, log_id: str, feed: _Feed) -> None:
         feed.readers -= 1
         if not feed.readers:
-            self._feeds.pop(job_id, None)
+            self._feeds.pop(log_id, None)
             if feed.poller is not None:
                 feed.poller.cancel()
 
-    async def _poll(self, job_id: str, feed: _Feed) -> None:
+    async def _poll(self, log_id: str, feed: _Feed) -> None:
         while not self.closed:
             longest_s = POLL_S
             try:
-                events = await run_in_threadpool(self._read, job_id, feed.last, PAGE)
+                events = await run_in_threadpool(self._read, log_id, feed.last, PAGE)
                 feed.add(events)
                 if len(events) == PAGE:
                     continue
             except Unavailable:
                 longest_s = AWAY_S
             except Exception:
-                _log.exception("reading the events of %s failed; trying again", job_id)
+                _log.exception("reading the events of %s failed; trying again", log_id)
                 longest_s = AWAY_S
             await feed.pulse.wait(longest_s)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
-from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from edgefront.api.context import Context
 from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.credentials import Credential
-from edgefront.api.live.feeds import Event, Feeds
 from edgefront.core.errors import InvalidInput
+from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
 
 HEARTBEAT_S = 15
@@ -36,23 +35,21 @@ async def event_stream(
     request: Request,
     here: Context,
     person: Principal,
-    feeds: Feeds,
     log_id: str,
-    begin: int,
-    *,
-    access: Callable[[Session, Principal, str], None],
-    read: Callable[[Session, str, int, int], Sequence[Event]],
+    after: int,
+    last_event_id: str | None,
 ) -> Response:
-    """The events of a log above `begin`: existing ones, then new ones.
+    """The events of the log of a job or training: existing ones, then new ones.
 
-    `access` raises unless the caller may read the log; it is called repeatedly while the stream is open. Raises
-    `InvalidInput` for a number that the log does not have.
+    Access is checked again and again while the stream is open. Raises `InvalidInput` for a number that the log does not
+    have.
     """
+    begin = int(last_event_id) if last_event_id else after
 
     def check() -> None:
         with here.database.read() as session:
-            access(session, person, log_id)
-            if begin and not read(session, log_id, begin - 1, 1):
+            event_log.check_access(session, person, log_id)
+            if begin and not event_log.read(session, log_id, begin - 1, 1):
                 raise InvalidInput(
                     f"after: the log has no event {begin}",
                     field="after",
@@ -61,17 +58,17 @@ async def event_stream(
                 )
 
     await in_turn(check)
-    feeds.admit(person.key_id)
+    here.feeds.admit(person.key_id)
     credential: Credential = request.state.credential
 
     def allowed() -> None:
         with here.database.read() as session:
             find = authenticate_web if credential.cookie else authenticate
-            access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
+            event_log.check_access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
 
     async def stream() -> AsyncIterator[bytes]:
         yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()
-        async with aclosing(feeds.follow(log_id, begin, person.key_id, allowed)) as events:
+        async with aclosing(here.feeds.follow(log_id, begin, person.key_id, allowed)) as events:
             async for data in events:
                 here.metrics.events.inc()
                 yield data

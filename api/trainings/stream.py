@@ -10,7 +10,6 @@ from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
-from edgefront.core.services.trainings import events as training_events
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 
@@ -44,14 +43,4 @@ async def follow_training(
     invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
     training has ended.
     """
-    begin = int(last_event_id) if last_event_id else after
-    return await event_stream(
-        request,
-        here,
-        person,
-        here.training_feeds,
-        training_id,
-        begin,
-        access=training_events.check_access,
-        read=training_events.read_events,
-    )
+    return await event_stream(request, here, person, training_id, after, last_event_id)

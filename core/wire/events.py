@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from edgefront.core.states import JobState, TargetState, TrainingState
+from edgefront.core.states import CandidateRole, CandidateState, JobState, TargetState, TrainingState
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.jobs import CandidateNews
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.trainings import MetricView, Wanted
 
@@ -79,11 +78,19 @@ class GenerationEvent(_JobEvent):
     data: GenerationData
 
 
+class CandidateData(Data):
+    id: Identifier
+    number: int
+    role: CandidateRole
+    state: CandidateState
+    reason: str | None = None
+
+
 class CandidateEvent(_JobEvent):
-    """A candidate was proposed, measured or settled. It has its `architecture` when it is proposed."""
+    """A candidate was proposed (`waiting`) or has another state; its figures are in its `CandidateView`."""
 
     kind: Literal["candidate"]
-    data: CandidateNews
+    data: CandidateData
 
 
 class FrontierData(Data):
@@ -91,7 +98,6 @@ class FrontierData(Data):
     left: tuple[Identifier, ...]
     size: int
     hypervolume: float
-    summary: str
 
 
 class FrontierEvent(_JobEvent):

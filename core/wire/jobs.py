@@ -224,9 +224,7 @@ Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unco
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
-class CandidateNews(View):
-    """A candidate in the log of its job: only the event of its proposal has the architecture."""
-
+class CandidateView(View):
     id: Identifier
     job_id: Identifier
     target_id: Identifier
@@ -238,7 +236,7 @@ class CandidateNews(View):
     state: CandidateState
     reason: str | None
     digest: str
-    architecture: dict[str, Any] | None = None
+    architecture: dict[str, Any]
     decoder_parameters: int
     total_parameters: int
     weight_bytes: int
@@ -271,10 +269,6 @@ class CandidateNews(View):
     versus_baseline: Versus | None
     created_at: datetime
     measured_at: datetime | None
-
-
-class CandidateView(CandidateNews):
-    architecture: dict[str, Any]
 
 
 class TargetView(View):

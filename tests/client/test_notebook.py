@@ -69,7 +69,7 @@ def test_tables_show_and_escape_what_they_are_of(running: Running) -> None:
 def test_events_are_typed(running: Running) -> None:
     events = list(running.client.jobs.events(running.job.id))
     first = next(event for event in events if isinstance(event, CandidateEvent))
-    assert first.data.architecture
+    assert (first.data.role, first.data.state) == ("baseline", "waiting")
     last = [event for event in events if isinstance(event, FrontierEvent)][-1]
     assert last.data.size == running.job.targets[0].frontier_size
     states = [event.data.state for event in events if isinstance(event, JobStateEvent)]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select
 
 from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
@@ -100,7 +100,7 @@ class World:
             assert target.hypervolume == pytest.approx(hypervolume(points, REFERENCE))
             assert target.settled == sum(row.state != "waiting" for row in session.scalars(select(Candidate)))
             replayed: set[str] = set()
-            for entry in read_events(session, self.job_id, 0, 10_000):
+            for entry in event_log.read(session, self.job_id, 0, 10_000):
                 if entry.kind == "frontier":
                     replayed = (replayed | set(entry.data["joined"])) - set(entry.data["left"])
                     assert len(replayed) == entry.data["size"]

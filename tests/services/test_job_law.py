@@ -16,8 +16,8 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.services import event_log
 from edgefront.core.services.jobs import law, recommendation
-from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality import laws
@@ -80,7 +80,7 @@ def launches(service: Service) -> int:
 
 def events(service: Service, job_id: str) -> list[EventView]:
     with service.database.read() as session:
-        return read_events(session, job_id, 0, 10_000)
+        return event_log.read(session, job_id, 0, 10_000)
 
 
 def move(service: Service, job_id: str, name: str, version: int | None = None) -> JobLawView:

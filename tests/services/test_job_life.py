@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services import event_log
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.search import snapshots
@@ -80,10 +80,10 @@ def test_events_are_complete_without_gaps(service: Service) -> None:
     job = service.submit()
     service.run(agent)
     with service.database.read() as session:
-        log = read_events(session, job.id, 0, 1000)
+        log = event_log.read(session, job.id, 0, 1000)
         assert [event.number for event in log] == list(range(1, len(log) + 1))
         assert log[-1].number == service.get(job.id).last_event
-        assert read_events(session, job.id, log[4].number, 3) == log[5:8]
+        assert event_log.read(session, job.id, log[4].number, 3) == log[5:8]
     target_states = [event.data["state"] for event in log if event.kind == "target_state"]
     assert target_states == ["searching", "refining", "finished"]
     assert [event.data["state"] for event in log if event.kind == "job_state"] == ["running", "finished"]
@@ -100,6 +100,8 @@ def test_events_are_complete_without_gaps(service: Service) -> None:
     assert frontier == {row.id for row in candidates(service, job.id) if row.on_frontier}
     last = {event.data["id"]: event.data for event in log if event.kind == "candidate"}
     assert {row["state"] for row in last.values()} == {"measured"}
+    # It says what changed; figures are read where they are.
+    assert {tuple(row) for row in last.values()} == {("id", "role", "state", "number", "reason")}
     assert len(last) == 21
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services import event_log
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.search import device_data, snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
@@ -189,7 +189,7 @@ def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limi
             break
     assert job.targets[0].state == "finished", job.targets[0].note
     with service.database.read() as session:
-        log = read_events(session, job.id, 0, 10_000)
+        log = event_log.read(session, job.id, 0, 10_000)
         known = recommendation.read(session, service.user, job.id)
     states = [event.data["state"] for event in log if event.kind == "target_state"]
     assert states[:2] == ["searching", "refining"]

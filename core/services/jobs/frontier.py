@@ -13,26 +13,26 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.pareto.baseline import Baseline, reference
+from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs import events
+from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.add_target import added_note
-from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, rows_of, starts_from_model, summary_of
+from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, apply_result
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries.candidates import Point
-from edgefront.core.services.jobs.views import candidate_news, candidate_view, trained_views
+from edgefront.core.services.jobs.views import candidate_entry, candidate_view, trained_views
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
 from edgefront.core.states import CandidateRole, CandidateState
-from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
@@ -56,7 +56,7 @@ def update_frontier(
     findings: Sequence[Finding],
     now: datetime,
     *,
-    entries: Sequence[events.Entry] = (),
+    entries: Sequence[Entry] = (),
 ) -> FrontierChange:
     """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
@@ -77,7 +77,7 @@ def update_frontier(
             if apply_result(target, finding, now, marked=finding.measurement.id in marked)
         ]
         if not changed:
-            events.append_all(session, target.job_id, entries, now)
+            event_log.append(session, target.job_id, entries, now)
             return FrontierChange((), (), target.frontier_size, target.hypervolume)
         dominance = dominance_of(session.get_one(Job, target.job_id))
         current = _frontier_after(session, target, members, changed, dominance)
@@ -92,15 +92,10 @@ def update_frontier(
     touched = {candidate.id for candidate in changed}
     repository.move_frontier(session, set(joined) - touched, set(left) - touched)
 
-    baseline = baseline_of(session, target.id)
-    logged = [
-        *entries,
-        *(events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in changed),
-    ]
+    logged = [*entries, *map(candidate_entry, changed)]
     if members != current:
-        data = _news(session, target, current, joined, left, baseline)
-        logged.append(events.Entry("frontier", data, target.id))
-    events.append_all(session, target.job_id, logged, now)
+        logged.append(_entry(target, joined, left))
+    event_log.append(session, target.job_id, logged, now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
 
 
@@ -122,28 +117,19 @@ def rescored(session: Session, target: Target, now: datetime) -> FrontierChange:
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
     repository.move_frontier(session, joined, left)
     if joined or left or target.hypervolume != formerly:
-        data = _news(session, target, current, joined, left, as_baseline(depths))
-        events.append_all(session, target.job_id, [events.Entry("frontier", data, target.id)], now)
+        event_log.append(session, target.job_id, [_entry(target, joined, left)], now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
 
 
-def _news(
-    session: Session,
-    target: Target,
-    current: dict[str, Point],
-    joined: Sequence[str],
-    left: Sequence[str],
-    baseline: Baseline | None,
-) -> Document:
-    """Data of a `frontier` event."""
-    request = JOB_REQUEST.read_or(session.get_one(Job, target.job_id).request, None)
-    return {
+def _entry(target: Target, joined: Sequence[str], left: Sequence[str]) -> Entry:
+    """The event of a frontier that has moved."""
+    data = {
         "joined": list(joined),
         "left": list(left),
         "size": target.frontier_size,
         "hypervolume": target.hypervolume,
-        "summary": summary_of(list(current.values()), baseline, target.proxy, request),
     }
+    return Entry("frontier", data, target.id)
 
 
 def _frontier_after(

@@ -19,10 +19,11 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.proxies.law_study import agreement
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES
-from edgefront.core.services import tasks
+from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs import events, frontier
+from edgefront.core.services.event_log import Entry
+from edgefront.core.services.jobs import frontier
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.quality import law_queries, laws
@@ -275,7 +276,7 @@ def give_up(database: Database, job_id: str, reason: str) -> None:
             data = {"law": job.wanted_law, "error": reason}
             job.wanted_law = None
             session.flush()
-            events.append(session, job.id, "law", data, None, database.now(session))
+            event_log.append(session, job.id, [Entry("law", data)], database.now(session))
 
 
 def resend(session: Session, _now: datetime) -> None:
@@ -317,7 +318,7 @@ def _written(session: Session, job_id: str, name: str, found: Mapping[str, Docum
     job.wanted_law, job.updated_at = None, now
     session.flush()
     data = {"law": name, "former": former, "candidates": len(columns)}
-    events.append(session, job.id, "law", data, None, now)
+    event_log.append(session, job.id, [Entry("law", data)], now)
     for target in targets if is_proxy else ():
         frontier.rescored(session, target, now)
     return True

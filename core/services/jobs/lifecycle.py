@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
 from edgefront.core.services import cursor as cursors
-from edgefront.core.services import tasks
+from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
@@ -112,7 +112,7 @@ def _create(
         return _same(session, former, digest, now)
     for position, asked in enumerate(request.targets):
         add_target(session, job, asked, places[position], request, position, proxy_data)
-    append(session, job.id, "job_state", {"state": JobState.RUNNING, "reason": None}, None, now)
+    event_log.append(session, job.id, [Entry("job_state", {"state": JobState.RUNNING, "reason": None})], now)
     return _view(session, job, now)
 
 

@@ -15,10 +15,9 @@ from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import steering as training_steering
 from edgefront.core.services.trainings.datasets import check_dataset
-from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
-from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
 from edgefront.core.wire.trainings import Requirements
 
@@ -104,7 +103,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> No
         training.wanted = TrainingCommand.CANCEL
         if training.state in LIVE_TRAININGS:  # its worker ends it
             training.updated_at = now
-            training_log.add_events(session, training.id, [state_entry(training)], now)
+            log_state(session, training, now)
         else:
             training.finished_at = now
             change_state(session, training, TrainingState.CANCELLED, now)

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services import event_log
+from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
-from edgefront.core.services.jobs.views import candidate_news
+from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
 
@@ -21,7 +21,7 @@ from edgefront.core.store.tables import Candidate, Job, Target
 def change_state(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
     """A target's new state, in its row and in the log."""
     target.state, target.note = state, note
-    events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
+    event_log.append(session, target.job_id, [Entry("target_state", {"state": state, "note": note}, target.id)], now)
 
 
 def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
@@ -47,7 +47,7 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
         target.finished_at = now
-        _cancel(session, target, candidate_rows.waiting_news(session, target.id), now)
+        _cancel(session, target, candidate_rows.waiting(session, target.id), now)
         change_state(session, target, state, note, now)
 
 
@@ -55,7 +55,7 @@ def cancel_some(session: Session, target: Target, most: int, now: datetime) -> b
     """Cancels the first `most` waiting candidates of a locked target that is to end; nothing, and False, if there are
     no more: what ends the target cancels them.
     """
-    waiting = candidate_rows.waiting_news(session, target.id, most + 1)
+    waiting = candidate_rows.waiting(session, target.id, most + 1)
     if len(waiting) <= most:
         return False
     _cancel(session, target, waiting[:most], now)
@@ -67,13 +67,7 @@ def _cancel(session: Session, target: Target, waiting: Sequence[Candidate], now:
         candidate.state = CandidateState.CANCELLED
     candidate_rows.write(session, waiting)
     target.settled += len(waiting)
-    baseline = baseline_of(session, target.id)
-    events.append_all(
-        session,
-        target.job_id,
-        [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
-        now,
-    )
+    event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
 
 
 def end_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
@@ -85,4 +79,4 @@ def end_job(session: Session, job: Job, state: JobState, reason: str | None, now
 def change_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
     """A job's new state, in its row and in the log."""
     job.state, job.reason, job.updated_at = state, reason, now
-    events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)
+    event_log.append(session, job.id, [Entry("job_state", {"state": state, "reason": reason})], now)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.services.event_log import Entry
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of, versus_baseline
@@ -40,53 +41,54 @@ LOOKED_AT = 32
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
-    """A candidate; compared with the target's baseline if it is measured and not a baseline itself."""
-    return CandidateView.model_construct(**_standing(candidate, baseline), architecture=candidate.architecture)
-
-
-def candidate_news(candidate: Candidate, baseline: Baseline | None) -> Document:
-    """`candidate_view` as JSON without the architecture, which readers have from the event of the proposal."""
-    return CandidateView.model_construct(**_standing(candidate, baseline)).model_dump(
-        mode="json", exclude={"architecture"}
-    )
-
-
-def _standing(candidate: Candidate, baseline: Baseline | None) -> Document:
-    """The fields of a `CandidateView` except the architecture.
+    """A candidate; compared with the target's baseline if it is measured and not a baseline itself.
 
     Rows were validated when they were written; validating thousands of them again would be slow.
     """
-    return {
+    return CandidateView.model_construct(
+        id=candidate.id,
+        job_id=candidate.job_id,
+        target_id=candidate.target_id,
+        number=candidate.number,
+        role=candidate.role,
+        generation=candidate.generation,
+        operator=candidate.operator,
+        parents=tuple(candidate.parents),
+        state=CandidateState(candidate.state),
+        reason=candidate.reason,
+        digest=candidate.digest,
+        decoder_parameters=candidate.decoder_parameters,
+        total_parameters=candidate.total_parameters,
+        weight_bytes=candidate.weight_bytes,
+        flops=candidate.flops,
+        proxy=candidate.proxy,
+        predicted=None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
+        latency_ms=candidate.latency_ms,
+        latency_half_width_ms=candidate.latency_half_width_ms,
+        latency_p90_ms=candidate.latency_p90_ms,
+        memory_bytes=candidate.memory_bytes,
+        build_peak_bytes=candidate.build_peak_bytes,
+        **{name: getattr(candidate, name) for name in MEASURED},
+        launches=candidate.launches,
+        marked=candidate.marked,
+        on_frontier=candidate.on_frontier,
+        versus_baseline=versus_baseline(candidate, baseline),
+        created_at=candidate.created_at,
+        measured_at=candidate.measured_at,
+        architecture=candidate.architecture,
+    )
+
+
+def candidate_entry(candidate: Candidate) -> Entry:
+    """An event with the candidate's state; its figures are read where they are."""
+    data = {
         "id": candidate.id,
-        "job_id": candidate.job_id,
-        "target_id": candidate.target_id,
         "number": candidate.number,
         "role": candidate.role,
-        "generation": candidate.generation,
-        "operator": candidate.operator,
-        "parents": tuple(candidate.parents),
-        "state": CandidateState(candidate.state),
+        "state": candidate.state,
         "reason": candidate.reason,
-        "digest": candidate.digest,
-        "decoder_parameters": candidate.decoder_parameters,
-        "total_parameters": candidate.total_parameters,
-        "weight_bytes": candidate.weight_bytes,
-        "flops": candidate.flops,
-        "proxy": candidate.proxy,
-        "predicted": None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
-        "latency_ms": candidate.latency_ms,
-        "latency_half_width_ms": candidate.latency_half_width_ms,
-        "latency_p90_ms": candidate.latency_p90_ms,
-        "memory_bytes": candidate.memory_bytes,
-        "build_peak_bytes": candidate.build_peak_bytes,
-        **{name: getattr(candidate, name) for name in MEASURED},
-        "launches": candidate.launches,
-        "marked": candidate.marked,
-        "on_frontier": candidate.on_frontier,
-        "versus_baseline": versus_baseline(candidate, baseline),
-        "created_at": candidate.created_at,
-        "measured_at": candidate.measured_at,
     }
+    return Entry("candidate", data, candidate.target_id)
 
 
 def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:

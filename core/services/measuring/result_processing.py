@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.services import tasks
-from edgefront.core.services.jobs import events, frontier
+from edgefront.core.services.event_log import Entry
+from edgefront.core.services.jobs import frontier
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.readiness import due
 from edgefront.core.services.measuring import anchors, plausibility, quarantine
@@ -127,7 +128,7 @@ def apply_results(
     candidates: Sequence[Candidate],
     known: Mapping[str, Measurement],
     now: datetime,
-    entries: Mapping[str, Sequence[events.Entry]] | None = None,
+    entries: Mapping[str, Sequence[Entry]] | None = None,
     requested: Mapping[str, Collection[str | None]] | None = None,
 ) -> None:
     """Brings measurements to the candidates that have them, and moves their targets' frontiers.
@@ -317,12 +318,12 @@ def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: da
 
 def _entries(
     processed: Sequence[_Processed], targets: Sequence[Target], candidates: Sequence[Candidate]
-) -> dict[str, list[events.Entry]]:
+) -> dict[str, list[Entry]]:
     """By target, one `launch` event for each report."""
     ids: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
-    entries: dict[str, list[events.Entry]] = {}
+    entries: dict[str, list[Entry]] = {}
     for target in targets:
         for one in processed:
             having = ids.get((target.id, one.launch.measurement_id))
@@ -335,7 +336,7 @@ def _entries(
                     "attempts": one.launch.attempts,
                     "final": one.end is not None,
                 }
-                entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
+                entries.setdefault(target.id, []).append(Entry("launch", data, target.id))
     return entries
 
 

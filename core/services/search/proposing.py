@@ -12,13 +12,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.services.jobs import events
+from edgefront.core.services import event_log
+from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolved import SearchPlan
-from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.result_processing import apply_results
 from edgefront.core.services.quality.scoring import Scored
@@ -92,13 +93,10 @@ def propose(
     added = candidate_rows.by_ids(session, [row["id"] for row in rows])
     missing = missing_launches(session, added, {row.id: row for row in measurements.values()})
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
-    entries = [
-        events.Entry("candidate", candidate_view(candidate, None).model_dump(mode="json"), target.id)
-        for candidate in added
-    ]
+    entries = [*map(candidate_entry, added)]
     if begins is not None:
-        entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": begins}, target.id))
-    events.append_all(session, target.job_id, entries, now)
+        entries.insert(0, Entry("generation", {"number": target.generation, "candidates": begins}, target.id))
+    event_log.append(session, target.job_id, entries, now)
     apply_known_results(session, target, added, {row.id: row for row in measurements.values()}, now)
 
 

@@ -15,7 +15,6 @@ from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
-from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.files.sizes import stored_bytes
 from edgefront.core.services.trainings.plan import (
     Subject,
@@ -29,6 +28,7 @@ from edgefront.core.services.trainings.plan import (
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.steering import pause, resume, want
+from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.services.trainings.views import training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
@@ -309,7 +309,7 @@ def _row(
 
 
 def _begin(session: Session, training: Training, now: datetime) -> None:
-    training_log.add_events(session, training.id, [state_entry(training)], now)
+    log_state(session, training, now)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 
 

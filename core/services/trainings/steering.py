@@ -8,8 +8,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
 from edgefront.core.services import tasks
-from edgefront.core.services.trainings.events import change_state, state_entry
-from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
@@ -49,4 +48,4 @@ def want(session: Session, training: Training, wanted: TrainingCommand, now: dat
     """Stores the owner's request, which the worker reads."""
     if training.wanted != wanted:
         training.wanted, training.updated_at = wanted, now
-        training_log.add_events(session, training.id, [state_entry(training)], now)
+        log_state(session, training, now)

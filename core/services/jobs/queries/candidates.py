@@ -147,8 +147,8 @@ def _of_measurements(target_id: str) -> Select[Candidate]:
     return joined.where(Candidate.target_id == target_id).order_by(Candidate.number)
 
 
-def waiting_news(session: Session, target_id: str, most: int | None = None) -> list[Candidate]:
-    """The waiting candidates, or the first of them, without what their news do not say."""
+def waiting(session: Session, target_id: str, most: int | None = None) -> list[Candidate]:
+    """The waiting candidates, or the first of them, without genome and architecture."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
     return list(session.scalars(light.order_by(Candidate.number).limit(most)))

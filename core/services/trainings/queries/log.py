@@ -1,61 +1,18 @@
-"""Queries on the events, metrics and scores of trainings."""
+"""Queries on the metrics and scores of trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Integer, bindparam, delete, select, update
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
-from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, any_of, insert_rows
-from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, WantedRefit, new_id
+from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.tables import Evaluation, TrainingMetric, WantedRefit, new_id
 
 _AT_ONCE = 500
-
-_TAKE = (
-    update(Training)
-    .where(Training.id == bindparam("training"))
-    .values(last_event=Training.last_event + bindparam("count", type_=Integer))
-    .returning(Training.last_event)
-)
-
-
-def add_events(session: Session, training_id: str, entries: Sequence[tuple[str, Document]], now: datetime) -> int:
-    """Writes (kind, data) in order under numbers drawn with the training's row lock; returns the last one.
-
-    0 if there are none, or the training is gone.
-    """
-    if not entries:
-        return 0
-    last = session.scalar(
-        _TAKE,
-        {"training": training_id, "count": len(entries)},
-        execution_options={"synchronize_session": False},
-    )
-    if last is None:
-        return 0
-    loaded = session.identity_map.get(session.identity_key(Training, training_id))
-    if loaded is not None:
-        set_committed_value(loaded, "last_event", last)
-    first = last - len(entries) + 1
-    insert_rows(
-        session,
-        TrainingEvent,
-        [
-            {"training_id": training_id, "number": first + index, "kind": kind, "data": data, "created_at": now}
-            for index, (kind, data) in enumerate(entries)
-        ],
-    )
-    return int(last)
-
-
-def events_after(session: Session, training_id: str, number: int, limit: int) -> list[TrainingEvent]:
-    """Events above `number`, in order."""
-    query = select(TrainingEvent).where(TrainingEvent.training_id == training_id, TrainingEvent.number > number)
-    return list(session.scalars(query.order_by(TrainingEvent.number).limit(limit)))
 
 
 def metrics(session: Session, training_id: str, *, after: int = -1, limit: int | None = None) -> list[Document]:

@@ -67,7 +67,7 @@ export class Candidates {
     this.list = null;
   }
 
-  /** Takes a CandidateView, or one without its architecture, as later events of a candidate are; returns the record. */
+  /** Takes a CandidateView, or the record of one; returns the record. */
   put(view) {
     const { architecture, ...fields } = view;
     const known = this.records.get(view.id);

@@ -1,16 +1,14 @@
 // The events of a job in words.
 
-import { latency, megabytes, millions, whole } from "../shared/format.js";
+import { whole } from "../shared/format.js";
 import { stateTitle } from "./target.js";
 
 const ids = (number, noun) => `${whole(number)} ${noun}`;
 const because = (text, state) => (text ? `: ${text.replace(new RegExp(`^${state}: `), "")}` : "");
 
-function candidate({ number, role, state, reason, operator, decoder_parameters: parameters, latency_ms: ms, latency_half_width_ms: half, memory_bytes: bytes, launches }) {
-  const name = role === "baseline" ? `baseline ${whole(number)}` : `candidate ${whole(number)}`;
-  if (state === "waiting") return `${name} proposed (${operator}, ${millions(parameters)} parameters)`;
-  const figures = ms === null || ms === undefined ? "" : `: ${latency(ms, half)}, ${megabytes(bytes)} over ${whole(launches)} launch${launches === 1 ? "" : "es"}`;
-  return `${name} ${state.replaceAll("_", " ")}${figures}${because(state === "measured" ? "" : reason, state)}`;
+function candidate({ number, role, state, reason }) {
+  const name = `${role === "baseline" ? role : "candidate"} ${whole(number)}`;
+  return state === "waiting" ? `${name} proposed` : `${name} ${state.replaceAll("_", " ")}${because(state === "measured" ? "" : reason, state)}`;
 }
 
 const WORDS = {

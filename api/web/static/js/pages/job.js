@@ -27,6 +27,8 @@ import { splitTitle } from "../training/view.js";
 import { keepView, readView } from "../job/view.js";
 
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
+const CHANGED_MS = 400;
+const MOST_IDS = 100; // of candidates that are read at once
 const SLOW_ROUND_MS = 10000;
 const ANSWER_REFRESH_MS = 2000; // While events arrive.
 const ZOOMED = 2000; // points of the window that the chart shows
@@ -41,6 +43,7 @@ const byTraining = new Map(); // target id → the ids on the frontier of its tr
 let job = null;
 let chosen = null; // target id
 let selected = null; // candidate id
+const changed = new Set(); // ids of candidates of the chosen target that are to be read again
 let wanted = readView(); // what the address asks for, as long as it is not there yet
 let stream = null;
 let zoomed = 0; // questions for a window of the chart
@@ -240,6 +243,7 @@ function showChosen() {
 function choose(targetId) {
   limits.turn(chosen, targetId);
   chosen = targetId;
+  changed.clear();
   asked += 1; // The recommendation that is under way is that of the target before.
   candidates.turn(chosen);
   genes.turn(chosen);
@@ -358,8 +362,27 @@ async function loadFrontier(target) {
   }
 }
 
+/** Reads the candidates that events named, of the target that is shown: an event says what changed, not the figures. */
+const readChanged = throttled(async () => {
+  const ids = [...changed].slice(0, MOST_IDS);
+  ids.forEach((candidateId) => changed.delete(candidateId));
+  if (!ids.length) return;
+  const query = new URLSearchParams([["target", chosen], ["limit", MOST_IDS], ...ids.map((candidateId) => ["ids", candidateId])]);
+  try {
+    const page = await patiently(`${path}/candidates?${query}`, lost);
+    page.items.forEach((view) => candidates.put(view));
+  } catch (error) {
+    return unlessRefused(error);
+  }
+  redraw();
+  if (changed.size) readChanged();
+}, () => CHANGED_MS);
+
 function hear(event) {
-  if (event.kind === "candidate") candidates.put(event.data);
+  if (event.kind === "candidate" && event.target_id === chosen && event.data.state !== "waiting") {
+    changed.add(event.data.id);
+    readChanged();
+  }
   if (event.kind === "frontier") candidates.moveFrontier(event.data.joined ?? [], event.data.left ?? []);
   if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {

@@ -1,0 +1,111 @@
+"""The event logs of jobs and trainings: each numbered from 1 without gaps, in commit order.
+
+An event says what changed; figures are read where they are. Numbers are drawn under the row lock of the job or
+training. Lock order everywhere: targets by id, then measurements by id, then jobs by id; so a transaction that appends
+to the logs of several jobs locks those jobs first, in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Integer, Table, bindparam, select, update
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of, training_of
+from edgefront.core.services.cursor import MAX_NUMBER
+from edgefront.core.store.sql import Document, insert_rows
+from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
+from edgefront.core.wire.jobs import EventView
+from edgefront.core.wire.trainings import TrainingEventView
+
+LogView = EventView | TrainingEventView
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event without its number. `kind` and `data` as in `core.wire.events`; `target_id` in the log of a job."""
+
+    kind: str
+    data: Document
+    target_id: str | None = None
+
+
+class _Log:
+    """Where the events of one kind of owner are, and the statements on them, which are made once."""
+
+    def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent], view: type[LogView]) -> None:
+        self.owner, self.events, self.view = owner, events, view
+        self.owner_id = f"{owner.__tablename__}_id"
+        self.has_targets = events is Event
+        table = cast(Table, owner.__table__)
+        touched: dict[str, Any] = {"updated_at": bindparam("now")} if owner is Job else {}
+        self.take = (
+            update(table)
+            .where(table.c.id == bindparam("owner"))
+            .values(last_event=table.c.last_event + bindparam("count", type_=Integer), **touched)
+            .returning(table.c.last_event)
+        )
+
+
+_JOBS = _Log(Job, Event, EventView)
+_TRAININGS = _Log(Training, TrainingEvent, TrainingEventView)
+
+
+def _log_of(owner_id: str) -> _Log:
+    return _TRAININGS if owner_id.startswith("trn_") else _JOBS
+
+
+def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datetime) -> int:
+    """Writes events in order; returns the number of the last one (0 if there are none, or the job or training is
+    gone).
+    """
+    if not entries:
+        return 0
+    log = _log_of(owner_id)
+    last: int | None = session.scalar(log.take, {"owner": owner_id, "count": len(entries), "now": now})
+    if last is None:
+        return 0
+    loaded = session.identity_map.get(session.identity_key(log.owner, owner_id))
+    if loaded is not None:
+        set_committed_value(loaded, "last_event", last)
+        if log is _JOBS:
+            set_committed_value(loaded, "updated_at", now)
+    rows: list[Document] = [
+        {
+            log.owner_id: owner_id,
+            "number": number,
+            "kind": entry.kind,
+            "data": entry.data,
+            "created_at": now,
+            **({"target_id": entry.target_id} if log.has_targets else {}),
+        }
+        for number, entry in enumerate(entries, last - len(entries) + 1)
+    ]
+    insert_rows(session, log.events, rows)
+    return last
+
+
+def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[LogView]:
+    """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
+    log = _log_of(owner_id)
+    table = cast(Table, log.events.__table__)
+    fields = ("number", "kind", "data", "created_at", *(["target_id"] if log.has_targets else []))
+    query = (
+        select(*(table.c[name] for name in fields))
+        .where(table.c[log.owner_id] == owner_id, table.c.number > min(max(after, 0), MAX_NUMBER))
+        .order_by(table.c.number)
+        .limit(limit)
+    )
+    return [log.view.model_validate(dict(row._mapping)) for row in session.execute(query)]
+
+
+def check_access(session: Session, principal: Principal, owner_id: str) -> None:
+    """NotFound unless the job or training exists and is the principal's (admins see all)."""
+    of_principal = training_of if _log_of(owner_id) is _TRAININGS else job_of
+    of_principal(session, principal, owner_id)
