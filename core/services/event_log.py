@@ -47,7 +47,7 @@ class _Log:
         touched: dict[str, Any] = {"updated_at": bindparam("now")} if owner is Job else {}
         self.take = (
             update(table)
-            .where(table.c.id == bindparam("owner"))
+            .where(table.c.id == bindparam("log"))
             .values(last_event=table.c.last_event + bindparam("count", type_=Integer), **touched)
             .returning(table.c.last_event)
         )
@@ -68,7 +68,7 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
     if not entries:
         return 0
     log = _log_of(owner_id)
-    last: int | None = session.scalar(log.take, {"owner": owner_id, "count": len(entries), "now": now})
+    last: int | None = session.scalar(log.take, {"log": owner_id, "count": len(entries), "now": now})
     if last is None:
         return 0
     loaded = session.identity_map.get(session.identity_key(log.owner, owner_id))
