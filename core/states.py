@@ -94,8 +94,6 @@ class ScoreState(State):
     """Of a proxy's score of an architecture."""
 
     WANTED = "wanted"
-    CLAIMED = "claimed"
-    """A worker computes it, until its claim runs out."""
     DONE = "done"
     INFEASIBLE = "infeasible"
 
@@ -143,7 +141,6 @@ MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
-OPEN_SCORES = (ScoreState.WANTED, ScoreState.CLAIMED)
 SETTLED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
 LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
 ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)

@@ -9,7 +9,8 @@ import simulated_agent as simulated
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, SCORE
+from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
+from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
@@ -72,7 +73,8 @@ class Service:
 
     @property
     def scores_asked(self) -> int:
-        return [task for task, _ in self.tasks.others].count(SCORE)
+        """How many workers were told that scores wait."""
+        return sum(task == WORK and arguments["queue"] == SCORES.name for task, arguments in self.tasks.others)
 
     def work(self) -> None:
         """Does the tasks that wait."""

@@ -29,10 +29,6 @@ def register(app: Any, worker: Worker, database: Database, settings: Settings) -
     def process_results(target_id: str | None) -> None:
         worker.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
 
-    @app.task(name=tasks.SCORE, shared=False)  # type: ignore[untyped-decorator]
-    def score(lane: int) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.SCORE], str(lane))
-
     @app.task(name=tasks.REFIT, shared=False)  # type: ignore[untyped-decorator]
     def refit(manner: str) -> None:
         worker.requested(work.REQUESTED_BY[tasks.REFIT], manner)
@@ -42,7 +38,7 @@ def register(app: Any, worker: Worker, database: Database, settings: Settings) -
         worker.requested(work.REQUESTED_BY[tasks.MOVE_LAW], job_id)
 
     @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
-    def do_work(queue: str) -> None:
+    def do_work(queue: str, number: int) -> None:  # noqa: ARG001
         worker.work(_QUEUES[queue])
 
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]

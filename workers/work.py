@@ -20,10 +20,9 @@ from edgefront.core.services import work
 from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.jobs import law
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.quality import queries as score_rows
 from edgefront.core.services.quality import refits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.work import Claim, Queue
+from edgefront.core.services.work import Claim, Ending, Queue
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
@@ -52,17 +51,18 @@ class Worker:
         self.queues = queues
         self.scoring = Scoring(database, settings)
         self._stopping = threading.Event()
-        self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
+        self._do: Mapping[WorkKind, Callable[[Claim], bool | Ending | None]] = {
             WorkKind.RESULTS: lambda held: results.process_some(database, held.subject or None),
             WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
             WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
-            WorkKind.SCORE: lambda held: self.scoring.compute_some(held.owner),
+            WorkKind.SCORE: lambda held: self.scoring.compute(held),
             WorkKind.REFIT: lambda held: laws.refit(database, held.subject),
             WorkKind.MOVE_LAW: lambda held: laws.move(database, held.subject),
         }
         self._give_up: Mapping[WorkKind, Callable[[str, str], None]] = {
             WorkKind.ADVANCE: lambda subject, why: searching.fail(database, subject, why),
             WorkKind.SEARCH: lambda subject, why: searching.fail(database, subject, why),
+            WorkKind.SCORE: lambda score_id, why: self.scoring.give_up(score_id, why),
             WorkKind.REFIT: lambda manner, _: refits.give_up(database, manner),
             WorkKind.MOVE_LAW: lambda job_id, why: law.give_up(database, job_id, why),
         }
@@ -76,7 +76,7 @@ class Worker:
         """Requests work, and does what waits in its queue."""
         self._run(
             work.queue_of(kind),
-            lambda session, now: work.request(session, kind, _owners(session, kind, subject, now), now),
+            lambda session, now: work.request(session, kind, _owners(session, kind, subject), now),
         )
 
     def work(self, queue: Queue) -> None:
@@ -110,20 +110,20 @@ class Worker:
 
     def _process(self, held: Claim) -> Callable[[Session, datetime], None]:
         """Does what was claimed; returns what ends the claim."""
-        more = False
-        if held.attempts > work.MAX_ATTEMPTS and held.kind in self._give_up:
-            self._give_up[held.kind](held.subject, f"{work.MAX_ATTEMPTS} workers died of it")
+        ending = Ending.DONE
+        if held.is_lost and held.kind in self._give_up:
+            self._give_up[held.kind](held.subject, f"{held.attempts - 1} workers died of it")
         else:
             try:
                 with self._extended(held):
-                    more = bool(self._do[held.kind](held))
+                    ending = _ending(self._do[held.kind](held))
             except Unavailable:
                 with suppress(Unavailable), self.database.write() as session:
                     work.release(session, held)
                 raise
             except Exception:
                 _log.exception("%s %s failed; the sweep requests it again", held.kind, held.subject)
-        return lambda session, now: work.finish(session, held, now, more=more)
+        return lambda session, now: work.finish(session, held, now, ending)
 
     @contextmanager
     def _extended(self, held: Claim) -> Iterator[None]:
@@ -148,10 +148,15 @@ class Worker:
                 _log.exception("the claim on %s %s was not extended", held.kind, held.subject)
 
 
-def _owners(session: Session, kind: WorkKind, subject: str, now: datetime) -> dict[str, str]:
+def _ending(said: bool | Ending | None) -> Ending:
+    """`said`: how it ended, or whether there is more to do."""
+    if isinstance(said, Ending):
+        return said
+    return Ending.MORE if said else Ending.DONE
+
+
+def _owners(session: Session, kind: WorkKind, subject: str) -> dict[str, str]:
     """Subject → owner of what a message asks for."""
-    if kind == WorkKind.SCORE:  # of every owner who waits for scores: a message names none
-        return {f"{owner} {subject}": owner for owner in score_rows.owners_waiting(session, now)}
     if kind == WorkKind.REFIT:
         return {subject: ""}
     if kind == WorkKind.MOVE_LAW:

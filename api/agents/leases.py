@@ -7,11 +7,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import lru_cache
 from typing import Annotated
 from urllib.parse import quote
 
-import orjson
 from fastapi import APIRouter, Body, Request, Response
 
 from edgefront.api.context import Context
@@ -24,7 +22,6 @@ from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import leases
 from edgefront.core.states import DeviceState
@@ -107,7 +104,7 @@ async def lease(
     here.metrics.leased.inc(len(claimed.found.items))
     if claimed.blocked_reason is not None:
         headers[WITHHELD_HEADER] = quote(claimed.blocked_reason[:MAX_REASON])
-    return Response(_as_json(claimed.found), media_type="application/json", headers=headers)
+    return Response(claimed.found.as_json(), media_type="application/json", headers=headers)
 
 
 async def _wait_for_work(
@@ -155,24 +152,6 @@ def _claim(
         claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s, instance)
     found = claimed.found._replace(heartbeat_s=here.settings.leases.heartbeat_s)
     return claimed._replace(found=found)
-
-
-def _as_json(lease: leases.GrantedLease) -> bytes:
-    """A `LeaseResponse`; architectures go in as the bytes that they are."""
-    items = [
-        {
-            **item._asdict(),
-            "architecture": orjson.Fragment(item.architecture),
-            "protocol": orjson.Fragment(_protocol_as_json(item.protocol)),
-        }
-        for item in lease.items
-    ]
-    return orjson.dumps({**lease._asdict(), "items": items}, option=orjson.OPT_UTC_Z)
-
-
-@lru_cache(maxsize=1024)
-def _protocol_as_json(protocol: MeasurementProtocol) -> bytes:
-    return protocol.for_any_agent().model_dump_json().encode()
 
 
 async def _disconnected(request: Request) -> None:

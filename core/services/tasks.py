@@ -12,9 +12,6 @@ ADVANCE = "edgefront.advance"
 PROCESS_RESULTS = "edgefront.process_results"
 """Processes reports (`measuring.result_processing`). Argument: `target_id`; None for reports of deleted targets."""
 
-SCORE = "edgefront.score"
-"""Computes scores of proxies. Argument: `lane`, a number: of one owner so many workers score at once."""
-
 REFIT = "edgefront.refit"
 """Refines quality laws by the trainings of one manner (`quality.refits`). Argument: `manner`."""
 
@@ -22,7 +19,8 @@ MOVE_LAW = "edgefront.move_law"
 """Predicts a job's candidates by the law that it is moved to (`jobs.law`). Argument: `job_id`."""
 
 WORK = "edgefront.work"
-"""Does work that waits, and requests none. Argument: `queue`, the name of one of `core.services.work.QUEUES`."""
+"""Does work that waits, and requests none. Arguments: `queue`, the name of one of `core.services.work.QUEUES`, and
+`number`, by which the messages of one transaction differ: as many workers are to take part."""
 
 SWEEP = "edgefront.sweep"
 """Releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy import ColumnElement, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
@@ -31,7 +32,19 @@ CLAIM = timedelta(seconds=20)
 """A claim that is not extended for so long belonged to a worker that died."""
 
 MAX_ATTEMPTS = 10
-"""Workers that may die of an item before it is given up."""
+"""Workers that may die of an item, or attempts that may fail, before it is given up."""
+MAX_SCORE_ATTEMPTS = 3
+"""The same of a score: each may take minutes, and all of a device's memory."""
+
+
+class Ending(Enum):
+    """How the work on an item ended."""
+
+    DONE = auto()
+    MORE = auto()
+    """A part was done: the rest waits for its owner's next turn."""
+    FAILED = auto()
+    """It waits for another attempt."""
 
 
 class Queue(NamedTuple):
@@ -54,7 +67,6 @@ QUEUES = (SHORT, SEARCH, SCORES)
 REQUESTED_BY = {
     tasks.ADVANCE: WorkKind.ADVANCE,
     tasks.PROCESS_RESULTS: WorkKind.RESULTS,
-    tasks.SCORE: WorkKind.SCORE,
     tasks.REFIT: WorkKind.REFIT,
     tasks.MOVE_LAW: WorkKind.MOVE_LAW,
 }
@@ -75,21 +87,45 @@ class Claim:
     owner: str
     fence: int
     attempts: int
-    """This one included; more than one: so many workers before have died of it."""
+    """This one included; more than one: so many before have failed, or their workers have died."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no further attempt follows this one."""
+        return self.attempts >= _max_attempts(self.kind)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last attempt ended without a word: the item is to be given up."""
+        return self.attempts > _max_attempts(self.kind)
+
+
+def _max_attempts(kind: WorkKind) -> int:
+    return MAX_SCORE_ATTEMPTS if kind == WorkKind.SCORE else MAX_ATTEMPTS
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
-    """Requests work for each subject (subject → owner), unless it waits already. One that is being done is done once
-    more: what its worker has read may be of before.
+    """Requests work for each subject (subject → owner), unless it waits already; another owner who wants it too may
+    bring its turn forward. One that is being done is done once more: what its worker has read may be of before.
     """
+    turns = {owner: _next_turn(session, queue_of(kind), owner) for owner in set(subjects.values())}
+    rows: list[sql.Document] = []
     for subject, owner in subjects.items():
         row = {"kind": kind, "subject": subject, "owner": owner, "again": False, "fence": 0, "attempts": 0}
-        turn = _next_turn(session, queue_of(kind), owner)
-        statement = sql.upsert(session, WorkItem).values(**row, turn=turn, requested_at=now)
+        rows.append({**row, "turn": turns[owner], "requested_at": now})
+        turns[owner] += 1
+    if rows:
+        statement = sql.upsert(session, WorkItem)
+        wanted = statement.excluded.turn
         session.execute(
             statement.on_conflict_do_update(
-                index_elements=["kind", "subject"], set_={"again": True}, where=WorkItem.claimed_until.is_not(None)
-            )
+                index_elements=["kind", "subject"],
+                set_={
+                    "again": WorkItem.claimed_until.is_not(None),
+                    "turn": case((WorkItem.turn > wanted, wanted), else_=WorkItem.turn),
+                },
+            ),
+            rows,
         )
 
 
@@ -131,14 +167,16 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
     return bool(session.execute(statement.returning(WorkItem.fence)).first())
 
 
-def finish(session: Session, held: Claim, now: datetime, *, more: bool = False) -> None:
-    """Ends a claim. With `more` to do, or requested again meanwhile, the item waits for its owner's next turn."""
+def finish(session: Session, held: Claim, now: datetime, ending: Ending = Ending.DONE) -> None:
+    """Ends a claim. What is not done, or was requested again meanwhile, waits for its owner's next turn."""
     item = session.scalar(select(WorkItem).where(_held(held)).with_for_update())
     if item is None:
         return
-    if more or item.again:
+    if ending != Ending.DONE or item.again:
         item.turn, item.requested_at = _next_turn(session, queue_of(item.kind), item.owner), now
-        item.holder, item.claimed_until, item.again, item.attempts = None, None, False, 0
+        item.holder, item.claimed_until, item.again = None, None, False
+        if ending != Ending.FAILED:
+            item.attempts = 0
     else:
         session.delete(item)
 
@@ -157,9 +195,10 @@ def resend(session: Session, now: datetime) -> None:
             wake(session, queue)
 
 
-def wake(session: Session, queue: Queue) -> None:
-    """Tells a worker that there are items in the queue, after the commit."""
-    enqueue(session, tasks.WORK, queue=queue.name)
+def wake(session: Session, queue: Queue, workers: int = 1) -> None:
+    """Tells so many workers that there are items in the queue, after the commit."""
+    for number in range(workers):
+        enqueue(session, tasks.WORK, queue=queue.name, number=number)
 
 
 def _free(now: datetime) -> ColumnElement[bool]:

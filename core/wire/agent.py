@@ -14,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictInt,
-    field_serializer,
     model_validator,
 )
 
@@ -174,10 +173,6 @@ class LeaseItem(_Message):
     protocol: MeasurementProtocol
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
     """Of the random weights and tokens."""
-
-    @field_serializer("protocol")
-    def _for_any_agent(self, protocol: MeasurementProtocol) -> MeasurementProtocol:
-        return protocol.for_any_agent()
 
 
 class LeaseResponse(_Message):

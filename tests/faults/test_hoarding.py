@@ -19,10 +19,11 @@ from edgefront.core.services.measuring.leases import (
     MAX_LOST,
     ROOM_S,
     WAITS_FOR,
+    GrantedLease,
     blocked_reason,
 )
 from edgefront.core.store.tables import Device, Launch, Lease, Target
-from edgefront.core.wire.agent import MAX_BATCH, LeaseResponse
+from edgefront.core.wire.agent import MAX_BATCH
 
 BEAT_S = 50.0
 
@@ -41,7 +42,7 @@ def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
     world.claim(hoarder, MAX_BATCH - 1)
     assert len(world.claim(hoarder, MAX_BATCH).items) == 1, "as many as it may still hold"
     for _ in range(3):
-        assert world.claim(hoarder, MAX_BATCH) == LeaseResponse()
+        assert world.claim(hoarder, MAX_BATCH) == GrantedLease()
     assert held(world, hoarder) == MAX_HELD
     assert len(world.claim(other, MAX_BATCH).items) == MAX_BATCH
 
@@ -93,7 +94,7 @@ def test_a_device_that_holds_enough_makes_no_further_launches(world: World) -> N
     assert world.row(Target, target).refinements > 0
 
 
-def kept(world: World, device: str, *held: LeaseResponse, stop_s: float = 1e6) -> float:
+def kept(world: World, device: str, *held: GrantedLease, stop_s: float = 1e6) -> float:
     """Seconds for which heartbeats keep the last of the leases, at most about `stop_s`."""
     begun, alive = world.now, list(held)
     while alive and (world.now - begun).total_seconds() < stop_s:
@@ -129,14 +130,14 @@ def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, 
 def test_a_device_that_holds_many_and_has_no_result_is_quarantined(world: World) -> None:
     hoarder, other = world.device("hoarder"), world.device("other")
     made = world.launches(MAX_HELD)
-    held_leases: list[LeaseResponse] = []
+    held_leases: list[GrantedLease] = []
     while (lease := world.claim(hoarder, MAX_BATCH)).items:
         held_leases.append(lease)
     assert not world.claim(other).items
     kept(world, hoarder, *held_leases)
     world.sweep()
     assert "held without a result" in world.row(Device, hoarder).quarantine
-    assert world.claim(hoarder) == LeaseResponse(state="draining")
+    assert world.claim(hoarder) == GrantedLease(state="draining")
     taken: list[str] = []
     while items := world.claim(other, MAX_BATCH).items:
         world.report(other, *((item, done()) for item in items))
@@ -166,7 +167,7 @@ def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
     device = world.device()
     protocol = MeasurementProtocol(time_limit_s=60.0, when_busy="wait")
     world.launches(14, world.target(planned=14, protocol=protocol))
-    lease, following = world.claim(device, 4), LeaseResponse()
+    lease, following = world.claim(device, 4), GrantedLease()
     for _ in range(3):
         for item in lease.items:
             if item is lease.items[-1]:

@@ -36,7 +36,7 @@ from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
-from edgefront.core.services.work import SEARCH
+from edgefront.core.services.work import SCORES, SEARCH, Claim
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
@@ -372,16 +372,13 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
     assert len(jobs) == 3
     worker, order = Worker(database, Settings()), []
 
-    def one(owner: str) -> bool:
+    def compute(held: Claim) -> None:
         with database.write() as session:
-            held = scoring.claim(session, owner, database.now(session))
-            if held is not None:
-                scoring.settle(session, held.id, 1.0, None, database.now(session))
-                order.append(owner)
-            return held is not None
+            scoring.settle(session, held.subject, 1.0, None, database.now(session))
+        order.append(held.owner)
 
-    monkeypatch.setattr(worker.scoring, "compute_some", one)
-    worker.requested(WorkKind.SCORE, "0")
+    monkeypatch.setattr(worker.scoring, "compute", compute)
+    worker.work(SCORES)
     assert order == ["ann", "bob"] * 3 + ["ann"] * 3
 
 

@@ -151,7 +151,7 @@ def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
             pool.submit(worker.work, SEARCH)
             assert worker.begun.acquire(timeout=60)
             pool.submit(worker.work, SEARCH).result(60)  # not for bob, nor for a score
-            worker.request(WorkKind.SCORE, "cy 0", "cy")
+            worker.request(WorkKind.SCORE, "scr_1", "cy")
             pool.submit(worker.work, work.SCORES).result(60)
             worker.work(SHORT)
             assert worker.order == ["tgt_eve", "tgt_cy"]
@@ -221,7 +221,7 @@ def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     eve.tasks.others.clear()
     with eve.database.write() as session:
         sweep.sweep(session, eve.database.now(session))
-    assert (tasks.WORK, {"queue": "search"}) in eve.tasks.others
+    assert (tasks.WORK, {"queue": "search", "number": 0}) in eve.tasks.others
 
 
 def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> None:

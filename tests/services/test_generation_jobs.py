@@ -214,7 +214,7 @@ def test_only_the_part_that_is_the_latency_is_held_against_the_device(latency: s
     prompt, whole = (protocol_costs(architecture, PROTOCOL.model_copy(update=part)).flops for part in PARTS)
     work = {"total": whole, "first_token": prompt, "token": (whole - prompt) / 15}[latency]
     subject = SimpleNamespace(
-        protocol=protocol.model_dump(mode="json"), architecture=architecture.canonical, flops=costs.flops,
+        protocol=protocol, architecture=architecture.canonical, translates=False, flops=costs.flops,
         weight_bytes=costs.weight_bytes, decoder_parameters=costs.decoder_parameters,
         total_parameters=costs.total_parameters,
     )  # fmt: skip

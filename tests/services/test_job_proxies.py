@@ -17,21 +17,24 @@ from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import prepare
 from simulated_service import Service, request
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.registry import proxies
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.services import work
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
 from edgefront.core.services.sweep import sweep
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate, Evaluation, Generation, ProxyScore, ProxyWait
+from edgefront.core.store.tables import Candidate, Evaluation, Generation, ProxyScore, ProxyWait, WorkItem
 from edgefront.core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
 from edgefront.workers.scoring.child import answer
-from edgefront.workers.scoring.scoring import Child, Scoring
+from edgefront.workers.scoring.scoring import Child
+from edgefront.workers.tasks import sweep_once
+from edgefront.workers.work import Worker
 
 TINY = {"rows": 2, "length": 4}
 TWO = {"name": "lts", "settings": {"iterations": 2, "population": 4}}
@@ -46,14 +49,18 @@ def by_hand(service: Service, value: Callable[[str], tuple[float | None, str | N
     made = 0
     while True:
         with service.database.write() as session:
-            held = scoring.claim(session, service.user.name, service.database.now(session))
+            held = work.claim(session, work.SCORES, "by hand", 1, service.database.now(session))
+            task = None if held is None else scoring.task_of(session, held.subject)
         if held is None:
             return made
-        digest = Architecture.parse(held.architecture).digest
-        found = (float(int(digest[:8], 16) + 1), None) if value is None else value(digest)
         with service.database.write() as session:
-            scoring.settle(session, held.id, *found, service.database.now(session))
-        made += 1
+            now = service.database.now(session)
+            if task is not None:
+                digest = Architecture.parse(task.architecture).digest
+                found = (float(int(digest[:8], 16) + 1), None) if value is None else value(digest)
+                scoring.settle(session, task.id, *found, now)
+                made += 1
+            work.finish(session, held, now)
 
 
 def finish(service: Service, agent: SimulatedAgent, job: JobView) -> JobView:
@@ -220,41 +227,55 @@ def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
     service.submit(asking("snip", proxy_settings=TINY))
     with service.database.write() as session:
         now = service.database.now(session)
-        first = scoring.claim(session, service.user.name, now)
+        first = work.claim(session, work.SCORES, "first", 1, now)
+        other = work.claim(session, work.SCORES, "other", 1, now)
         assert first is not None
-        other = scoring.claim(session, service.user.name, now)
         assert other is not None
-        assert other.id != first.id
-        assert scoring.claim(session, service.user.name, now) is None
-        later = now + scoring.CLAIM + timedelta(seconds=1)
-        assert scoring.extend(session, other, later - timedelta(seconds=2))
-        second = scoring.claim(session, service.user.name, later)
+        assert other.subject != first.subject
+        assert work.claim(session, work.SCORES, "third", 1, now) is None
+        later = now + work.CLAIM + timedelta(seconds=1)
+        assert work.extend(session, other, later - timedelta(seconds=2))
+        second = work.claim(session, work.SCORES, "third", 1, later)
         assert second is not None
-        assert (second.id, second.attempt) == (first.id, 2)
-        assert not scoring.extend(session, first, later)
-        scoring.release(session, first, "late", later)  # no longer its to give
-        assert scoring.claim(session, service.user.name, later) is None
+        assert (second.subject, second.attempts) == (first.subject, 2)
+        assert not work.extend(session, first, later)
+        work.finish(session, first, later)  # no longer its to end
+        assert work.extend(session, second, later)
         # What the lost one found is true all the same; the first answer stands.
-        scoring.settle(session, first.id, 5.0, None, later)
-        scoring.settle(session, first.id, 6.0, None, later)
-        assert session.get(ProxyScore, first.id).value == 5.0  # type: ignore[union-attr]
+        scoring.settle(session, first.subject, 5.0, None, later)
+        scoring.settle(session, first.subject, 6.0, None, later)
+        assert session.get(ProxyScore, first.subject).value == 5.0  # type: ignore[union-attr]
 
 
-def test_a_model_whose_scoring_always_fails_has_no_score(sqlite_service: Service) -> None:
+def test_a_score_whose_workers_always_die_is_given_up(sqlite_service: Service) -> None:
     service = sqlite_service
     SimulatedAgent(service.database, by_size())
     service.submit(asking("snip", proxy_settings=TINY))
-    for attempt in range(1, 7):
-        with service.database.write() as session:
-            now = service.database.now(session)
-            held = scoring.claim(session, service.user.name, now)
-            assert held is not None, attempt
-            scoring.release(session, held, "the process was killed", now)
+    for attempt in range(1, 4):
+        for worker in ("one", "another"):
+            with service.database.write() as session:
+                now = service.database.now(session) + attempt * 2 * work.CLAIM
+                held = work.claim(session, work.SCORES, worker, 1, now)
+                assert held is not None
+                assert held.attempts == attempt
+    with service.database.write() as session:
+        session.execute(update(WorkItem).values(claimed_until=service.database.now(session)))
+    Worker(service.database, Settings()).work(work.SCORES)
     with service.database.read() as session:
         found = session.scalars(select(ProxyScore)).all()
-    assert {(row.state, row.reason) for row in found} == {
-        ("infeasible", "3 attempts; the last: the process was killed")
-    }
+        assert session.scalars(select(WorkItem)).all() == []
+    assert {(row.state, row.reason) for row in found} == {("infeasible", "3 workers died of it")}
+
+
+def test_the_sweep_requests_forgotten_scores(sqlite_service: Service) -> None:
+    service = sqlite_service
+    SimulatedAgent(service.database, by_size())
+    service.submit(asking("snip", proxy_settings=TINY))
+    with service.database.write() as session:
+        session.execute(delete(WorkItem))
+    assert by_hand(service) == 0
+    sweep_once(service.database)
+    assert by_hand(service) == 2
 
 
 @ON_SQLITE
@@ -352,26 +373,25 @@ def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service)
 
 
 @pytest.fixture
-def working(sqlite_service: Service, tmp_path: Path) -> Iterator[tuple[Service, Scoring]]:
+def working(sqlite_service: Service, tmp_path: Path) -> Iterator[tuple[Service, Worker]]:
     settings = Settings(
         home=tmp_path,
         database=DatabaseSettings(url=sqlite_service.database.url.render_as_string(hide_password=False)),
         scoring=ScoringSettings(timeout_s=60),
     )
-    made = Scoring(sqlite_service.database, settings)
+    made = Worker(sqlite_service.database, settings)
     yield sqlite_service, made
     made.stop()
 
 
 def test_a_child_that_is_killed_costs_an_attempt(
-    working: tuple[Service, Scoring], monkeypatch: pytest.MonkeyPatch
+    working: tuple[Service, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service, scorer = working
+    service, worker = working
     SimulatedAgent(service.database, by_size())
     service.submit(asking("snip", proxy_settings=TINY))
     monkeypatch.setattr(Child, "ask", lambda self, _: os.kill(self._process.pid, signal.SIGKILL))
-    for _ in range(3):
-        assert not scorer.compute_some(service.user.name)
+    worker.work(work.SCORES)
     with service.database.read() as session:
         reasons = {row.reason for row in session.scalars(select(ProxyScore))}
     assert reasons == {

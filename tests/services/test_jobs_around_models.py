@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -152,5 +153,5 @@ def test_an_earlier_agent_takes_what_it_can_read(world: World) -> None:
     taken = {item.launch_id for item in world.claim(old, 8).items}
     assert len(taken) == 2
     left = world.claim(new, 8).items
-    assert [item.architecture for item in left] == [SMOL.canonical]
+    assert [json.loads(item.architecture) for item in left] == [SMOL.canonical]
     assert {unread, *rest} == taken | {item.launch_id for item in left}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ def test_what_every_agent_has_is_leased_as_it_always_was(
     """A protocol without the field means the same to agents of every release, which refuse fields unknown to them."""
     agent = SimulatedAgent(service.database, device_facts=board(*CACHES))
     job = service.submit(asked(fields))
-    item = agent.lease(1).items[0].model_dump(mode="json")
+    (item,) = json.loads(agent.lease(1).as_json())["items"]
     assert item["protocol"].get("kv_cache") == sent
     assert LeaseItem.model_validate(item).protocol.digest == job.targets[0].protocol.digest
 

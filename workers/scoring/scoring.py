@@ -14,18 +14,17 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
+from edgefront.core.services.work import Claim, Ending
 from edgefront.core.store.database import Database
 
 REST_S = 60.0
 """Seconds without a score after which a child process ends: meanwhile the next generation need not load torch again."""
 
-SOME_S = 2.0
-"""Seconds for which scores of one owner are computed before it is the next owner's turn."""
-
+POLL_S = 1.0
+"""Seconds after which a child that has said nothing is looked at again."""
 _STOP_S = 10.0
 
 
@@ -41,22 +40,26 @@ class Scoring:
         self._busy: set[Child] = set()
         self._stopping = False
 
-    def compute_some(self, owner: str) -> bool:
-        """Computes scores that the owner's targets wait for, for `SOME_S`; whether more may wait."""
-        end = time.monotonic() + SOME_S
-        while time.monotonic() < end and not self._stopping:
-            with self._database.write() as session:
-                held = scoring.claim(session, owner, self._database.now(session))
-            if held is None:
-                return False
-            answer, fault = self._compute(held)
-            with self._database.write() as session:
-                now = self._database.now(session)
-                if answer is None:
-                    scoring.release(session, held, fault, now)
-                else:
-                    scoring.settle(session, held.id, answer.get("value"), answer.get("reason"), now)
-        return True
+    def compute(self, held: Claim) -> Ending:
+        """Computes a score, unless it is there or no live target waits for it."""
+        with self._database.read() as session:
+            task = scoring.task_of(session, held.subject)
+        if task is None:
+            return Ending.DONE
+        answer, fault = self._compute(task)
+        if answer is None and not held.is_last:
+            return Ending.FAILED
+        found = answer or {"reason": f"{held.attempts} attempts; the last: {fault}"}
+        self._settle(task.id, found.get("value"), found.get("reason"))
+        return Ending.DONE
+
+    def give_up(self, score_id: str, why: str) -> None:
+        """The model stays without this score."""
+        self._settle(score_id, None, why)
+
+    def _settle(self, score_id: str, value: float | None, reason: str | None) -> None:
+        with self._database.write() as session:
+            scoring.settle(session, score_id, value, reason, self._database.now(session))
 
     def stop(self) -> None:
         """Ends the children; the scores that they compute are left to another worker."""
@@ -69,17 +72,17 @@ class Scoring:
         for child in children:
             child.end()
 
-    def _compute(self, held: scoring.ScoreClaim) -> tuple[dict[str, Any] | None, str]:
+    def _compute(self, task: scoring.ScoreTask) -> tuple[dict[str, Any] | None, str]:
         """The child's response, or None and how the child ended."""
         request = {
-            "architecture": held.architecture,
-            "proxy": held.proxy,
-            "seed": held.seed,
-            "settings": held.settings,
+            "architecture": task.architecture,
+            "proxy": task.proxy,
+            "seed": task.seed,
+            "settings": task.settings,
             "device": self._settings.scoring.device,
             "data": None,
         }
-        name = held.settings.get("data")
+        name = task.settings.get("data")
         if name is not None:
             try:
                 request["data"] = str(find_dataset(name, self._settings.data_folder))
@@ -90,25 +93,21 @@ class Scoring:
             return None, "the worker ended"
         answer: dict[str, Any] | None = None
         try:
-            answer, fault = self._ask(child, held, request)
+            answer, fault = self._ask(child, task.proxy, request)
         finally:
             self._release(child, works=answer is not None)
         return answer, fault
 
-    def _ask(
-        self, child: Child, held: scoring.ScoreClaim, request: dict[str, Any]
-    ) -> tuple[dict[str, Any] | None, str]:
+    def _ask(self, child: Child, proxy: str, request: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
         end = time.monotonic() + self._settings.scoring.timeout_s
         child.ask(request)
         while (left := end - time.monotonic()) > 0:
-            line = child.line(min(left, interval_s(scoring.CLAIM.total_seconds())))
+            line = child.line(min(left, POLL_S))
             if line:
                 return json.loads(line), ""
             if line is None:
-                return None, f"the process that computed {held.proxy} {child.fate()}"
-            with self._database.write() as session:
-                scoring.extend(session, held, self._database.now(session))
-        return None, f"{held.proxy} took longer than {self._settings.scoring.timeout_s:g} s"
+                return None, f"the process that computed {proxy} {child.fate()}"
+        return None, f"{proxy} took longer than {self._settings.scoring.timeout_s:g} s"
 
     def _take(self) -> Child | None:
         """A child that computes nothing; None if all are ended."""

@@ -27,6 +27,7 @@ from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, TargetState
@@ -212,6 +213,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
         enqueue(session, tasks.ADVANCE, target_id=target.id)
     supernet_plan.resume(session, [target.id for target in targets], now)
     change_job(session, job, JobState.RUNNING, None, now)
+    scoring.resend(session, now)  # those that were claimed meanwhile were not computed
     return _view(session, job, now)
 
 

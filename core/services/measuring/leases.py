@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
+import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
@@ -66,6 +68,23 @@ class GrantedLease(NamedTuple):
     ttl_s: float = 0.0
     heartbeat_s: float = 0.0
     state: DeviceState = DeviceState.ACTIVE
+
+    def as_json(self) -> bytes:
+        """The answer as it is sent; architectures go in as the text that they are."""
+        items = [
+            {
+                **item._asdict(),
+                "architecture": orjson.Fragment(item.architecture),
+                "protocol": orjson.Fragment(_protocol_as_json(item.protocol)),
+            }
+            for item in self.items
+        ]
+        return orjson.dumps({**self._asdict(), "items": items}, option=orjson.OPT_UTC_Z)
+
+
+@lru_cache(maxsize=1024)
+def _protocol_as_json(protocol: MeasurementProtocol) -> bytes:
+    return protocol.for_any_agent().model_dump_json().encode()
 
 
 class Claimed(NamedTuple):

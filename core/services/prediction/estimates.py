@@ -5,7 +5,6 @@ What is known of the devices is read in one short session; requests are checked,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,8 +38,8 @@ from edgefront.core.wire.jobs import JobRequest
 
 EXAMPLES = 48
 """Architectures that stand for those of the search."""
-EVENT_BYTES = 2600
-"""Of the log for one candidate, beside its architecture: proposed, launched, measured, and the frontier moved."""
+EVENT_BYTES = 570
+"""Of the log for one candidate: proposed, launched, measured, and the frontier moved."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def estimate(
     ]
     candidates = [_plus(one.candidates, len(baselines[index])) for one, (index, *_) in zip(targets, known, strict=True)]
     every = [one for drawn in examples for one in drawn]
-    bytes_each = EVENT_BYTES + _mean([len(json.dumps(one.canonical)) for one in every])
     stored = _sum(candidates)
     return JobEstimate(
         request=request,
@@ -95,7 +93,7 @@ def estimate(
             [(place.device_key, one.minutes_at_most) for one, (_, place, _) in zip(targets, known, strict=True)]
         ),
         candidates=stored,
-        event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
+        event_bytes=Count(expected=stored.expected * EVENT_BYTES, at_most=stored.at_most * EVENT_BYTES),
         note="" if job is None else law_note(request, job.law),
         model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
     )

@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, delete, func, insert, or_, select
+from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     MEASURED_CANDIDATES,
-    OPEN_SCORES,
     SETTLED_SCORES,
     CandidateRole,
     CandidateState,
     JobState,
     ScoreState,
+    WorkKind,
 )
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, any_of
@@ -28,8 +28,11 @@ from edgefront.core.store.tables import (
     ProxyScore,
     ProxyWait,
     Target,
+    WorkItem,
     new_id,
 )
+
+_OPEN = ProxyScore.state == ScoreState.WANTED
 
 
 def scores(
@@ -57,7 +60,6 @@ def scores(
             "settings": dict(settings),
             "architecture": architectures[digest],
             "state": ScoreState.WANTED,
-            "attempts": 0,
             "created_at": now,
         }
         for digest in sorted(architectures)
@@ -96,35 +98,24 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def next_open(session: Session, now: datetime, owner: str) -> ProxyScore | None:
-    """The oldest unclaimed score that a live target of this owner waits for, locked; rows that others have locked are
-    skipped.
-    """
+def waited_for(session: Session, score_id: str) -> ProxyScore | None:
+    """The score, if it is open and a live target waits for it."""
+    return session.scalar(select(ProxyScore).where(ProxyScore.id == score_id, _OPEN, _live_waits().exists()))
+
+
+def forgotten(session: Session) -> dict[str, str]:
+    """Score id → owner, of open scores that a live target waits for and that are no item of work."""
+    item = select(WorkItem.subject).where(WorkItem.kind == WorkKind.SCORE, WorkItem.subject == ProxyScore.id)
     query = (
-        select(ProxyScore)
-        .where(_claimable(now, owner))
+        select(ProxyScore.id, func.min(Job.owner))
+        .join(ProxyWait, ProxyWait.score_id == ProxyScore.id)
+        .join(Target, Target.id == ProxyWait.target_id)
+        .join(Job, Job.id == Target.job_id)
+        .where(_OPEN, _live(), ~item.exists())
+        .group_by(ProxyScore.id)
         .order_by(ProxyScore.id)
-        .limit(1)
-        .with_for_update(key_share=True, skip_locked=True, of=ProxyScore)
-        .execution_options(populate_existing=True)
     )
-    return session.scalar(query)
-
-
-def any_open(session: Session, now: datetime) -> bool:
-    return bool(session.scalar(select(select(ProxyScore.id).where(_claimable(now)).exists())))
-
-
-def owners_waiting(session: Session, now: datetime) -> list[str]:
-    """Owners of live targets that wait for an unclaimed score, by name."""
-    open_ = (
-        select(ProxyWait.score_id)
-        .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(ProxyWait.target_id == Target.id, _unclaimed(now))
-        .exists()
-    )
-    query = select(Job.owner).join(Target, Target.job_id == Job.id).where(_live(), open_)
-    return list(session.scalars(query.distinct().order_by(Job.owner)))
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def lock(session: Session, score_id: str) -> ProxyScore | None:
@@ -186,20 +177,14 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     ]
 
 
-def _claimable(now: datetime, owner: str | None = None) -> Any:
-    wanted = (
+def _live_waits() -> Any:
+    return (
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
         .join(Job, Job.id == Target.job_id)
         .where(ProxyWait.score_id == ProxyScore.id, _live())
     )
-    return and_(_unclaimed(now), (wanted if owner is None else wanted.where(Job.owner == owner)).exists())
 
 
 def _live() -> Any:
     return and_(Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)
-
-
-def _unclaimed(now: datetime) -> Any:
-    lost = and_(ProxyScore.state == ScoreState.CLAIMED, ProxyScore.claimed_until < now)
-    return and_(ProxyScore.state.in_(OPEN_SCORES), or_(ProxyScore.state == ScoreState.WANTED, lost))

@@ -1,8 +1,7 @@
 """Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
-A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
-time, for a limited time (whose turn it is: `core.services.work`); a result is accepted from any worker, because it does
-not depend on who holds the claim.
+A target requests the scores of its proposals and waits for them before any is measured. Each is an item of work
+(`core.services.work`); a result is accepted from any worker, because it does not depend on who computed it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -23,25 +22,21 @@ from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.recipes.papers import recipe
-from edgefront.core.services import tasks
+from edgefront.core.services import tasks, work
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.states import SETTLED_SCORES, ScoreState
+from edgefront.core.states import SETTLED_SCORES, ScoreState, WorkKind
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
-LANES = 8
+MAX_WORKERS = 8
 """Number of workers that are notified at once; each computes scores until none is left."""
-CLAIM = timedelta(minutes=2)
-"""A claim that is not extended for this time can be taken by another worker."""
 DATA_FIELD = "proxy_settings.data"
-ATTEMPTS = 3
-"""Maximum number of failed claims (process died, worker lost); after them the model has no score."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +48,10 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class ScoreClaim:
+class ScoreTask:
     """A score to compute."""
 
     id: str
-    attempt: int
     architecture: Document
     proxy: str
     settings: Document
@@ -190,12 +184,12 @@ def stored_scores(
     job = session.get_one(Job, target.job_id)
     for row in found.values():
         if row.state == ScoreState.INFEASIBLE and row.settled_at is not None and row.settled_at < job.created_at:
-            row.state, row.reason, row.attempts, row.settled_at = ScoreState.WANTED, None, 0, None
+            row.state, row.reason, row.settled_at = ScoreState.WANTED, None, None
     missing = [row.id for row in found.values() if row.state not in SETTLED_SCORES]
     rows.wait_for(session, target.id, missing)
-    for lane in range(min(LANES, len(missing))):
-        enqueue(session, tasks.SCORE, lane=lane)
     if missing:
+        work.request(session, WorkKind.SCORE, dict.fromkeys(missing, job.owner), now)
+        work.wake(session, work.SCORES, min(MAX_WORKERS, len(missing)))
         return None
     return {
         digest: Scored(None if row.value is None else scorer.proxy.oriented(row.value), row.reason)
@@ -203,36 +197,10 @@ def stored_scores(
     }
 
 
-def claim(session: Session, owner: str, now: datetime) -> ScoreClaim | None:
-    """The owner's next score to compute, held for `CLAIM`; None if there is none."""
-    while (row := rows.next_open(session, now, owner)) is not None:
-        if row.attempts >= ATTEMPTS:
-            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
-            continue
-        row.state, row.claimed_until = ScoreState.CLAIMED, now + CLAIM
-        row.attempts += 1
-        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
-    return None
-
-
-def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
-    """Extends a claim; False if the score is complete or claimed by another worker."""
-    row = rows.lock(session, held.id)
-    if row is None or row.state != ScoreState.CLAIMED or row.attempts != held.attempt:
-        return False
-    row.claimed_until = now + CLAIM
-    return True
-
-
-def release(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
-    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
-    row = rows.lock(session, held.id)
-    if row is None or row.state != ScoreState.CLAIMED or row.attempts != held.attempt:
-        return
-    if row.attempts >= ATTEMPTS:
-        settle(session, row.id, None, f"{ATTEMPTS} attempts; the last: {reason}", now)
-    else:
-        row.state, row.claimed_until = ScoreState.WANTED, None
+def task_of(session: Session, score_id: str) -> ScoreTask | None:
+    """What is to be computed; None if the score is there, or no live target waits for it."""
+    row = rows.waited_for(session, score_id)
+    return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
 
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
@@ -244,12 +212,11 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
         value, reason = None, f"{row.proxy} is not a finite number ({value})"
     row.state = ScoreState.INFEASIBLE if value is None else ScoreState.DONE
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
-    row.claimed_until, row.settled_at = None, now
+    row.settled_at = now
     for target_id in rows.released(session, row.id):
         enqueue(session, tasks.ADVANCE, target_id=target_id)
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Sends the task again for scores that no worker computes; called by the sweep."""
-    if rows.any_open(session, now):
-        enqueue(session, tasks.SCORE, lane=0)
+    """Requests the scores that live targets wait for and that are no item of work; called by the sweep."""
+    work.request(session, WorkKind.SCORE, rows.forgotten(session), now)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from edgefront.core.states import ScoreState
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
-_OPEN = text("state IN ('wanted', 'claimed')")
+_OPEN = text("state = 'wanted'")
 
 
 class ProxyScore(Base):
@@ -33,8 +33,6 @@ class ProxyScore(Base):
     state: Mapped[ScoreState] = mapped_column(state_type(ScoreState, 10))
     value: Mapped[float | None]  # raw score: whether higher is better depends on the proxy
     reason: Mapped[str | None] = mapped_column(Text)
-    attempts: Mapped[int] = mapped_column(default=0)  # claims so far
-    claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
