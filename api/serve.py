@@ -13,7 +13,6 @@ from fastapi import FastAPI
 from edgefront.api.app import create_app
 from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
-from edgefront.api.http.connections import SPARE, bounded_protocol
 from edgefront.api.web import pages
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
@@ -28,8 +27,10 @@ BACKLOG = 128
 """New connections that the system keeps until they are accepted, all at once. Beyond, clients wait for a second and try
 again: with more, a flood of them would have everybody wait in that queue, and between two steps of the server."""
 KEEP_ALIVE_S = 75
-"""Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are
-reused."""
+"""Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are reused,
+and longer than a proxy keeps them (nginx: 60)."""
+HEAD_BYTES = 64 << 10
+"""Largest head of a request, and largest unparsed rest of a chunked body."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -68,7 +69,9 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "log_level": "info",
         "ws": "none",
         "backlog": BACKLOG,
-        "http": bounded_protocol(http.receive_s, http.send_s, allow_connections(settings)),
+        "http": "h11",
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "limit_concurrency": allow_connections(settings),
         **options,
     }
     return Server(uvicorn.Config(app or create_app(settings), **configuration))
@@ -104,13 +107,13 @@ def allow_connections(settings: Settings) -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return wanted
-    files = wanted + SPARE + FILES + BACKLOG
+    files = wanted + FILES + BACKLOG
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= files:
         return wanted
     granted = files if hard == resource.RLIM_INFINITY else min(files, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    possible = min(wanted, max(8, granted - SPARE - FILES - BACKLOG))
+    possible = min(wanted, max(8, granted - FILES - BACKLOG))
     if possible < wanted:
         _log.warning(
             "the system allows this process %d open files: it keeps at most %d connections, not %d (http.connections)",

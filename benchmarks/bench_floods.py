@@ -8,9 +8,9 @@ used, each over a new connection. Printed are milliseconds of each kind of reque
 
     python benchmarks/bench_floods.py [--seconds 8] [--candidates 100000] [--only NAME …] [--code FOLDER]
 
-`--connections` is `EDGEFRONT_HTTP__CONNECTIONS` of the server; `--code` names the folder of another version of the
-project that the servers run. Needs the binaries of Postgres and
-Redis.
+All go through the proxy of docker-compose.yml, which here leaves one address as many requests as it likes.
+`--connections` is `EDGEFRONT_HTTP__CONNECTIONS` of the API; `--code` names the folder of another version of the project
+that the servers run. Needs the binaries of Postgres, Redis and nginx.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
             "EDGEFRONT_HTTP__PORT": str(port),
             "EDGEFRONT_HTTP__REQUESTS_PER_MINUTE": str(given.rate),
             "EDGEFRONT_HTTP__CONNECTIONS": str(given.connections),
+            "EDGEFRONT_HTTP__TRUSTED_PROXIES": "127.0.0.1",
         }
         celery = ["-m", "celery", "--app=edgefront.workers.app", "worker", "--pool=solo", "--loglevel=warning"]
         for name, command in {"api": ["-m", "edgefront.api"], "worker": celery}.items():
@@ -97,6 +98,8 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
                 if httpx.get(f"{url}/v1/health", trust_env=False).is_success:
                     break
             time.sleep(0.1)
+        bounds = {"REQUESTS": given.connections * 3 // 4, "ADDRESS_CONNECTIONS": 65_000}
+        url = ending.enter_context(servers.own_nginx(f"127.0.0.1:{port}", **bounds)).url
         eve = {"url": url, "key": key, "device": devices["eve"], "job": job_id, "target": target}
         yield eve, devices["bob"], bobs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -21,11 +22,15 @@ from pathlib import Path
 
 import psycopg
 import redis
+import yaml
 from sqlalchemy import make_url
 
 import tools
 
 _RANDOM = random.SystemRandom()
+_ROOT = Path(__file__).parents[1]
+_TEMPLATES = Path("/etc/nginx/templates")
+"""Where the image of nginx takes templates from."""
 
 
 def free_port() -> int:
@@ -166,6 +171,77 @@ class OwnPostgres:
     def close(self) -> None:
         self.kill()
         self._folder.cleanup()
+
+
+class OwnNginx:
+    """A proxy of docker-compose.yml in front of an API at `host:port`, on free ports.
+
+    Args:
+        service: `proxy`, or `https` (which needs a module that only its image has: edit its files in `folder`).
+        values: of `EDGEFRONT_PROXY_…`, instead of those that compose gives, by the rest of their names.
+    """
+
+    def __init__(self, api: str, service: str = "proxy", **values: object) -> None:
+        self._binary = tools.NGINX.path()
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = Path(self._folder.name)
+        listen = {
+            name: f"127.0.0.1:{free_port()}" for name in ("LISTEN", "LISTEN_BEHIND", "LISTEN_HTTPS", "LISTEN_HTTP")
+        }
+        self.url, self.url_behind = (f"http://{listen[name]}" for name in ("LISTEN", "LISTEN_BEHIND"))
+        self.url_https, self.url_http = f"https://{listen['LISTEN_HTTPS']}", f"http://{listen['LISTEN_HTTP']}"
+        given = {f"EDGEFRONT_PROXY_{name}": str(value) for name, value in {"API": api, **listen, **values}.items()}
+        _write_proxy_configuration(self.folder, service, given)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it accepts connections."""
+        command = [self._binary, "-e", "stderr", "-p", self._folder.name, "-c", "nginx.conf"]
+        # Its workers own their temporary files as the tests do.
+        directives = "daemon off;" + (f" user {getpass.getuser()};" if os.geteuid() == 0 else "")
+        self._process = process = subprocess.Popen([*command, "-g", directives])
+
+        def ask() -> None:
+            assert process.poll() is None, "nginx ended while it started"
+            host, _, port = self.url.removeprefix("http://").partition(":")
+            socket.create_connection((host, int(port)), 1).close()
+
+        _wait(ask, OSError)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+        self._folder.cleanup()
+
+
+@contextmanager
+def own_nginx(api: str, **values: object) -> Iterator[OwnNginx]:
+    """A running proxy in front of an API, ended at the end."""
+    with closing(OwnNginx(api, **values)) as proxy:
+        proxy.start()
+        yield proxy
+
+
+def _write_proxy_configuration(folder: Path, service: str, values: dict[str, str]) -> None:
+    """Writes the templates that compose mounts for this service, with the values that it gives and these instead, as
+    the image of nginx does: only variables that are set are replaced, so that those of nginx stay.
+    """
+    proxy = yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"][service]
+    given = {name: re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", str(value)) for name, value in proxy["environment"].items()}
+    given |= values
+    for mount in proxy["volumes"]:
+        source, target = (Path(part) for part in mount.split(":")[:2])
+        if not (_ROOT / source).exists():  # a volume, not a file of the project
+            continue
+        for template in [_ROOT / source, *(_ROOT / source).glob("*.template")]:
+            if template.is_file():
+                text = template.read_text(encoding="utf-8")
+                for name, value in given.items():
+                    text = text.replace(f"${{{name}}}", value)
+                path = folder / target.relative_to(_TEMPLATES) / template.relative_to(_ROOT / source)
+                path.parent.mkdir(exist_ok=True)
+                path.with_suffix("").write_text(text, encoding="utf-8")
 
 
 def _usual_places() -> Iterator[str]:

@@ -35,7 +35,7 @@ def program(folder: Path, name: str, text: str = "") -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds all programs on PATH. Postgres may be there all the same: it has a folder of its own."""
+    """A folder that holds all programs on PATH. Postgres and nginx may be there too: they have folders of their own."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("EDGEFRONT_TEST_BROWSER", raising=False)
     return tmp_path
@@ -85,8 +85,8 @@ def test_root_gets_all_that_is_missing_at_once(
     assert step(monkeypatch, user=0) == 0
     update, install = log.read_text(encoding="utf-8").splitlines()
     assert update.startswith("update ")
-    assert install.endswith(" redis-server chromium-headless-shell caddy")
-    assert "redis-server, chromium-headless-shell, caddy for the tests" in capsys.readouterr().err
+    assert install.endswith(" redis-server chromium-headless-shell")
+    assert "redis-server, chromium-headless-shell for the tests" in capsys.readouterr().err
     assert step(monkeypatch, user=0) == 0
     assert len(log.read_text(encoding="utf-8").splitlines()) == 2
 
@@ -98,7 +98,7 @@ def test_others_are_told_all_that_is_missing_in_one_line(
     log = apt_get(machine, [tool.package for tool in tools.TOOLS])
     assert step(monkeypatch, user=1000) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("redis-server curl caddy")
+    assert line.endswith("redis-server curl")
     assert "On Debian: apt-get install " in line
     assert not log.exists()
 
@@ -108,4 +108,4 @@ def test_root_is_told_what_could_not_be_had(
 ) -> None:
     apt_get(machine, ["redis-server", "curl"])
     assert step(monkeypatch, user=0) == 1
-    assert capsys.readouterr().err.splitlines()[-1].endswith(": apt-get install chromium-headless-shell caddy")
+    assert capsys.readouterr().err.splitlines()[-1].endswith(": apt-get install chromium-headless-shell")

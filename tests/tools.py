@@ -72,9 +72,9 @@ CHROMIUM = Tool(
     ),
     variable="EDGEFRONT_TEST_BROWSER",
 )
-CADDY = Tool("caddy", ("caddy",))
+NGINX = Tool("nginx", ("nginx",), folder="/usr/sbin")
 OPENMP = Library("libgomp1", "libgomp.so.1")  # for llama.cpp
-TOOLS = (POSTGRES, REDIS, CURL, CHROMIUM, CADDY, OPENMP)
+TOOLS = (POSTGRES, NGINX, REDIS, CURL, CHROMIUM, OPENMP)
 
 
 def how_to_get(missing: Sequence[Tool | Library]) -> str:

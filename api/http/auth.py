@@ -54,7 +54,7 @@ class Authenticate:
         if scope["type"] != "http" or is_public(scope["method"], own_path(scope)) or wants_missing_page(scope):
             await self.app(scope, receive, send)
             return
-        await self._admit(scope)
+        await self._admit(scope, receive)
         if "principal" not in scope["state"]:  # an enrolment token, which is looked up with the body
             await self.app(scope, receive, send)
             return
@@ -86,7 +86,7 @@ class Authenticate:
 
         await self.app(scope, receive_valid, send_valid)
 
-    async def _admit(self, scope: Scope) -> None:
+    async def _admit(self, scope: Scope, receive: Receive) -> None:
         context: Context = scope["app"].state.context
         path = own_path(scope)
         headers = Headers(scope=scope)
@@ -116,7 +116,12 @@ class Authenticate:
         if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
-        asked_by(context.shares, owner=principal.owner, device_id=principal.device_id)
+        asked_by(
+            context.shares,
+            owner=principal.owner,
+            device_id=principal.device_id,
+            gone=Request(scope, receive).is_disconnected,
+        )
 
 
 def is_public(method: str, path: str) -> bool:

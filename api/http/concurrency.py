@@ -67,9 +67,9 @@ class Queues:
         self._users: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def turn(self, who: Hashable, most: int, waiting: int | None = None) -> AsyncIterator[None]:
-        """Waits until fewer than `most` of `who` have a turn, and has one until it ends. `TooManyRequests` if too many
-        wait already; `waiting` instead of the queues' own bound.
+    async def turn(self, who: Hashable, most: int, waiting: int | None = None) -> AsyncIterator[bool]:
+        """Waits until fewer than `most` of `who` have a turn, and has one until it ends; whether it had to wait.
+        `TooManyRequests` if too many wait already; `waiting` instead of the queues' own bound.
         """
         waiting = self._waiting if waiting is None else waiting
         if waiting is not None and self._users[who] >= most + waiting:
@@ -80,8 +80,10 @@ class Queues:
             )
         self._users[who] += 1
         try:
-            async with self._limits.setdefault(who, anyio.CapacityLimiter(most)):
-                yield
+            limit = self._limits.setdefault(who, anyio.CapacityLimiter(most))
+            waits = limit.available_tokens <= 0
+            async with limit:
+                yield waits
         finally:
             self._users[who] -= 1
             if not self._users[who]:
@@ -152,15 +154,24 @@ class _Asker:
     most: int
     devices: str | None
     """All devices of the owner together, where one of them sent it."""
+    gone: Callable[[], Awaitable[bool]] | None
+    """Says whether the client has closed the connection; its whole body was read before."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        async with self.shares.turn(self.who, self.most):
+        """Raises `ClientDisconnect` where nobody waits for the answer any more when the turn comes."""
+        async with self.shares.turn(self.who, self.most) as waited:
             if self.devices is None:
+                await self._drop_if_gone(waited)
                 yield
             else:
-                async with self.shares.turn(self.devices, self.shares.of_devices, WAITING_DEVICES):
+                async with self.shares.turn(self.devices, self.shares.of_devices, WAITING_DEVICES) as waited_too:
+                    await self._drop_if_gone(waited or waited_too)
                     yield
+
+    async def _drop_if_gone(self, waited: bool) -> None:
+        if waited and self.gone is not None and await self.gone():
+            raise ClientDisconnect
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[None]:
@@ -177,17 +188,6 @@ _asker: ContextVar[_Asker | None] = ContextVar("asker", default=None)
 """Who sent the request that this task answers."""
 
 
-client_gone: ContextVar[Callable[[], bool] | None] = ContextVar("client_gone", default=None)
-"""Says whether the client whose request this task answers has closed the connection."""
-
-
-def _drop_if_gone() -> None:
-    """Raises `ClientDisconnect` where nobody waits for the answer any more."""
-    gone = client_gone.get()
-    if gone is not None and gone():
-        raise ClientDisconnect
-
-
 def sender(owner: str, device_id: str | None) -> str:
     """Who a request is counted for."""
     return f"owner {owner}" if device_id is None else device_id
@@ -197,10 +197,12 @@ def _devices(owner: str) -> str:
     return f"devices of {owner}"
 
 
-def asked_by(shares: Shares, *, owner: str, device_id: str | None) -> None:
-    """Says who sends the request that is handled in this task."""
+def asked_by(
+    shares: Shares, *, owner: str, device_id: str | None, gone: Callable[[], Awaitable[bool]] | None = None
+) -> None:
+    """Says who sends the request that is handled in this task; `gone`: whether its client has closed the connection."""
     who, most = sender(owner, device_id), shares.of_owner if device_id is None else OF_DEVICE
-    _asker.set(_Asker(shares, who, most, None if device_id is None else _devices(owner)))
+    _asker.set(_Asker(shares, who, most, None if device_id is None else _devices(owner), gone))
 
 
 async def in_turn(work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
@@ -209,7 +211,6 @@ async def in_turn(work: Callable[Given, Result], *given: Given.args, **named: Gi
     if asker is None:
         return await run_in_threadpool(work, *given, **named)
     async with asker.turn():
-        _drop_if_gone()
         return await run_in_threadpool(work, *given, **named)
 
 

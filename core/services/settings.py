@@ -80,13 +80,8 @@ class HttpSettings(_Group):
     """Rate limit of one key."""
     slow_requests: int = Field(default=8, ge=1, le=1000)
     """Requests of one owner that may take seconds (plans, predictions, exports, building models) at once."""
-    receive_s: float = Field(default=10.0, gt=0, le=600)
-    """Seconds within which a request must arrive, and one more for each 16 KiB of it that have arrived."""
-    send_s: float = Field(default=60.0, gt=0, le=600)
-    """Seconds within which a client must read the next 16 KiB of its answer. Streams in which nothing happens stay."""
     connections: int = Field(default=4096, ge=8, le=1_000_000)
-    """Connections of one process. Beyond, those are closed that wait longest for their clients; where none does, only
-    the health check is answered."""
+    """Connections of one process; beyond, requests are answered with 503. A proxy in front ends idle and slow ones."""
 
     @property
     def prefix(self) -> str:

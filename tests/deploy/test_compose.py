@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ STAGES = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
 
 
 def test_the_services_of_a_team_s_server_are_there() -> None:
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "api", "worker", "trainer", "agent"}
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "api", "proxy", "https", "worker", "trainer", "agent"}
 
 
 def test_targets_are_stages() -> None:
@@ -111,12 +112,29 @@ def test_the_trainer_serves_a_queue_that_there_is_in_the_api_s_folder() -> None:
     assert trainer["volumes"] == SERVICES["api"]["volumes"]
 
 
-def test_the_api_is_published_on_loopback_only() -> None:
-    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert [port.split(":")[0] for port in published] == ["127.0.0.1"]
+def test_the_api_is_reached_through_a_proxy_only() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == {"proxy", "https"}
+    assert [port.split(":")[0] for port in published["proxy"]] == ["127.0.0.1"]
+    # Whom the API believes about clients: all that share its network are services of this file and take no orders.
+    assert {name for name, service in SERVICES.items() if "devices" in service.get("networks", [])} == {
+        "proxy",
+        "https",
+        "agent",
+    }
+    assert SERVICES["agent"]["networks"] == ["devices"]
+    trusted = SERVICES["api"]["environment"]["EDGEFRONT_HTTP__TRUSTED_PROXIES"]
+    assert all(ip_network(network).is_private for network in trusted.split(","))
+
+
+def test_files_that_are_mounted_exist() -> None:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in COMPOSE["volumes"] or (ROOT / source).exists()
 
 
 def test_no_file_names_a_package_index() -> None:
     for text in (DOCKERFILE, (ROOT / "docker-compose.yml").read_text()):
-        assert not re.search(r"https?://(?!127\.0\.0\.1|api:)", text)
+        assert not re.search(r"https?://(?!127\.0\.0\.1|proxy:)", text)
         assert "index-url" not in text
