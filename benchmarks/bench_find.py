@@ -43,7 +43,7 @@ from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.evolution import Evolution
 from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot, generator
-from edgefront.core.search.population import Population
+from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
@@ -144,9 +144,9 @@ def best_known(task: Task) -> float:
             task.score(shapes), device.fit(shapes), nothing, device.memory_bytes(shapes), nothing, none, none
         )
 
-    population = Population(SPACE)
-    evolution = Evolution(population, exact, task.problem, generator(0, 0, "best known"))
-    pool = evolution.run(population.sample(0, evolution.rng), 4000, 60)
+    rules = SPACE.rules
+    evolution = Evolution(rules, PopulationShapes(SPACE), exact, task.problem, generator(0, 0, "best known"))
+    pool = evolution.run(rules.sample(0, evolution.rng), 4000, 60)
     return float(pool.forecast.quality[pool.forecast.violation(task.problem, 0.0) == 0].max())
 
 

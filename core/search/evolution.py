@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.pareto.frontier import nondominated
 from edgefront.core.search.forecast import Forecast
-from edgefront.core.search.population import Population
-from edgefront.core.search.population_rules import Codes
-from edgefront.core.search.population_shapes import identity
+from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Problem
+from edgefront.core.spaces.rules.base import Rules
+from edgefront.core.spaces.rules.table import Codes
 
 RISKS = (-1.0, 0.0, 1.0, 2.0)
 """Standard deviations by which latency and memory may exceed their predictions; each level has its share of room."""
@@ -56,16 +56,17 @@ class Evolution:
 
     def __init__(
         self,
-        population: Population,
+        rules: Rules,
+        shapes: PopulationShapes,
         forecast: Callable[[Shapes], Forecast],
         problem: Problem,
         rng: np.random.Generator,
     ) -> None:
-        self._population, self._forecast, self._problem, self.rng = population, forecast, problem, rng
+        self._rules, self._shapes, self._forecast, self._problem, self.rng = rules, shapes, forecast, problem, rng
 
     def run(self, start: Codes, size: int, steps: int) -> Pool:
         """The survivors of `steps` steps with `size` children each, from `start` and as many samples."""
-        survivors = self.pool(np.concatenate([start, self._population.sample(size, self.rng)]))
+        survivors = self.pool(np.concatenate([start, self._rules.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))
             survivors = survivors.with_others(self.pool(self._children(survivors.codes, size)))
@@ -73,7 +74,7 @@ class Evolution:
 
     def pool(self, codes: Codes) -> Pool:
         """The permitted ones of these genomes, predicted."""
-        shapes = self._population.shapes(codes)
+        shapes = self._shapes(codes)
         if self._problem.permitted is not None:
             permitted = self._problem.permitted(shapes)
             codes, shapes = codes[permitted], shapes.take(permitted)
@@ -83,11 +84,11 @@ class Evolution:
     def _children(self, parents: Codes, count: int) -> Codes:
         """Half of them mutants, half children of two that mutate as well; bold and timid ones."""
         if not len(parents):
-            return self._population.sample(count, self.rng)
+            return self._rules.sample(count, self.rng)
         one, two = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
         crossed = np.where(np.arange(count) % 2 == 0, 0.0, 0.5)[:, None]
-        probability = self._population.probabilities(count, self.rng, MAX_MUTATION_RATE)
-        return self._population.mutate(self._population.cross(one, two, self.rng, crossed), self.rng, probability)
+        probability = self._rules.probabilities(count, self.rng, MAX_MUTATION_RATE)
+        return self._rules.mutate(self._rules.cross(one, two, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:
         """The rows that survive, at most `count`."""

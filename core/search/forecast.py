@@ -22,8 +22,7 @@ from edgefront.core.prediction.calibration import widening
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
-from edgefront.core.search.population import Population
-from edgefront.core.search.population_shapes import identity
+from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.statistics import Z_95
 
@@ -104,13 +103,13 @@ class Known:
     launches: NDArray[np.int64]
 
     @classmethod
-    def of(cls, population: Population, snapshot: Snapshot, problem: Problem) -> Known:
+    def of(cls, shapes_of: PopulationShapes, snapshot: Snapshot, problem: Problem) -> Known:
         """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
             [
-                population.shapes(population.encode([result.genome for result in results])),
+                shapes_of.of_genomes([result.genome for result in results]),
                 Shapes.of([one.architecture for one in observed]),
             ]
         )

@@ -37,12 +37,11 @@ from edgefront.core.search.interface import (
     generator,
     objectives,
 )
-from edgefront.core.search.population import Population
-from edgefront.core.search.population_rules import Codes
-from edgefront.core.search.population_shapes import identity
+from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.proposals import WALKABLE, Proposals
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.rules.table import Codes
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.states import CandidateState
 
@@ -104,7 +103,7 @@ class Surrogate(Algorithm):
     ) -> None:
         problem.score()  # refuses a proxy that it cannot predict
         self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
-        self._population = Population(space)
+        self._rules, self._shapes = space.rules, PopulationShapes(space)
 
     @property
     def generations(self) -> int | None:
@@ -128,7 +127,7 @@ class Surrogate(Algorithm):
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
-        known = Known.of(self._population, snapshot, self._problem)
+        known = Known.of(self._shapes, snapshot, self._problem)
         learnt = len(measured(snapshot)) + len(snapshot.others)
         wanted = self._settings.initial - learnt
         # Where half of the spread-out ones could not be measured, the rest is made up for.
@@ -148,7 +147,7 @@ class Surrogate(Algorithm):
     ) -> None:
         """Candidates far from each other and from what is known, of those within the limits as far as can be told."""
         codes = self._drawn(rng)
-        shapes = self._population.shapes(codes)
+        shapes = self._shapes(codes)
         if self._problem.permitted is not None:
             allowed = self._problem.permitted(shapes)
             codes, shapes = codes[allowed], shapes.take(allowed)
@@ -163,7 +162,7 @@ class Surrogate(Algorithm):
         for row in farthest(descriptors(shapes, counted), len(codes) if len(codes) < POOL_SIZE else 4 * count):
             if len(proposals) >= count:
                 return
-            proposals.offer(self._population.decode(codes[row : row + 1])[0], SPREAD)
+            proposals.offer(self._rules.decode(codes[row : row + 1])[0], SPREAD)
         proposals.fill(count)
 
     def _near_the_limits(self, forecast: Forecast) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -191,7 +190,7 @@ class Surrogate(Algorithm):
         rng: np.random.Generator,
     ) -> Answer:
         settings, problem = self._settings, self._problem
-        evolution = Evolution(self._population, forecaster, problem, rng)
+        evolution = Evolution(self._rules, self._shapes, forecaster, problem, rng)
         pool = self._fresh(self._searched(evolution, snapshot), forecaster, snapshot)
         if not len(pool):
             return Answer((), 0.0, forecaster.widening, KNOWN)
@@ -214,17 +213,17 @@ class Surrogate(Algorithm):
     def _searched(self, evolution: Evolution, snapshot: Snapshot) -> Pool:
         """The architectures of a small space, or what evolution over predictions finds in a large one."""
         if self._space.size() <= WALKABLE:
-            return evolution.pool(self._population.encode(list(self._space.enumerate())))
+            return evolution.pool(self._rules.encode(list(self._space.enumerate())))
         genomes = [one.genome for one in measured(snapshot)]
-        return evolution.run(self._population.encode(genomes), self._settings.population, self._settings.steps)
+        return evolution.run(self._rules.encode(genomes), self._settings.population, self._settings.steps)
 
     def _fresh(self, pool: Pool, forecaster: Forecaster, snapshot: Snapshot) -> Pool:
         """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
-        proposed = self._population.shapes(self._population.encode([one.genome for one in snapshot.results]))
+        proposed = self._shapes.of_genomes([one.genome for one in snapshot.results])
         new = ~np.isin(pool.keys, identity(proposed))
         refused = [one.genome for one in snapshot.results if one.state == CandidateState.INFEASIBLE]
         if refused:
-            heavy = forecaster(self._population.shapes(self._population.encode(refused)))
+            heavy = forecaster(self._shapes.of_genomes(refused))
             for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
                 new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
         return pool.take(np.flatnonzero(new))
@@ -277,7 +276,7 @@ class Surrogate(Algorithm):
         """What was measured within the limits, and the baselines."""
         found = snapshot.in_bounds()
         shapes = [
-            self._population.shapes(self._population.encode([one.genome for one in found])),
+            self._shapes.of_genomes([one.genome for one in found]),
             Shapes.of([one.architecture for one in snapshot.baselines]),
         ]
         points = np.concatenate([objectives(found), self._baseline_points(snapshot)])
@@ -319,10 +318,10 @@ class Surrogate(Algorithm):
             self._offer(proposals, pool, int(row), AUDIT, forecaster)
 
     def _drawn(self, rng: np.random.Generator) -> Codes:
-        return self._population.sample(POOL_SIZE, rng)
+        return self._rules.sample(POOL_SIZE, rng)
 
     def _offer(self, proposals: Proposals, pool: Pool, row: int, operator: str, forecaster: Forecaster) -> None:
-        genome = self._population.decode(pool.codes[row : row + 1])[0]
+        genome = self._rules.decode(pool.codes[row : row + 1])[0]
         proposals.offer(genome, operator, predicted=pool.forecast.predicted(row, forecaster.widening))
 
     def _why(self, gain: float, pool: Pool) -> str:

@@ -93,6 +93,10 @@ class FramedSpace(SearchSpace, ABC):
         name = locus.gene.name
         return self._widths[genome["d_model"]][name] if name in self._fitted else locus.gene.values
 
+    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
+        """The values of a gene that go with this d_model."""
+        return self._widths[d_model].get(name, self._genes[name].values)
+
     @property
     def _fitted(self) -> tuple[str, ...]:
         """The genes of which every d_model needs a value that goes with it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
@@ -26,6 +26,8 @@ from edgefront.core.spaces.gene import Gene, Value, in_words, steps
 from edgefront.core.spaces.kinds import (
     GENES,
     IDENTITY,
+    MIN_ATTENTION,
+    MIN_MIXING,
     WIDTHS,
     Choice,
     MinimumShare,
@@ -36,8 +38,8 @@ from edgefront.core.spaces.kinds import (
 from edgefront.core.spaces.space import Genome, Locus
 from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, UNSCALED_WIKITEXT_103
 
-MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
-"""The genes of the floor; a space without one of them asks for nothing there."""
+if TYPE_CHECKING:
+    from edgefront.core.spaces.rules.stack import StackRules
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class StackSpace(FramedSpace):
             if locus.gene.name == "attends" and genome["kind"][locus.layer] == "srupp":
                 return self._attends_left(locus.layer, genome)
         return super().permitted(locus, genome)
+
+    def make_rules(self) -> StackRules:
+        from edgefront.core.spaces.rules.stack import StackRules
+
+        return StackRules(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         blocks = []

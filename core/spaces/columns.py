@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefront.core.spaces.gene import Gene
-from edgefront.core.spaces.kinds import GENES
+from edgefront.core.spaces.kinds import GENES, MIN_ATTENTION, MIN_MIXING
 from edgefront.core.spaces.space import Genome, SearchSpace
 
-FLOORS = ("min_attention_percent", "min_mixing_percent")
+FLOORS = (MIN_ATTENTION, MIN_MIXING)
 """Genes that no architecture shows: they limit others."""
 DEPTHS = ("n_layer", "n_block")
 OF_ATTENTION = ("n_kv_head", "window")

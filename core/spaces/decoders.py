@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from edgefront.core.spaces.base_space import Frame, Stock
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.block_stack import MIN_ATTENTION
 from edgefront.core.spaces.embeddings_and_head import Embedding, RotaryPositions
 from edgefront.core.spaces.gene import Gene, steps
-from edgefront.core.spaces.layers import ATTENTION, PER_LAYER, SHORT_CONV, TIED, UNIFORM, UNTIED, LayeredSpace
+from edgefront.core.spaces.kinds import MIN_ATTENTION
+from edgefront.core.spaces.layer_genes import ATTENTION, PER_LAYER, SHORT_CONV, TIED, UNIFORM, UNTIED
+from edgefront.core.spaces.layers import LayeredSpace
 
 _PERCENT = steps(0, 100, 5)
 _VOCABULARIES = (8_192, 16_384, 32_000, 49_152, 65_536, 128_256)

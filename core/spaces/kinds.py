@@ -11,6 +11,8 @@ from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
 from edgefront.core.spaces.gene import Value
 
 IDENTITY = "identity"
+MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
+"""The genes of the least shares; a space without one of them asks for nothing there."""
 
 GENES: Mapping[str, tuple[str, ...]] = {
     "attention": ("n_head",),

@@ -18,25 +18,26 @@ from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame, FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
-from edgefront.core.spaces.block_stack import MIN_ATTENTION
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import MinimumShare
+from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
 from edgefront.core.spaces.layer_counts import LayerChoices
+from edgefront.core.spaces.layer_genes import (
+    ATTENTION,
+    ENDS,
+    PER_LAYER,
+    SHORT_CONV,
+    TIED,
+    UNIFORM,
+    UNIFORM_GENES,
+    UNTIED,
+)
 from edgefront.core.spaces.space import Genome, Loader, Locus
 
 if TYPE_CHECKING:
     import numpy as np
 
-ATTENTION, SHORT_CONV = "attention", "short_conv"
-PER_LAYER, UNIFORM = "own", "alike"
-"""Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
-TIED, UNTIED = "tied", "untied"
-ENDS = ("vocab_size", "output")
-"""Genes of what is no block, beside d_model."""
-UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
-MAX_MUTATION_RATE = 0.5
-"""Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
+    from edgefront.core.spaces.rules.layered import LayerRules
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class LayeredSpace(FramedSpace):
             return self.inner_values
         return values
 
+    def make_rules(self) -> LayerRules:
+        from edgefront.core.spaces.rules.layered import LayerRules
+
+        return LayerRules(self)
+
     def architecture(self, genome: Genome) -> Architecture:
         return self.build(genome, list(self._blocks(genome)))
 
@@ -120,8 +126,8 @@ class LayeredSpace(FramedSpace):
         """Uniform, or a neighbour of the model that the search looks around: near ones as often as far ones."""
         if self.seed is None:
             return super().sample(rng)
-        least = log(min(MAX_MUTATION_RATE, 1.0 / len(self.loci())))
-        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(MAX_MUTATION_RATE))))
+        least = log(min(0.5, 1.0 / len(self.loci())))
+        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(0.5))))
 
     @cached_property
     def seed(self) -> Genome | None:

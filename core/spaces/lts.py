@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import TYPE_CHECKING
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, FramedSpace, Stock
@@ -19,6 +20,9 @@ from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.space import Genome, Loader
 from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES
 
+if TYPE_CHECKING:
+    from edgefront.core.spaces.rules.lts import LtsRules
+
 
 @dataclass(frozen=True)
 class LtsSpace(FramedSpace):
@@ -27,6 +31,11 @@ class LtsSpace(FramedSpace):
     @property
     def depth(self) -> int:
         return self._deepest
+
+    def make_rules(self) -> LtsRules:
+        from edgefront.core.spaces.rules.lts import LtsRules
+
+        return LtsRules(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         visible = range(genome["n_layer"])

@@ -15,12 +15,13 @@ from edgefront.core.errors import ArchitectureError, SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.block_stack import MIN_ATTENTION
 from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps
-from edgefront.core.spaces.layers import ENDS, TIED, UNTIED, LayeredSpace
+from edgefront.core.spaces.kinds import MIN_ATTENTION
+from edgefront.core.spaces.layer_genes import ENDS, TIED, UNTIED
+from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.validation import short
 
 BASES = (LLAMA, LFM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
@@ -14,6 +15,9 @@ from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
 from edgefront.core.spaces.space import Genome, Locus
 from edgefront.core.spaces.transformer_xl import BASE, SHARED_BIASES
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.rules.sandwich import SandwichRules
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,11 @@ class SandwichSpace(FramedSpace):
         if locus.gene.name == "coefficient":
             return self._coefficients(genome["pairs"])
         return super().permitted(locus, genome)
+
+    def make_rules(self) -> SandwichRules:
+        from edgefront.core.spaces.rules.sandwich import SandwichRules
+
+        return SandwichRules(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         return self.build(genome, _blocks(genome))

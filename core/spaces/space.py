@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value, in_words
 from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.spaces.huggingface import to_config
@@ -22,6 +24,8 @@ from edgefront.core.validation import short
 if TYPE_CHECKING:
     # The client and command line list spaces without numpy; callers that sample pass a generator.
     import numpy as np
+
+    from edgefront.core.spaces.rules.base import Rules
 
 Genome = dict[str, Any]
 Loader = Literal["transformers", "llamacpp"]
@@ -78,6 +82,10 @@ class SearchSpace(ABC):
         """The architecture that a genome of this space describes."""
 
     @abstractmethod
+    def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
+        """The architecture of these blocks with what a genome says beside them: d_model, embedding and output."""
+
+    @abstractmethod
     def contains(self, architecture: Architecture) -> bool:
         """Whether some genome of this space describes this architecture."""
 
@@ -100,6 +108,10 @@ class SearchSpace(ABC):
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
         """Gene → the values to which it must be limited so that this loads every architecture, if it loads any."""
         return {}
+
+    @abstractmethod
+    def make_rules(self) -> Rules:
+        """What each place of a genome may hold (`rules`)."""
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
@@ -201,6 +213,11 @@ class SearchSpace(ABC):
     def depth(self) -> int:
         """Layers that a genome has values for."""
         return 1
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Draws, mutates, crosses and repairs many genomes at once."""
+        return self.make_rules()
 
     def loci(self) -> tuple[Locus, ...]:
         """Every place of a genome, in the order in which values are drawn; the same for all genomes of the space."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.search.population import Population
+from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.decoders import LFM, LLAMA
@@ -56,39 +56,37 @@ def same(one: Shapes, two: Shapes) -> bool:
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_every_row_is_a_genome_that_its_space_would_make(space: SearchSpace) -> None:
     rng = np.random.default_rng(5)
-    population = Population(space)
-    first, second = population.sample(60, rng), population.sample(60, rng)
-    made = np.concatenate(
-        [first, population.mutate(first, rng, 0.3), population.cross(first, second, rng), first[::-1]]
-    )
-    genomes = population.decode(made)
+    rules = space.rules
+    first, second = rules.sample(60, rng), rules.sample(60, rng)
+    made = np.concatenate([first, rules.mutate(first, rng, 0.3), rules.cross(first, second, rng), first[::-1]])
+    genomes = rules.decode(made)
     architectures = [space.architecture(genome) for genome in genomes]
     assert all(space.repair(genome) == genome for genome in genomes)
     assert all(space.contains(architecture) for architecture in architectures)
-    assert same(population.shapes(made), Shapes.of(architectures))
-    assert np.array_equal(population.encode(genomes), made)
-    assert len(population.shapes(made[:0])) == 0
+    assert same(PopulationShapes(space)(made), Shapes.of(architectures))
+    assert np.array_equal(rules.encode(genomes), made)
+    assert len(PopulationShapes(space)(made[:0])) == 0
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_genomes_are_repaired_as_the_space_repairs_them(space: SearchSpace) -> None:
     rng = np.random.default_rng(6)
-    population = Population(space)
+    rules = space.rules
     for _ in range(30):
         genome = space.sample(rng)
         for locus in space.loci():
             if rng.random() < 0.4:
                 locus.write(genome, locus.gene.values[int(rng.integers(len(locus.gene.values)))])
-        assert population.decode(population.encode([genome])) == [space.repair(genome)]
+        assert rules.decode(rules.encode([genome])) == [space.repair(genome)]
 
 
 @pytest.mark.parametrize("space", ENDING, ids=lambda space: space.name)
 def test_samples_reach_every_architecture_as_often_as_the_spaces_own(space: SearchSpace) -> None:
     rng = np.random.default_rng(7)
-    population = Population(space)
-    rows = population.sample(8_000, rng)
-    own = population.encode([space.sample(rng) for _ in range(2_000)])
-    drawn = {space.architecture(genome).digest for genome in population.decode(rows)}
+    rules = space.rules
+    rows = rules.sample(8_000, rng)
+    own = rules.encode([space.sample(rng) for _ in range(2_000)])
+    drawn = {space.architecture(genome).digest for genome in rules.decode(rows)}
     assert drawn == {space.architecture(genome).digest for genome in space.enumerate()}
     for code in range(int(rows.max()) + 1):
         assert np.abs((rows == code).mean(axis=0) - (own == code).mean(axis=0)).max() < 0.06
@@ -96,12 +94,12 @@ def test_samples_reach_every_architecture_as_often_as_the_spaces_own(space: Sear
 
 def test_parents_are_kept_and_crossed_place_by_place() -> None:
     rng = np.random.default_rng(8)
-    population = Population(HYBRID)
-    one, two = population.sample(50, rng), population.sample(50, rng)
-    assert np.array_equal(population.mutate(one, rng, 0.0), one)
-    assert np.array_equal(population.cross(one, two, rng, 0.0), one)
-    assert np.array_equal(population.cross(one, two, rng, 1.0), two)
+    rules = HYBRID.rules
+    one, two = rules.sample(50, rng), rules.sample(50, rng)
+    assert np.array_equal(rules.mutate(one, rng, 0.0), one)
+    assert np.array_equal(rules.cross(one, two, rng, 0.0), one)
+    assert np.array_equal(rules.cross(one, two, rng, 1.0), two)
     widths = [gene.name for gene in HYBRID.gene_list].index("d_model")
-    child = population.cross(one, two, rng)
+    child = rules.cross(one, two, rng)
     assert np.all((child[:, widths] == one[:, widths]) | (child[:, widths] == two[:, widths]))
-    assert 0.1 < (population.mutate(one, rng, 0.3) != one).mean() < 0.3
+    assert 0.1 < (rules.mutate(one, rng, 0.3) != one).mean() < 0.3

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.search.population import Population
 from edgefront.core.spaces.catalogue import space, spaces
 from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.spaces.huggingface import to_config
@@ -38,9 +37,9 @@ def test_every_space_says_what_loads_it() -> None:
 def test_whatever_is_sampled_can_be_written(found: SearchSpace, loader: str) -> None:
     """By the space, by many at once, and where least is left of it."""
     narrowed, rng = found.narrow({LOADS_IN: loader}), np.random.default_rng(0)
-    population = Population(narrowed)
+    rules = narrowed.rules
     genomes = [narrowed.sample(rng) for _ in range(30)]
-    genomes += population.decode(population.sample(60, rng)) + list(islice(narrowed.enumerate(), 10))
+    genomes += rules.decode(rules.sample(60, rng)) + list(islice(narrowed.enumerate(), 10))
     for genome in genomes:
         WRITERS[loader](narrowed.architecture(genome))
 

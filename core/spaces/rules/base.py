@@ -1,0 +1,228 @@
+"""The rules of a space: draws, repairs, mutates and crosses coded genomes, a row a genome, a column a place.
+
+Places are settled in the order of the genes: each is drawn from what it may hold given those before it, kept, or moved
+to the nearest value that is permitted. So every row is a genome of the space, and repairing it leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.gene import Gene, Value
+from edgefront.core.spaces.kinds import GENES, WIDTHS, block_of
+from edgefront.core.spaces.rules.table import DRAW, Codes, Floats, Mask, Table
+
+NO_BLOCK = -1
+"""Number of a block that is not there."""
+NumberedBlock = tuple[str, dict[str, Value]]
+"""Kind of a block, and the values of its genes."""
+_WIDTHS = frozenset(name for names in WIDTHS.values() for name in names)
+
+
+class Genes(Protocol):
+    """What rules ask of their space."""
+
+    @property
+    def gene_list(self) -> tuple[Gene, ...]: ...
+    @property
+    def depth(self) -> int: ...
+    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
+        """The values of a gene that go with this d_model."""
+        ...
+
+
+class Rules(ABC):
+    """The rules of one space. Columns are the genes in their order, those of a gene per layer side by side.
+
+    The values of a gene depend on d_model alone unless a subclass says otherwise in `settle`.
+
+    Args:
+        foreign: values of genes that the space does not have, for genomes that come from another one.
+    """
+
+    def __init__(self, space: Genes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+        self._space, self._foreign = space, foreign or {}
+        self.genes = {gene.name: gene for gene in space.gene_list}
+        self.depth = space.depth
+        self.columns: dict[str, slice] = {}
+        self.places = 0
+        """Columns of the matrix."""
+        for gene in space.gene_list:
+            span = self.depth if gene.per_layer else 1
+            self.columns[gene.name] = slice(self.places, self.places + span)
+            self.places += span
+
+    # What a search does ------------------------------------------------------------------------------------------
+
+    def sample(self, count: int, rng: np.random.Generator) -> Codes:
+        """So many genomes, each place uniform over what it may hold given those before it (LTS §3)."""
+        return self._settled(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
+
+    def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
+        """Copies in which each place is drawn again with this probability; the others stay or are repaired.
+
+        A column of probabilities, (n, 1), gives each row its own; so for `cross`.
+        """
+        fresh = rng.random(codes.shape) < probability
+        return self._settled(np.where(fresh, np.int16(DRAW), codes), rng)
+
+    def cross(self, first: Codes, second: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
+        """Children of the pairs of rows by uniform crossover, repaired: each place from `second` with this
+        probability, else from `first`.
+        """
+        return self._settled(np.where(rng.random(first.shape) < probability, second, first), rng)
+
+    def repair(self, codes: Codes) -> Codes:
+        """The nearest genomes of the space: each value that is not permitted moves to the nearest that is."""
+        return self._settled(codes, None)
+
+    def probabilities(self, count: int, rng: np.random.Generator, largest: float) -> Floats:
+        """(count, 1) of mutation, from one place in all to the largest, uniform in their logarithm."""
+        smallest = math.log(min(largest, 1.0 / self.places))
+        return np.exp(rng.uniform(smallest, math.log(largest), size=(count, 1)))
+
+    # Genomes -----------------------------------------------------------------------------------------------------
+
+    def encode(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
+        """The codes of these genomes, or of the nearest that the space permits."""
+        foreign = self._foreign_values(genomes)
+        rules = type(self)(self._space, foreign) if foreign else self
+        return rules.repair(rules._coded(genomes))
+
+    def decode(self, codes: Codes) -> list[dict[str, Any]]:
+        """The genomes that the rows stand for."""
+        read = {name: self._values[name][codes[:, columns]].tolist() for name, columns in self.columns.items()}
+        per_layer = [(name, gene.per_layer) for name, gene in self.genes.items()]
+        return [
+            {name: read[name][row] if layered else read[name][row][0] for name, layered in per_layer}
+            for row in range(len(codes))
+        ]
+
+    def _coded(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
+        codes = np.empty((len(genomes), self.places), dtype=np.int16)
+        for name, columns in self.columns.items():
+            known = {value: code for code, value in enumerate((*self.genes[name].values, *self._foreign.get(name, ())))}
+            for row, genome in enumerate(genomes):
+                codes[row, columns] = [known[value] for value in self._read(genome, name)]
+        return codes
+
+    def _foreign_values(self, genomes: Sequence[Mapping[str, Any]]) -> dict[str, list[Value]]:
+        found = {}
+        for name, gene in self.genes.items():
+            held = dict.fromkeys(value for genome in genomes for value in self._read(genome, name))
+            if foreign := [value for value in held if value not in gene.values]:
+                found[name] = foreign
+        return found
+
+    def _read(self, genome: Mapping[str, Any], name: str) -> Sequence[Value]:
+        """The values of a gene, one a column; a genome of a deeper space has more."""
+        values: Sequence[Value] = genome[name][: self.depth] if self.genes[name].per_layer else (genome[name],)
+        return values
+
+    # Settling ----------------------------------------------------------------------------------------------------
+
+    def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+        """Fills the columns of a gene in `codes`, those of the genes before it being filled.
+
+        Args:
+            wanted: (n, columns of the gene) the codes that it should have where they are permitted, or `DRAW`.
+            draws: (n, columns of the gene) uniform numbers from [0, 1).
+        """
+        by_width = gene.name in self._by_width
+        sets = codes[:, self.columns["d_model"]] if by_width else 0
+        codes[:, self.columns[gene.name]] = self._tables[gene.name].settled(sets, wanted, draws)
+
+    def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
+        """A table of a gene with these sets of permitted values."""
+        return Table(self.genes[name].values, self._foreign.get(name, ()), list(sets))
+
+    def numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:
+        """(n, columns of the gene) the numbers that its codes stand for."""
+        return self._numbers[name][codes[:, self.columns[name]]]
+
+    def _settled(self, wanted: Codes, rng: np.random.Generator | None) -> Codes:
+        """`wanted` with its places drawn where it says so, and repaired elsewhere."""
+        # Column by column in memory, as they are settled.
+        draws = np.zeros(wanted.shape) if rng is None else rng.random(wanted.shape[::-1]).T
+        codes = np.empty_like(wanted, order="F")
+        for name, columns in self.columns.items():
+            self.settle(self.genes[name], codes, wanted[:, columns], draws[:, columns])
+        return codes
+
+    @cached_property
+    def _by_width(self) -> frozenset[str]:
+        """The genes whose values depend on d_model."""
+        names = list(self.genes)
+        after = names[names.index("d_model") + 1 :]
+        return frozenset(name for name in after if len({tuple(values) for values in self._with_widths(name)}) > 1)
+
+    @cached_property
+    def _tables(self) -> dict[str, Table]:
+        return {
+            name: self.table(name, self._with_widths(name) if name in self._by_width else [gene.values])
+            for name, gene in self.genes.items()
+        }
+
+    def _with_widths(self, name: str) -> list[tuple[Value, ...]]:
+        return [self._space.values_with(name, int(width)) for width in self.genes["d_model"].values]
+
+    @cached_property
+    def _values(self) -> dict[str, NDArray[np.object_]]:
+        return {name: np.array(gene.values, dtype=object) for name, gene in self.genes.items()}
+
+    @cached_property
+    def _numbers(self) -> dict[str, NDArray[np.int64]]:
+        return {
+            name: np.array(gene.values, dtype=np.int64)
+            for name, gene in self.genes.items()
+            if all(isinstance(value, int) for value in gene.values)
+        }
+
+    # Blocks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The genes, beside d_model, of what is no block."""
+        return tuple(name for name in ("d_embed", "div", "vocab_size", "output") if name in self.genes)
+
+    @property
+    @abstractmethod
+    def blocks(self) -> list[NumberedBlock]:
+        """Every block that an architecture of the space may have, by its number."""
+
+    @abstractmethod
+    def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
+        """(n, most blocks) numbers of the blocks of each architecture in their order, `NO_BLOCK` behind them."""
+
+    def block(self, kind: str, d_model: int, values: Mapping[str, Any]) -> Block | None:
+        """One of `blocks` in a model of this width; None where it does not go with it."""
+        goes_with = all(
+            value in self._space.values_with(name, d_model) for name, value in values.items() if name in _WIDTHS
+        )
+        return block_of(kind, d_model, values) if goes_with else None
+
+    def of_kinds(self, kinds: Iterable[str]) -> list[NumberedBlock]:
+        """Every block of these kinds, as its genes' values follow each other."""
+        return [
+            (kind, dict(zip(GENES[kind], values, strict=True)))
+            for kind in kinds
+            for values in product(*(self.genes[name].values for name in GENES[kind]))
+        ]
+
+
+def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows with what is no block behind the blocks."""
+    there: Mask = numbers != NO_BLOCK
+    found = np.full_like(numbers, NO_BLOCK)
+    row, _ = np.nonzero(there)
+    found[row, (there.cumsum(axis=1) - 1)[there]] = numbers[there]
+    return found

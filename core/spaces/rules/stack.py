@@ -1,0 +1,151 @@
+"""The rules of stacks of blocks (`core.spaces.block_stack`): kinds in every place, and the least share of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.spaces.gene import Gene, Value
+from edgefront.core.spaces.kinds import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, MinimumShare, choices
+from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules, gathered
+from edgefront.core.spaces.rules.table import Codes, Floats, Mask, chosen
+
+
+class StackGenes(Genes, Protocol):
+    @property
+    def depth_gene(self) -> str: ...
+
+
+class StackRules(Rules):
+    """A kind is permitted where the least shares can still be met, which is easiest if every block that is yet to be
+    drawn attends.
+    """
+
+    def __init__(self, space: StackGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+        super().__init__(space, foreign)
+        self._depth_gene = space.depth_gene
+
+    def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+        if gene.name == "kind":
+            self._settle_kinds(codes, wanted, draws)
+        elif gene.name == "attends":
+            self._settle_attends(codes, wanted, draws)
+        else:
+            super().settle(gene, codes, wanted, draws)
+
+    def _settle_kinds(self, codes: Codes, wanted: Codes, draws: Floats) -> None:
+        """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
+        start, kinds = self.columns["kind"].start, self._kinds
+        depth = self.numbers(self._depth_gene, codes)[:, 0]
+        rows = len(codes)
+        blocks, attention, mixing = (np.zeros(rows, dtype=np.int16) for _ in range(3))
+        for layer in reversed(range(self.depth)):
+            visible = layer < depth
+            # What the block adds to the length is 0 or 1, so the least numbers are one of two.
+            least = [
+                [self._least(codes, share, blocks + np.int16(more + layer)) - layer for more in (0, 1)]
+                for share in (MIN_ATTENTION, MIN_MIXING)
+            ]
+            allowed = np.empty((len(kinds.block), rows), dtype=bool)
+            for code, more in enumerate(kinds.block.astype(int)):
+                holds = attention + kinds.can_attend[code] >= least[0][more]
+                holds &= mixing + kinds.mixes[code] >= least[1][more]
+                if not more and not layer:
+                    holds &= blocks > 0
+                allowed[code] = holds | ~visible
+            kind = chosen(allowed, wanted[:, layer], draws[:, layer])
+            codes[:, start + layer] = kind
+            blocks += kinds.block[kind] & visible
+            attention += kinds.can_attend[kind] & visible
+            mixing += kinds.mixes[kind] & visible
+
+    def _settle_attends(self, codes: Codes, wanted: Codes, draws: Floats) -> None:
+        """What SRU++ attends to, in order: where the shares leave no choice, attention comes late (SRU++ §5)."""
+        start, kinds = self.columns["attends"].start, self._kinds
+        visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
+        kind = codes[:, self.columns["kind"]]
+        srupp = visible & kinds.srupp[kind]
+        length = (visible & kinds.block[kind]).sum(axis=1)
+        attention = (visible & kinds.attention[kind]).sum(axis=1) + srupp.sum(axis=1)
+        least = self._least(codes, MIN_ATTENTION, length)
+        attends = np.array([value != "none" for value in self.genes["attends"].values])
+        for layer in range(self.depth):
+            here = srupp[:, layer]
+            attention -= here
+            free = ~here | (attention >= least)
+            allowed = np.stack([np.ones_like(free) if attending else free for attending in attends])
+            value = chosen(allowed, wanted[:, layer], draws[:, layer])
+            codes[:, start + layer] = value
+            attention += here & attends[value]
+
+    def _least(self, codes: Codes, share: str, length: NDArray[Any]) -> NDArray[np.int16]:
+        """(n,) least number of blocks by `MinimumShare` for stacks of so many blocks."""
+        if share not in self.columns:
+            return np.zeros(len(length), dtype=np.int16)
+        numbers: NDArray[np.int16] = self._shares[share][codes[:, self.columns[share].start], length]
+        return numbers
+
+    @cached_property
+    def _shares(self) -> dict[str, NDArray[np.int16]]:
+        """For each gene of a least share: number of blocks by the gene's code and the stack's length."""
+        return {
+            name: np.array(
+                [
+                    [MinimumShare(int(percent), 0).attention(length) for length in range(self.depth + 1)]
+                    for percent in self.genes[name].values
+                ],
+                dtype=np.int16,
+            )
+            for name in (MIN_ATTENTION, MIN_MIXING)
+            if name in self.columns
+        }
+
+    @cached_property
+    def _kinds(self) -> _Kinds:
+        attends = self.genes["attends"].values if "attends" in self.genes else ()
+        return _Kinds(self.genes["kind"].values, attends)
+
+    # Blocks ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> list[NumberedBlock]:
+        return self.of_kinds(str(kind) for kind in self.genes["kind"].values if kind != IDENTITY)
+
+    def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
+        kind = codes[:, self.columns["kind"]]
+        found = np.full(kind.shape, NO_BLOCK, dtype=np.int64)
+        start = 0
+        for code, name in enumerate(map(str, self.genes["kind"].values)):
+            if name == IDENTITY:
+                continue
+            number: Any = 0
+            size = 1
+            for gene in GENES[name]:
+                values = len(self.genes[gene].values)
+                number = number * values + codes[:, self.columns[gene]].astype(np.int64)
+                size *= values
+            found = np.where(kind == code, start + number, found)
+            start += size
+        found[np.arange(self.depth) >= self.numbers(self._depth_gene, codes)] = NO_BLOCK
+        return gathered(found)
+
+
+class _Kinds:
+    """What a block of each kind counts as, by the kind's code."""
+
+    def __init__(self, kinds: Sequence[Value], attends: Sequence[Value]) -> None:
+        every = choices(kinds, attends)
+        self.block = self._among(kinds, set(kinds) - {IDENTITY})
+        self.can_attend = self._among(kinds, {choice.kind for choice in every if choice.sees == "attention"})
+        """Whether it can attend to other tokens."""
+        self.mixes = self._among(kinds, {choice.kind for choice in every if choice.sees != "pointwise"})
+        """Whether it sees other tokens."""
+        self.attention, self.srupp = self._among(kinds, {"attention"}), self._among(kinds, {"srupp"})
+
+    @staticmethod
+    def _among(kinds: Sequence[Value], some: set[Any]) -> Mask:
+        return np.array([kind in some for kind in kinds])
