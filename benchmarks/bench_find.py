@@ -206,6 +206,7 @@ def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[fl
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
+    rules = SPACE.rules
     samplers = {"optuna-tpe": optuna.samplers.TPESampler(seed=seed, multivariate=True)}
     sampler = samplers.get(name) or optuna.samplers.GPSampler(seed=seed)
     study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
@@ -213,13 +214,13 @@ def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[fl
         yield task.launch(architecture, seed)
     for _ in range(launches - len(BASELINES)):
         trial = study.ask()
-        genome: dict[str, Any] = {
-            gene.name: [None] * SPACE.depth if gene.per_layer else None for gene in SPACE.gene_list
-        }
-        for locus in SPACE.loci():
-            values, place = locus.gene.values, f"{locus.gene.name}.{locus.layer}"
-            locus.write(genome, values[trial.suggest_int(place, 0, len(values) - 1)])
-        quality, latency, memory = task.launch(SPACE.architecture(SPACE.repair(genome)), seed)
+        codes = [
+            trial.suggest_int(f"{name}.{column}", 0, len(rules.genes[name].values) - 1)
+            for name, columns in rules.columns.items()
+            for column in range(columns.start, columns.stop)
+        ]
+        (genome,) = rules.decode(rules.repair(np.array([codes], dtype=np.int16)))
+        quality, latency, memory = task.launch(SPACE.architecture(genome), seed)
         latency = min(latency, 1e9)
         trial.set_constraint("latency", float(np.log(latency / task.problem.latency_ms)))
         trial.set_constraint("memory", float(np.log(memory / task.problem.memory_bytes)))

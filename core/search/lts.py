@@ -30,7 +30,7 @@ Where the reference code differs, and why it is not followed:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
@@ -158,18 +158,25 @@ class LightweightTransformerSearch(Algorithm):
         proposals = Proposals(space, self._accept, snapshot, rng)
         parents = self._parents(snapshot, rng) if generation > 0 else []
 
-        def mutant() -> tuple[Genome, tuple[str, ...]]:
-            parent = parents[int(rng.integers(len(parents)))]
-            return space.mutate(parent.genome, rng, settings.mutation_probability), (parent.id,)
+        codes = space.rules.encode([parent.genome for parent in parents])
 
-        def child() -> tuple[Genome, tuple[str, ...]]:
-            one, two = (parents[int(index)] for index in rng.choice(len(parents), size=2, replace=False))
-            return space.crossover(one.genome, two.genome, rng, settings.crossover_probability), (one.id, two.id)
+        def mutants(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
+            drawn = rng.integers(len(parents), size=count)
+            made = space.rules.mutate(codes[drawn], rng, settings.mutation_probability)
+            for genome, row in zip(space.rules.decode(made), drawn, strict=True):
+                yield genome, (parents[row].id,)
+
+        def children(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
+            first = rng.integers(len(parents), size=count)
+            second = (first + rng.integers(1, len(parents), size=count)) % len(parents)
+            made = space.rules.cross(codes[first], codes[second], rng, settings.crossover_probability)
+            for genome, one, two in zip(space.rules.decode(made), first, second, strict=True):
+                yield genome, (parents[one].id, parents[two].id)
 
         if parents:
-            proposals.make(settings.mutants, MUTATE, mutant)
+            proposals.make(settings.mutants, MUTATE, mutants)
         if len({parent.digest for parent in parents}) > 1:
-            proposals.make(settings.crossovers, CROSSOVER, child)
+            proposals.make(settings.crossovers, CROSSOVER, children)
         proposals.fill(self.generation_size(generation))
         return Answer(proposals.made)
 

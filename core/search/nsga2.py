@@ -4,8 +4,8 @@ Pure like the others: each generation is bred from the survivors of everything m
 than of a population carried along, so nothing good is ever lost to truncation. Only pymoo's operators are used, not its
 algorithm object: that one keeps state.
 
-A genome is coded as one integer a locus, the index of its value among the gene's values; offspring are decoded and then
-repaired into the space, as mutants and crossovers of `lts` are.
+A genome is coded as one integer a place, the index of its value among the gene's values (`core.spaces.rules`);
+offspring are repaired into the space, as mutants and crossovers of `lts` are.
 
 With a budget and no population the population is such that several generations fit the budget.
 """
@@ -22,7 +22,7 @@ from edgefront.core.search.interface import Algorithm, Answer, Context, Evaluate
 from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
 from edgefront.core.search.proposals import ATTEMPTS, Proposals
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.spaces.space import SearchSpace
 
 OFFSPRING = "offspring"
 
@@ -56,9 +56,13 @@ class Nsga2(Algorithm):
         if "population" not in settings.model_fields_set:
             settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
         self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
-        self._loci = space.loci()
+        self._rules = space.rules
+        values = np.zeros(self._rules.places, dtype=int)
+        for name, columns in self._rules.columns.items():
+            values[columns] = len(space.gene(name).values)
         # A gene with one value has nothing to evolve.
-        self._free = tuple(index for index, locus in enumerate(self._loci) if len(locus.gene.values) > 1)
+        self._free = np.flatnonzero(values > 1)
+        self._largest = values[self._free] - 1
 
     @property
     def note(self) -> str:
@@ -80,7 +84,7 @@ class Nsga2(Algorithm):
         # Constraint domination (Deb et al. 2002, §VI): behind those within the limits come the nearest to them.
         room = max(0, self._settings.population - len(within))
         beyond = beyond_limits(self._problem, snapshot)[:room] if generation > 0 else []
-        if len(within) + len(beyond) > 1 and self._free:
+        if len(within) + len(beyond) > 1 and len(self._free):
             self._breed(within, beyond, size, proposals, rng)
         proposals.fill(size)
         return Answer(proposals.made)
@@ -102,12 +106,14 @@ class Nsga2(Algorithm):
         from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
         settings = self._settings
-        upper = np.array([len(self._loci[index].gene.values) - 1 for index in self._free])
+        upper = self._largest
         problem = Problem(n_var=len(upper), n_obj=3, xl=np.zeros_like(upper), xu=upper, vtype=int)
         results = (*within, *beyond)
-        codes = np.array([self._encode(result.genome) for result in results])
+        genomes = self._rules.encode([result.genome for result in results])
         everything = Population.new(
-            X=codes, F=objectives(results) * (-1.0, 1.0, 1.0), index=np.arange(len(results), dtype=int)
+            X=genomes[:, self._free].astype(int),
+            F=objectives(results) * (-1.0, 1.0, 1.0),
+            index=np.arange(len(results), dtype=int),
         )
         survivors, behind = everything[: len(within)], everything[len(within) :]
         if within:
@@ -129,23 +135,15 @@ class Nsga2(Algorithm):
             pairs = selection(problem, survivors, matings, n_parents=2, to_pop=False, random_state=rng)
             offspring = mutation(problem, crossover(problem, survivors, pairs, random_state=rng), random_state=rng)
             # pymoo lists the first child of every mating, then the second of every one.
-            for code, pair in zip(offspring.get("X"), np.concatenate([pairs, pairs]), strict=True):
-                parents = [results[int(index)] for index in survivors[pair].get("index")]
+            parents = np.concatenate([pairs, pairs])
+            rows = survivors.get("index").astype(int)[parents]
+            children = genomes[rows[:, 0]]
+            children[:, self._free] = offspring.get("X")
+            for genome, pair in zip(self._rules.decode(self._rules.repair(children)), rows, strict=True):
                 if len(proposals) < size:
-                    lineage = tuple(dict.fromkeys(parent.id for parent in parents))
-                    made = proposals.offer(self._decode(code, parents[0].genome), OFFSPRING, lineage)
+                    lineage = tuple(dict.fromkeys(results[row].id for row in pair))
+                    made = proposals.offer(genome, OFFSPRING, lineage)
                     fruitless = 0 if made else fruitless + 1
-
-    def _encode(self, genome: Genome) -> list[int]:
-        loci = [self._loci[index] for index in self._free]
-        return [locus.gene.values.index(locus.read(genome)) for locus in loci]
-
-    def _decode(self, code: Any, like: Genome) -> Genome:
-        genome = self._space.repair(like)
-        for index, value in zip(self._free, code, strict=True):
-            locus = self._loci[index]
-            locus.write(genome, locus.gene.values[int(value)])
-        return self._space.repair(genome)
 
 
 def _by_rank_and_crowding(population: Any, pairs: Any, *, random_state: Any, **_: Any) -> Any:

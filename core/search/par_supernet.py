@@ -12,7 +12,7 @@ lookup table (Wu et al. 2019, §3.2) is the same additive model; on devices it i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,6 @@ from edgefront.core.search.proposals import Proposals
 from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.block_stack import StackSpace
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.pattern import expand, par_pattern
 from edgefront.core.spaces.space import Genome, SearchSpace
@@ -151,14 +150,15 @@ class ParSupernet(Algorithm):
             self._offer(proposals, self._rule(self.settings.rule_p), RULE)
         drawn = 0
 
-        def sample() -> tuple[Genome, tuple[str, ...]]:
+        def samples(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
             nonlocal drawn
-            rows = found[drawn % len(found)]
-            drawn += 1
-            letters = "".join(LETTERS[int(rng.choice(len(CHOICES), p=_normalised(row)))] for row in rows)
-            return self._genome(self._permitted(letters, rows)), ()
+            for _ in range(count):
+                rows = found[drawn % len(found)]
+                drawn += 1
+                letters = "".join(LETTERS[int(rng.choice(len(CHOICES), p=_normalised(row)))] for row in rows)
+                yield self._genome(self._permitted(letters, rows)), ()
 
-        proposals.make(self.settings.samples, SAMPLED, sample)
+        proposals.make(self.settings.samples, SAMPLED, samples)
         return Answer(proposals.made)
 
     def _offer(self, proposals: Proposals, letters: str | None, operator: str) -> None:
@@ -258,7 +258,7 @@ def _counts(genome: Genome) -> tuple[int, int]:
 
 def _shape(space: SearchSpace) -> _Shape:
     """The space's deepest stack in the widths of its stock model; `InvalidInput` where no supernet is made of it."""
-    if isinstance(space, StackSpace) and {"n_block", "min_attention_percent", "div"} <= set(space.genes()):
+    if {"n_block", "min_attention_percent", "div", "kind"} <= set(space.genes()):
         kinds = set(space.gene("kind").values)
         shared = not any(gene.per_layer for gene in space.gene_list if gene.name != "kind")
         (stock,) = space.baselines((1,))

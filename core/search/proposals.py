@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -16,6 +16,8 @@ DRAWS = 2_000
 """The same for uniform samples: limits of a job may leave one architecture in a few hundred."""
 MAX_DRAWS = 10_000
 """Fruitless uniform samples of one generation at most (seconds): it is then smaller than asked for."""
+MAX_BATCH = 256
+"""Attempts that are made at once where many fail."""
 WALKABLE = 4096
 """Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
 
@@ -64,20 +66,28 @@ class Proposals:
         self,
         count: int,
         operator: str,
-        attempt: Callable[[], tuple[Genome, tuple[str, ...]]],
+        attempts: Callable[[int], Iterable[tuple[Genome, tuple[str, ...]]]],
         patience: int = ATTEMPTS,
         most: int | None = None,
     ) -> None:
-        """Adds up to `count` proposals from `attempt`, which gives a genome and its parents each time.
+        """Adds up to `count` proposals from `attempts`, which gives so many genomes with their parents as it is asked
+        for.
 
         Ends early after `patience` fruitless attempts in a row, and after `most` fruitless ones in all.
         """
         wanted, in_a_row, in_all = len(self) + count, 0, 0
-        while len(self) < wanted and in_a_row < patience and (most is None or in_all < most):
-            genome, parents = attempt()
-            fruitless = not self.offer(genome, operator, parents)
-            in_a_row = in_a_row + 1 if fruitless else 0
-            in_all += fruitless
+
+        def goes_on() -> bool:
+            return len(self) < wanted and in_a_row < patience and (most is None or in_all < most)
+
+        while goes_on():
+            # The more attempts have failed in a row, the more it will take.
+            for genome, parents in attempts(max(wanted - len(self), min(in_a_row, MAX_BATCH))):
+                fruitless = not self.offer(genome, operator, parents)
+                in_a_row = in_a_row + 1 if fruitless else 0
+                in_all += fruitless
+                if not goes_on():
+                    break
 
     def fill(self, size: int) -> None:
         """Adds uniform samples until there are `size` proposals, or the space has hardly anything left.
@@ -86,7 +96,11 @@ class Proposals:
         """
         walkable = self._space.size() <= WALKABLE
         patience = ATTEMPTS if walkable else DRAWS
-        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()), patience, MAX_DRAWS)
+
+        def samples(count: int) -> Iterable[tuple[Genome, tuple[str, ...]]]:
+            return ((genome, ()) for genome in self._space.samples(count, self._rng))
+
+        self.make(size - len(self), SAMPLE, samples, patience, MAX_DRAWS)
         if len(self) < size and walkable:
             left = list(self._space.enumerate())
             for index in self._rng.permutation(len(left)):

@@ -21,7 +21,8 @@ def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayL
     genome = space.sample(np.random.default_rng(0))
     for _ in range(ROUNDS):
         for gene in space.gene_list:
-            tried = [space.repair(_with(genome, gene.name, value, gene.per_layer)) for value in gene.values]
+            moved = [_with(genome, gene.name, value, gene.per_layer) for value in gene.values]
+            tried = space.rules.decode(space.rules.encode(moved))
             costs = np.asarray(cost([space.architecture(one) for one in tried]), dtype=np.float64)
             genome = tried[int(np.argmin(costs))]
     return space.architecture(genome)

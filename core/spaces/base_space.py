@@ -14,7 +14,7 @@ from edgefront.core.spaces.architecture import Activation, Architecture, NormKin
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
 from edgefront.core.spaces.gene import Gene, Value, in_words
-from edgefront.core.spaces.space import Genome, Locus, SearchSpace
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 LIKE_D_MODEL = "d_model"
 """The value of d_embed that follows d_model, whatever it is."""
@@ -88,10 +88,6 @@ class FramedSpace(SearchSpace, ABC):
     stock: Stock
     min_inner_ratio: int = field(default=0, kw_only=True)
     """Least d_inner / d_model."""
-
-    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
-        name = locus.gene.name
-        return self._widths[genome["d_model"]][name] if name in self._fitted else locus.gene.values
 
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
         """The values of a gene that go with this d_model."""

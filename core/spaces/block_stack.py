@@ -35,7 +35,7 @@ from edgefront.core.spaces.kinds import (
     choices,
     genes_of,
 )
-from edgefront.core.spaces.space import Genome, Locus
+from edgefront.core.spaces.space import Genome
 from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, UNSCALED_WIKITEXT_103
 
 if TYPE_CHECKING:
@@ -57,21 +57,6 @@ class StackSpace(FramedSpace):
     @property
     def depth(self) -> int:
         return self._deepest
-
-    def loci(self) -> tuple[Locus, ...]:
-        """Kinds are drawn from the last block back: where the floor leaves no choice, attention comes early (PAR §2.2).
-
-        Whether SRU++ attends is drawn in order: there it comes late (SRU++ §5).
-        """
-        return self._loci
-
-    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
-        if locus.layer is not None and locus.layer < genome[self.depth_gene]:
-            if locus.gene.name == "kind":
-                return self._kinds_left(locus.layer, genome)
-            if locus.gene.name == "attends" and genome["kind"][locus.layer] == "srupp":
-                return self._attends_left(locus.layer, genome)
-        return super().permitted(locus, genome)
 
     def make_rules(self) -> StackRules:
         from edgefront.core.spaces.rules.stack import StackRules
@@ -115,11 +100,10 @@ class StackSpace(FramedSpace):
         return self._size
 
     def enumerate(self) -> Iterator[Genome]:
-        floor = {name: min(map(int, self._genes[name].values)) for name in self._floor_genes}
         for width in self._widths:
             for embedding, length in product(self._embeddings(width), self._lengths):
                 room = min(depth for depth in map(int, self.gene(self.depth_gene).values) if depth >= length)
-                top = {self.depth_gene: room, "d_model": width, **floor, **embedding}
+                top = {self.depth_gene: room, "d_model": width, **self._least_percents, **embedding}
                 for stack in self._stacks(length, ()):
                     yield from self._shaped(top, stack)
 
@@ -134,48 +118,17 @@ class StackSpace(FramedSpace):
         depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
         return tuple(self.build(genome, layer * depth) for depth in depths)
 
-    # What the floor leaves ---------------------------------------------------------------------------------------
-
-    def _kinds_left(self, layer: int, genome: Genome) -> tuple[Value, ...]:
-        """The kinds that this block may have, those of the blocks after it being drawn and the floor in mind.
-
-        A kind will do if the floor can still be met, which is easiest with every block before it attending.
-        """
-        floor = self._floor(genome)
-        blocks = attention = mixing = 0
-        for kind in genome["kind"][layer + 1 : genome[self.depth_gene]]:
-            blocks += kind != IDENTITY
-            attention += kind in self._can_attend
-            mixing += kind in _MIXING
-        return tuple(
-            kind
-            for kind in self._kinds
-            if floor.holds(
-                blocks + (kind != IDENTITY) + layer,
-                attention + (kind in self._can_attend) + layer,
-                mixing + (kind in _MIXING) + layer,
-            )
-        )
-
-    def _attends_left(self, layer: int, genome: Genome) -> tuple[Value, ...]:
-        """What this SRU++ block may attend to, the kinds being drawn, and what the SRU++ blocks before it attend to."""
-        values = self._genes["attends"].values
-        blocks = attention = 0
-        for other, kind in enumerate(genome["kind"][: genome[self.depth_gene]]):
-            blocks += kind != IDENTITY
-            if kind == "srupp":
-                attention += genome["attends"][other] != "none" if other < layer else other > layer
-            else:
-                attention += kind == "attention"
-        enough = attention >= self._floor(genome).attention(blocks)
-        return values if enough else tuple(value for value in values if value != "none")
-
-    def _floor(self, genome: Genome) -> MinimumShare:
-        return MinimumShare(genome.get(MIN_ATTENTION, 0), genome.get(MIN_MIXING, 0))
-
     @cached_property
     def _loosest(self) -> MinimumShare:
-        return self._floor({name: min(map(int, self._genes[name].values)) for name in self._floor_genes})
+        """The least shares that any genome asks for."""
+        return MinimumShare(self._least_percents.get(MIN_ATTENTION, 0), self._least_percents.get(MIN_MIXING, 0))
+
+    @cached_property
+    def _least_percents(self) -> dict[str, int]:
+        """Gene of a least share → its smallest value, of those genes that the space has."""
+        return {
+            name: min(map(int, self._genes[name].values)) for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes
+        }
 
     # Counting ----------------------------------------------------------------------------------------------------
 
@@ -241,14 +194,17 @@ class StackSpace(FramedSpace):
             if choice.attends is not None:
                 hidden["attends"][layer] = choice.attends
         shown = dict.fromkeys(
-            Locus(self._genes[name], layer if self._genes[name].per_layer else None)
+            (name, layer if self._genes[name].per_layer else None)
             for layer, choice in enumerate(stack)
             for name in WIDTHS[choice.kind]
         )
-        for values in product(*(fitting[locus.gene.name] for locus in shown)):
+        for values in product(*(fitting[name] for name, _ in shown)):
             genome = {name: list(value) if isinstance(value, list) else value for name, value in hidden.items()}
-            for locus, value in zip(shown, values, strict=True):
-                locus.write(genome, value)
+            for (name, place), value in zip(shown, values, strict=True):
+                if place is None:
+                    genome[name] = value
+                else:
+                    genome[name][place] = value
             yield genome
 
     # Narrowing ---------------------------------------------------------------------------------------------------
@@ -302,22 +258,10 @@ class StackSpace(FramedSpace):
         return tuple(name for name in self._genes if any(name in WIDTHS[str(kind)] for kind in self._kinds))
 
     @cached_property
-    def _floor_genes(self) -> tuple[str, ...]:
-        return tuple(name for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes)
-
-    @cached_property
     def _lengths(self) -> tuple[int, ...]:
         """How many blocks an architecture may have, rising."""
         depths = tuple(map(int, self.gene(self.depth_gene).values))
         return tuple(range(1, self.depth + 1)) if IDENTITY in self._kinds else depths
-
-    @cached_property
-    def _loci(self) -> tuple[Locus, ...]:
-        found = []
-        for gene in self.gene_list:
-            layers = range(self.depth) if gene.per_layer else [None]
-            found += [Locus(gene, layer) for layer in (reversed(layers) if gene.name == "kind" else layers)]
-        return tuple(found)
 
 
 _MIXING = frozenset({"attention", "srupp"})

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
-from math import exp, gcd, log, prod
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise, product
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
@@ -32,11 +32,9 @@ from edgefront.core.spaces.layer_genes import (
     UNIFORM_GENES,
     UNTIED,
 )
-from edgefront.core.spaces.space import Genome, Loader, Locus
+from edgefront.core.spaces.space import Genome, Loader
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgefront.core.spaces.rules.layered import LayerRules
 
 
@@ -50,6 +48,7 @@ class LayeredSpace(FramedSpace):
     d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
     """
 
+    loads_in_part: ClassVar[bool] = True
     attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
     """What no gene says of attention."""
     feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
@@ -64,21 +63,6 @@ class LayeredSpace(FramedSpace):
     @cached_property
     def depth(self) -> int:
         return max(int(depth) for depth in self.gene("n_layer").values)
-
-    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
-        name, layer = locus.gene.name, locus.layer
-        if layer is None:
-            return super().permitted(locus, genome)
-        if layer and name in UNIFORM_GENES and genome.get("layers") == UNIFORM:
-            return (genome[name][0],)
-        values = locus.gene.values
-        if name == self.deciding:
-            return values if self._may_skip(layer, genome) else self.attending_values
-        if name == "n_kv_head":
-            return self.groups_of(_at(genome["n_head"], layer))
-        if name == "d_inner" and not self._may_lack_feed_forward(layer, genome):
-            return self.inner_values
-        return values
 
     def make_rules(self) -> LayerRules:
         from edgefront.core.spaces.rules.layered import LayerRules
@@ -96,38 +80,22 @@ class LayeredSpace(FramedSpace):
         layers = _layers(architecture)
         if layers is None or len(layers) not in self.gene("n_layer").values:
             return None
-        genome = self._blank()
-        genome |= {"n_layer": len(layers), "d_model": architecture.d_model}
+        genome: Genome = {"n_layer": len(layers), "d_model": architecture.d_model}
         genome |= {name: self._end_of(architecture, name) for name in ENDS if name in self._genes}
         genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
         first = next((mixer for mixer, _ in layers if isinstance(mixer, Attention)), None)
         heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
-        for name in ("d_head", "n_head"):
-            if name in self._genes and not self._genes[name].per_layer:
-                genome[name] = heads.get(name, self._first(name, genome))
         shown = [self._shown(mixer, fed) for mixer, fed in layers]
-        for locus in self.loci():
-            allowed = self.permitted(locus, genome)
-            if locus.layer is None:
-                if locus.read(genome) not in allowed:
-                    return None
+        for name in self._genes.keys() - genome.keys():
+            if not self._genes[name].per_layer:
+                genome[name] = heads.get(name, self._genes[name].values[0])
                 continue
-            name = locus.gene.name
-            value = shown[locus.layer].get(name) if locus.layer < len(layers) else None
-            if value is None:
-                said = next((values[name] for values in shown if name in values), None)
-                value = said if said in allowed and genome.get("layers") == UNIFORM else allowed[0]
-            elif value not in allowed:
-                return None
-            locus.write(genome, value)
-        return genome if self.architecture(genome) == architecture else None
-
-    def sample(self, rng: np.random.Generator) -> Genome:
-        """Uniform, or a neighbour of the model that the search looks around: near ones as often as far ones."""
-        if self.seed is None:
-            return super().sample(rng)
-        least = log(min(0.5, 1.0 / len(self.loci())))
-        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(0.5))))
+            said = next((values[name] for values in shown if name in values), self._genes[name].values[0])
+            genome[name] = [values.get(name, said) for values in shown] + [said] * (self.depth - len(layers))
+        if any(value not in self._genes[name].values for name, held in genome.items() for value in _listed(held)):
+            return None
+        found = self.repair(genome)
+        return found if self.architecture(found) == architecture else None
 
     @cached_property
     def seed(self) -> Genome | None:
@@ -150,38 +118,57 @@ class LayeredSpace(FramedSpace):
         layers = {"layers": self._layers_value} if "layers" in self._genes else {}
         ends = [[(name, value) for value in self._genes[name].values] for name in ENDS if name in self._genes]
         for width in self._widths:
-            for chosen, (n_layer, *_), heads in product(
-                product(*ends), ((n,) for n in self.gene("n_layer").values), self._whole_heads(width)
-            ):
+            every_heads = self._whole_heads(width)
+            for chosen, n_layer, heads in product(product(*ends), map(int, self.gene("n_layer").values), every_heads):
                 whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
-                top = {**self._blank(), **whole}
-                first = heads == self._whole_heads(width)[0]
-                for genome in self._walk(top, self._per_layer_loci, 0):
-                    if first or any(self.attends(genome, layer) for layer in range(int(n_layer))):
-                        yield genome
+                for mixers in self._mixers(n_layer, ()):
+                    # What no layer shows is said once.
+                    if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
+                        yield from self._shaped(whole, mixers)
 
-    def _walk(self, genome: Genome, loci: Sequence[Locus], at: int) -> Iterator[Genome]:
-        if at == len(loci):
-            yield {name: list(value) if isinstance(value, list) else value for name, value in genome.items()}
+    def _mixers(self, n_layer: int, begun: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
+        """The values of the deciding gene in the layers of every permitted stack that begins so."""
+        if len(begun) == n_layer:
+            yield begun
             return
-        locus = loci[at]
-        allowed = self.permitted(locus, genome)
-        for value in allowed if self._is_shown(locus, genome) else allowed[:1]:
-            locus.write(genome, value)
-            yield from self._walk(genome, loci, at + 1)
+        skipped, least = sum(value not in self.can_attend for value in begun), self.floor(n_layer, self._least_percent)
+        for value in self._genes[self.deciding].values if skipped < n_layer - least else self.attending_values:
+            if self.deciding == "n_head" and self._layers_value == UNIFORM:
+                if value in self.can_attend or not least:
+                    yield (value,) * n_layer
+            else:
+                yield from self._mixers(n_layer, (*begun, value))
 
-    def _is_shown(self, locus: Locus, genome: Genome) -> bool:
-        """Whether the architecture depends on this place, those before it being settled."""
-        layer, name = locus.layer or 0, locus.gene.name
-        if name in UNIFORM_GENES and genome.get("layers") == UNIFORM:
-            mixers = range(genome["n_layer"])
-            if layer:
-                return False
-            # The first layer's value is that of all.
-            return name != "n_kv_head" or any(self.attends(genome, one) for one in mixers)
-        if layer >= genome["n_layer"]:
-            return False
-        return name not in ("n_kv_head", "window") or self.attends(genome, layer)
+    def _shaped(self, whole: Genome, mixers: tuple[Value, ...]) -> Iterator[Genome]:
+        """One genome for each assignment of widths to these layers; what they do not show has the first value."""
+        n_layer, uniform = len(mixers), self._layers_value == UNIFORM
+        heads = mixers if self.deciding == "n_head" else (whole["n_head"],) * n_layer
+        attends = [value in self.can_attend for value in mixers]
+        mixed = [self.deciding == "mixer" or attending for attending in attends]
+        groups = [self.groups_of(int(number)) for number in heads]
+        choices: dict[str, list[Sequence[Value]]] = {
+            "n_kv_head": [values if shown else values[:1] for values, shown in zip(groups, attends, strict=True)],
+            "d_inner": [
+                self.gene("d_inner").values if first and second else self.inner_values
+                for first, second in pairwise([*mixed, True])
+            ],
+        }
+        if uniform:
+            choices["n_kv_head"] = [groups[0] if any(attends) else groups[0][:1]]
+            choices["d_inner"] = choices["d_inner"][:1]
+        if "window" in self._genes:
+            windows = self._genes["window"].values
+            choices["window"] = [windows if shown else windows[:1] for shown in attends]
+        beyond = {name: gene.values[0] for name, gene in self._genes.items()}
+        beyond["n_kv_head"] = self.groups_of(int(whole.get("n_head", beyond["n_head"])))[0]
+        names = [name for name in self._genes if name in choices]
+        for values in product(*(product(*choices[name]) for name in names)):
+            genome: Genome = dict(whole)
+            for name, shown in (self.deciding, mixers), *zip(names, values, strict=True):
+                same = uniform and name in UNIFORM_GENES
+                hidden = self.depth - len(shown)
+                genome[name] = [*shown, *[shown[0] if same else beyond[name]] * hidden]
+            yield {name: genome[name] for name in self._genes}
 
     @cached_property
     def _size(self) -> int:
@@ -327,7 +314,7 @@ class LayeredSpace(FramedSpace):
             values = {name: _at(genome[name], layer) for name in self._genes}
             if self.attends(genome, layer):
                 yield self.block(ATTENTION, values)
-            elif self.has_mixer(genome, layer):
+            elif self.deciding == "mixer":
                 yield self.short_conv
             if values["d_inner"]:
                 yield self.block("feed_forward", values)
@@ -337,10 +324,6 @@ class LayeredSpace(FramedSpace):
         found: bool = _at(genome[self.deciding], layer) in self.can_attend
         return found
 
-    def has_mixer(self, genome: Genome, layer: int) -> bool:
-        """Whether it sees other tokens."""
-        return self.deciding == "mixer" or self.attends(genome, layer)
-
     def groups_of(self, n_head: int) -> tuple[int, ...]:
         """The heads of keys and values that go with so many heads of queries; all of them where there is none."""
         values = tuple(map(int, self.gene("n_kv_head").values))
@@ -349,22 +332,6 @@ class LayeredSpace(FramedSpace):
     def floor(self, n_layer: int, percent: int) -> int:
         """How many layers attend at least."""
         return MinimumShare(percent, 0).attention(n_layer)
-
-    def _may_skip(self, layer: int, genome: Genome) -> bool:
-        """Whether this layer may be one without attention, those before it being settled."""
-        n_layer = int(genome["n_layer"])
-        if layer >= n_layer:
-            return True
-        least = self.floor(n_layer, genome.get(MIN_ATTENTION, 0))
-        if self.deciding in UNIFORM_GENES and genome.get("layers") == UNIFORM:
-            return least == 0
-        return sum(not self.attends(genome, before) for before in range(layer)) < n_layer - least
-
-    def _may_lack_feed_forward(self, layer: int, genome: Genome) -> bool:
-        if layer >= genome["n_layer"]:
-            return True
-        last = layer + 1 == genome["n_layer"]
-        return self.has_mixer(genome, layer) and (last or self.has_mixer(genome, layer + 1))
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
@@ -474,11 +441,6 @@ class LayeredSpace(FramedSpace):
         tied = self._output_of(architecture.output.tied)
         return architecture.embedding.vocab_size if name == "vocab_size" else tied
 
-    def _first(self, name: str, genome: Genome) -> Value | None:
-        if name == "n_head":
-            return next(iter(self._widths.get(genome["d_model"], {}).get(name, ())), None)
-        return self._genes[name].values[0]
-
     def _shown(self, mixer: Block | None, fed: FeedForward | None) -> dict[str, Value]:
         """Gene → value, of what a layer shows."""
         values: dict[str, Value] = {"d_inner": 0 if fed is None else fed.d_inner}
@@ -489,10 +451,6 @@ class LayeredSpace(FramedSpace):
         if isinstance(mixer, Attention):
             values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
         return values
-
-    @cached_property
-    def _per_layer_loci(self) -> list[Locus]:
-        return [locus for locus in self.loci() if locus.layer is not None]
 
     def _whole_heads(self, width: int) -> list[dict[str, int]]:
         """What says the width of heads in the whole model: d_head, or n_head."""
@@ -525,6 +483,10 @@ def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward 
         else:
             return None
     return layers
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _at(value: Any, layer: int) -> Any:

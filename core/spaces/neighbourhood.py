@@ -186,13 +186,14 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
         short_conv=base.short_conv if convolution is None else convolution,
         model=model,
     )
-    origin = made.genome_of(model)
-    if origin is None:
+    try:
+        left = {gene.name: gene.values for gene in made.narrow({}).gene_list}
+    except SpaceError:
         return None
     # Values that go together in no way leave; what a job may narrow to stays.
-    left = {gene.name: gene.values for gene in made.narrow({}).gene_list}
-    genes = tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list)
-    return replace(made, origin=origin, gene_list=genes)
+    found = replace(made, gene_list=tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list))
+    origin = found.genome_of(model)
+    return None if origin is None else replace(found, origin=origin)
 
 
 def _plain(block: Attention | None, default: Attention, **changes: Any) -> Attention:

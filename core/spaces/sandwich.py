@@ -11,9 +11,9 @@ from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import LIKE_D_MODEL, FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.gene import Gene, Value, steps
+from edgefront.core.spaces.gene import Gene, steps
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
-from edgefront.core.spaces.space import Genome, Locus
+from edgefront.core.spaces.space import Genome
 from edgefront.core.spaces.transformer_xl import BASE, SHARED_BIASES
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ class SandwichSpace(FramedSpace):
 
     A coefficient of `pairs` would be the same stack as one less.
     """
-
-    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
-        if locus.gene.name == "coefficient":
-            return self._coefficients(genome["pairs"])
-        return super().permitted(locus, genome)
 
     def make_rules(self) -> SandwichRules:
         from edgefront.core.spaces.rules.sandwich import SandwichRules

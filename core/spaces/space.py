@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.spaces.architecture import Architecture
@@ -37,31 +37,13 @@ _Space = TypeVar("_Space", bound="SearchSpace")
 
 
 @dataclass(frozen=True)
-class Locus:
-    """One place of a genome that holds one value: a gene, and the layer (from 0) of one that is per layer."""
-
-    gene: Gene
-    layer: int | None = None
-
-    def read(self, genome: Genome) -> Value:
-        value: Value = genome[self.gene.name] if self.layer is None else genome[self.gene.name][self.layer]
-        return value
-
-    def write(self, genome: Genome, value: Value) -> None:
-        if self.layer is None:
-            genome[self.gene.name] = value
-        else:
-            genome[self.gene.name][self.layer] = value
-
-
-@dataclass(frozen=True)
 class SearchSpace(ABC):
     """A named set of architectures.
 
-    Subclasses define the architecture of a genome (`architecture`), the values of a gene given the earlier ones
-    (`permitted`), and the removal of values that a narrowing makes impossible (`_settled`). Everything random is
-    implemented here, in the same way for all spaces. Genes come in the order in which they are drawn: `permitted` may
-    look at earlier ones.
+    Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
+    removal of values that a narrowing makes impossible (`_settled`). Genes come in the order in which they are drawn:
+    what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once; the
+    operations on one genome are a batch of one.
     """
 
     name: str
@@ -71,11 +53,15 @@ class SearchSpace(ABC):
     caveat: str = field(default="", kw_only=True)
     """Why the proxy is known to mislead in this space, in a sentence or two; empty where none is known."""
 
-    # What a subclass defines -------------------------------------------------------------------------------------
+    loads_in_part: ClassVar[bool] = False
+    """Whether a job that runs in one loader takes the part of the space that it loads without being asked to."""
 
-    @abstractmethod
-    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
-        """The values that this place may hold given the genes before it; never empty in a settled space."""
+    @property
+    def model(self) -> Architecture | None:
+        """The model around which the search looks, and which is its baseline; None for the space as a whole."""
+        return None
+
+    # What a subclass defines -------------------------------------------------------------------------------------
 
     @abstractmethod
     def architecture(self, genome: Genome) -> Architecture:
@@ -219,61 +205,28 @@ class SearchSpace(ABC):
         """Draws, mutates, crosses and repairs many genomes at once."""
         return self.make_rules()
 
-    def loci(self) -> tuple[Locus, ...]:
-        """Every place of a genome, in the order in which values are drawn; the same for all genomes of the space."""
-        return tuple(
-            Locus(gene, layer)
-            for gene in self.gene_list
-            for layer in (range(self.depth) if gene.per_layer else (None,))
-        )
-
     def sample(self, rng: np.random.Generator) -> Genome:
         """A genome with every place drawn uniformly from what it may hold given the ones before (LTS §3)."""
-        genome = self._blank()
-        for locus in self.loci():
-            locus.write(genome, _draw(self.permitted(locus, genome), rng))
-        return genome
+        return self.samples(1, rng)[0]
+
+    def samples(self, count: int, rng: np.random.Generator) -> list[Genome]:
+        """So many genomes, as `sample` draws them, at a fraction of the time."""
+        return self.rules.decode(self.rules.sample(count, rng))
 
     def mutate(self, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
         """A copy in which each place is resampled with this probability; the others stay or are repaired."""
-        mutated = self._blank()
-        for locus in self.loci():
-            allowed = self.permitted(locus, mutated)
-            fresh = rng.random() < probability
-            locus.write(mutated, _draw(allowed, rng) if fresh else _nearest(allowed, locus.read(genome)))
-        return mutated
+        return self.rules.decode(self.rules.mutate(self.rules.encode([genome]), rng, probability))[0]
 
     def crossover(self, a: Genome, b: Genome, rng: np.random.Generator, probability: float = 0.5) -> Genome:
         """Uniform crossover: each place from `b` with this probability, else from `a`, then repaired."""
-        child = self._blank()
-        for locus in self.loci():
-            parent = b if rng.random() < probability else a
-            locus.write(child, _nearest(self.permitted(locus, child), locus.read(parent)))
-        return child
+        first, second = self.rules.encode([a]), self.rules.encode([b])
+        return self.rules.decode(self.rules.cross(first, second, rng, probability))[0]
 
     def repair(self, genome: Genome) -> Genome:
-        """The genome of this space nearest to this one: each value that is not permitted moves to the nearest."""
-        repaired = self._blank()
-        for locus in self.loci():
-            locus.write(repaired, _nearest(self.permitted(locus, repaired), locus.read(genome)))
-        return repaired
-
-    def _blank(self) -> Genome:
-        return {gene.name: [None] * self.depth if gene.per_layer else None for gene in self.gene_list}
-
-
-def _draw(values: tuple[Value, ...], rng: np.random.Generator) -> Value:
-    return values[int(rng.integers(len(values)))]
-
-
-def _nearest(allowed: tuple[Value, ...], value: Value) -> Value:
-    """The permitted value nearest to `value`, the smaller of two; the first one if it is no number."""
-    if value in allowed:
-        return value
-    numbers = [item for item in allowed if isinstance(item, int)]
-    if not isinstance(value, int) or not numbers:
-        return allowed[0]
-    return min(numbers, key=lambda item: (abs(item - value), item))
+        """The genome of this space nearest to this one: each value that is not permitted moves to the nearest, which
+        is the smaller of two, and the first one where they are no numbers.
+        """
+        return self.rules.decode(self.rules.encode([genome]))[0]
 
 
 def _loaders(wanted: Any) -> list[Loader]:

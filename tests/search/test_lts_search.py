@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cost_model import frontier_ids, measured, search
+from genomes import places
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,8 +46,8 @@ def test_mutants_and_children_descend_from_their_parents(snapshot: Snapshot) -> 
     for proposal in DEFAULTS.ask(11, 3, snapshot):
         ancestors = [genomes[parent] for parent in proposal.parents]
         inherited = [
-            any(locus.read(proposal.genome) == locus.read(ancestor) for ancestor in ancestors)
-            for locus in LTS_GPT2.loci()
+            any(place.read(proposal.genome) == place.read(ancestor) for ancestor in ancestors)
+            for place in places(LTS_GPT2)
         ]
         assert np.mean(inherited) > 0.3, proposal.operator
 

@@ -68,28 +68,10 @@ def test_every_row_is_a_genome_that_its_space_would_make(space: SearchSpace) -> 
     assert len(PopulationShapes(space)(made[:0])) == 0
 
 
-@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
-def test_genomes_are_repaired_as_the_space_repairs_them(space: SearchSpace) -> None:
-    rng = np.random.default_rng(6)
-    rules = space.rules
-    for _ in range(30):
-        genome = space.sample(rng)
-        for locus in space.loci():
-            if rng.random() < 0.4:
-                locus.write(genome, locus.gene.values[int(rng.integers(len(locus.gene.values)))])
-        assert rules.decode(rules.encode([genome])) == [space.repair(genome)]
-
-
 @pytest.mark.parametrize("space", ENDING, ids=lambda space: space.name)
-def test_samples_reach_every_architecture_as_often_as_the_spaces_own(space: SearchSpace) -> None:
-    rng = np.random.default_rng(7)
-    rules = space.rules
-    rows = rules.sample(8_000, rng)
-    own = rules.encode([space.sample(rng) for _ in range(2_000)])
-    drawn = {space.architecture(genome).digest for genome in rules.decode(rows)}
+def test_samples_reach_every_architecture(space: SearchSpace) -> None:
+    drawn = {space.architecture(genome).digest for genome in space.samples(8_000, np.random.default_rng(7))}
     assert drawn == {space.architecture(genome).digest for genome in space.enumerate()}
-    for code in range(int(rows.max()) + 1):
-        assert np.abs((rows == code).mean(axis=0) - (own == code).mean(axis=0)).max() < 0.06
 
 
 def test_parents_are_kept_and_crossed_place_by_place() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import reject
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.layers import ENDS, LayeredSpace
+from edgefront.core.spaces.layer_genes import ENDS
+from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 SPACES = tuple(spaces().values())
@@ -70,6 +72,10 @@ def narrowed_or_rejected(space: SearchSpace, changes: dict[str, Any]) -> SearchS
 
 def respects_genes(space: SearchSpace, genome: Genome) -> bool:
     """Whether every place of the genome, those of hidden layers too, holds a value that it may hold."""
-    return set(genome) == {gene.name for gene in space.gene_list} and all(
-        locus.read(genome) in space.permitted(locus, genome) for locus in space.loci()
-    )
+    return set(genome) == {gene.name for gene in space.gene_list} and space.repair(genome) == genome
+
+
+def all_respect_genes(space: SearchSpace, genomes: Sequence[Genome]) -> list[bool]:
+    """The same for many genomes at once."""
+    repaired = space.rules.decode(space.rules.encode(genomes))
+    return [genome == nearest for genome, nearest in zip(genomes, repaired, strict=True)]

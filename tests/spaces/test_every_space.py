@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
-from every_space import FREED, SPACES, narrowed_spaces, narrowings, respects_genes, seeds, tiny_spaces
+from every_space import (
+    FREED,
+    SPACES,
+    all_respect_genes,
+    narrowed_spaces,
+    narrowings,
+    respects_genes,
+    seeds,
+    tiny_spaces,
+)
+from genomes import Place, blank, places
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.space import Genome, Locus, SearchSpace
+from edgefront.core.spaces.gene import Value
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 many = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
@@ -54,9 +66,9 @@ def test_repair_brings_strangers_in_and_leaves_members_alone(data: st.DataObject
     rng = np.random.default_rng(seed)
     member, stranger = home.sample(rng), away.sample(rng)
     assert home.repair(member) == member
-    for locus in home.loci():
-        if locus.layer is not None and locus.layer >= away.depth:
-            stranger[locus.gene.name] = (stranger[locus.gene.name] * home.depth)[: home.depth]
+    for gene in home.gene_list:
+        if gene.per_layer and home.depth > away.depth:
+            stranger[gene.name] = (stranger[gene.name] * home.depth)[: home.depth]
     repaired = home.repair(stranger)
     assert respects_genes(home, repaired)
     assert home.contains(home.architecture(repaired))
@@ -71,30 +83,126 @@ def test_counting_agrees_with_walking_through(tiny: SearchSpace, seed: int) -> N
     walked = {architecture.digest for architecture in architectures}
     assert len(walked) == len(architectures) == tiny.size()
     assert all(tiny.contains(architecture) for architecture in architectures)
-    assert all(respects_genes(tiny, genome) for genome in genomes)
+    assert all(all_respect_genes(tiny, genomes))
     rng = np.random.default_rng(seed)
-    assert {tiny.architecture(tiny.sample(rng)).digest for _ in range(20)} <= walked
+    assert {tiny.architecture(genome).digest for genome in tiny.samples(20, rng)} <= walked
 
 
 @given(tiny_spaces(most=60))
 @settings(parent=many, max_examples=60)
 def test_walking_through_finds_whatever_a_genome_can_say(tiny: SearchSpace) -> None:
     """Against every genome there is: each place with each of its gene's values, those kept that the space permits."""
-    loci = tiny.loci()
-    if prod(len(locus.gene.values) for locus in loci) > 4096:
+    if prod(len(place.gene.values) for place in places(tiny)) > 4096:
         return
-    said = set()
-    for values in product(*(locus.gene.values for locus in loci)):
-        genome = blank(tiny)
-        for locus, value in zip(loci, values, strict=True):
-            locus.write(genome, value)
-        if respects_genes(tiny, genome):
-            said.add(tiny.architecture(genome).digest)
+    genomes = every_genome(tiny)
+    said = {
+        tiny.architecture(genome).digest
+        for genome, stays in zip(genomes, all_respect_genes(tiny, genomes), strict=True)
+        if stays
+    }
     assert said == {tiny.architecture(genome).digest for genome in tiny.enumerate()}
 
 
-def blank(space: SearchSpace) -> Genome:
-    return {gene.name: [None] * space.depth if gene.per_layer else None for gene in space.gene_list}
+def every_genome(space: SearchSpace) -> list[Genome]:
+    """Each place with each of its gene's values, permitted or not."""
+    found = []
+    for values in product(*(place.gene.values for place in places(space))):
+        genome = blank(space)
+        for place, value in zip(places(space), values, strict=True):
+            place.write(genome, value)
+        found.append(genome)
+    return found
+
+
+SMALL = [
+    space("lts-gpt2").narrow({"n_layer": 2, "d_model": [128, 192], "n_head": [2, 4], "d_inner": [256, 384, 512]}),
+    space("par-32").narrow({"n_block": [3, 5], "min_attention_percent": [0, 40]}),
+    space("par-32").narrow({"n_block": [2, 4], "min_attention_percent": 60, "kind": ["attention", "feed_forward"]}),
+    space("sandwich").narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "pairs": [2, 5]}),
+    space("srupp").narrow({"d_model": 256, "n_layer": [2, 4], "attn_ratio": [4, 8], "min_attention_percent": [0, 50]}),
+    space("hybrid").narrow(
+        {"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": [2, 3], "attn_ratio": 4, "min_mixing_percent": 60}
+    ),
+    space("llama").narrow(
+        {"d_model": 128, "n_layer": [1, 2], "n_head": [0, 2], "n_kv_head": [1, 2], "d_inner": [0, 256]}
+    ),
+    space("llama").narrow(
+        {"d_model": 128, "n_layer": 2, "n_head": [0, 2, 3], "n_kv_head": [1, 3], "d_inner": [0, 256], "layers": "alike"}
+    ),
+    space("lfm").narrow(
+        {"d_model": 128, "n_layer": [1, 3], "n_head": 4, "n_kv_head": [2, 4], "window": 0, "d_inner": 256}
+    ),
+]
+
+
+def followers(small: SearchSpace) -> dict[tuple[Value, ...], list[Value]]:
+    """Values of the first places → what the next one may hold: with what a permitted genome goes on, in the gene's
+    order.
+    """
+    genomes, order = every_genome(small), places(small)
+    follow: dict[tuple[Value, ...], set[Value]] = {}
+    for genome, stays in zip(genomes, all_respect_genes(small, genomes), strict=True):
+        row = tuple(place.read(genome) for place in order)
+        for at, value in enumerate(row if stays else ()):
+            follow.setdefault(row[:at], set()).add(value)
+    return {row: [value for value in order[len(row)].gene.values if value in held] for row, held in follow.items()}
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda space: space.name)
+def test_each_place_is_drawn_uniformly_from_what_it_may_hold(small: SearchSpace) -> None:
+    order, follow, count = places(small), followers(small), 20_000
+    expected = {(): 1.0}
+    for _ in order:
+        expected = {
+            (*row, value): chance / len(follow[row]) for row, chance in expected.items() for value in follow[row]
+        }
+    drawn = Counter(tuple(place.read(one) for place in order) for one in small.samples(count, np.random.default_rng(4)))
+    assert set(drawn) <= set(expected)
+    for at, place in enumerate(order):
+        for value in place.gene.values:
+            likely = sum(chance for row, chance in expected.items() if row[at] == value)
+            share = sum(times for row, times in drawn.items() if row[at] == value) / count
+            assert share == pytest.approx(likely, abs=5 * max(0.0, likely * (1 - likely) / count) ** 0.5 + 1e-9), place
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda space: space.name)
+def test_repair_moves_each_place_to_the_nearest_value_that_it_may_hold(small: SearchSpace) -> None:
+    order, follow = places(small), followers(small)
+    genomes = every_genome(small)
+    strangers = [genomes[index] for index in np.random.default_rng(5).integers(len(genomes), size=300)]
+    for stranger, repaired in zip(strangers, small.rules.decode(small.rules.encode(strangers)), strict=True):
+        row: tuple[Value, ...] = ()
+        for place in order:
+            row = (*row, nearest(follow[row], place.read(stranger)))
+        assert tuple(place.read(repaired) for place in order) == row
+
+
+def nearest(allowed: list[Value], value: Value) -> Value:
+    if value in allowed or not isinstance(value, int):
+        return value if value in allowed else allowed[0]
+    return min((one for one in allowed if isinstance(one, int)), key=lambda one: (abs(one - value), one))
+
+
+def test_repair_moves_a_value_that_no_gene_has_to_the_nearest() -> None:
+    small = SMALL[0]
+    stranger = {**small.sample(np.random.default_rng(0)), "d_model": 192, "n_head": [3, 64], "d_inner": [1, 449]}
+    repaired = small.repair({**stranger, "div": 3, "d_embed": "wide"})
+    # d_inner 256 is too narrow for d_model 192; of two that are as near, the smaller.
+    assert repaired == {**stranger, "div": 4, "d_embed": "d_model", "n_head": [2, 4], "d_inner": [384, 512]}
+
+
+@given(narrowed_spaces(), seeds)
+@settings(parent=many, max_examples=30)
+def test_one_genome_is_a_batch_of_one(narrowed: SearchSpace, seed: int) -> None:
+    def rng() -> np.random.Generator:
+        return np.random.default_rng(seed)
+
+    rules, genomes = narrowed.rules, narrowed.samples(2, rng())
+    codes = rules.encode(genomes)
+    assert rules.decode(codes) == genomes
+    assert narrowed.sample(rng()) == narrowed.samples(1, rng())[0]
+    assert narrowed.mutate(genomes[0], rng(), 0.3) == rules.decode(rules.mutate(codes[:1], rng(), 0.3))[0]
+    assert narrowed.crossover(*genomes, rng()) == rules.decode(rules.cross(codes[:1], codes[1:], rng()))[0]
 
 
 @given(st.sampled_from(SPACES), seeds)
@@ -126,12 +234,12 @@ def test_crossover_takes_each_place_from_either_parent(space: SearchSpace) -> No
     assert space.crossover(a, b, rng, 0.0) == a
     assert space.crossover(a, b, rng, 1.0) == b
 
-    def origin(child: Genome, locus: Locus) -> str:
-        return "".join(name for name, parent in (("a", a), ("b", b)) if locus.read(parent) == locus.read(child))
+    def origin(child: Genome, place: Place) -> str:
+        return "".join(name for name, parent in (("a", a), ("b", b)) if place.read(parent) == place.read(child))
 
     children = [space.crossover(a, b, rng) for _ in range(20)]
-    free = [locus for locus in space.loci() if len(locus.gene.values) > 1]
-    origins = [origin(child, locus) for child in children for locus in free]
+    free = [place for place in places(space) if len(place.gene.values) > 1]
+    origins = [origin(child, place) for child in children for place in free]
     assert {"a", "b"} <= set(origins)
     assert origins.count("") < len(origins) / 4
 

@@ -11,7 +11,6 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
 
@@ -54,7 +53,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
 def _around_model(request: JobRequest) -> JobRequest:
     """With the name of the space that has the request's model, and the model in its canonical form."""
     space = space_of(request.space)
-    if not isinstance(space, LayeredSpace) or space.model is None:
+    if space.model is None:
         return request
     named = {"name": space.name, "model": space.model.canonical}
     return request.model_copy(update={"space": request.space.model_copy(update=named)})
@@ -67,7 +66,7 @@ def _for_llama_cpp(request: JobRequest) -> JobRequest:
     none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.
     """
     space = space_of(request.space)
-    if not isinstance(space, LayeredSpace) or all(one.protocol.runtime != "llamacpp" for one in request.targets):
+    if not space.loads_in_part or all(one.protocol.runtime != "llamacpp" for one in request.targets):
         return request
     with within("space", "narrow"):
         limited = space.limited_to("llamacpp")

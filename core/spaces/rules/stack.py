@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, MinimumShare, choices
 from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules, gathered
-from edgefront.core.spaces.rules.table import Codes, Floats, Mask, chosen
+from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
 
 
 class StackGenes(Genes, Protocol):
@@ -41,23 +41,19 @@ class StackRules(Rules):
         """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
         start, kinds = self.columns["kind"].start, self._kinds
         depth = self.numbers(self._depth_gene, codes)[:, 0]
-        rows = len(codes)
-        blocks, attention, mixing = (np.zeros(rows, dtype=np.int16) for _ in range(3))
+        least_attention, least_mixing = (self._least(codes, share) for share in (MIN_ATTENTION, MIN_MIXING))
+        rows = np.arange(len(codes))
+        # Of the blocks after the present one.
+        blocks, attention, mixing = (np.zeros(len(codes), dtype=np.int64) for _ in range(3))
         for layer in reversed(range(self.depth)):
             visible = layer < depth
-            # What the block adds to the length is 0 or 1, so the least numbers are one of two.
-            least = [
-                [self._least(codes, share, blocks + np.int16(more + layer)) - layer for more in (0, 1)]
-                for share in (MIN_ATTENTION, MIN_MIXING)
-            ]
-            allowed = np.empty((len(kinds.block), rows), dtype=bool)
-            for code, more in enumerate(kinds.block.astype(int)):
-                holds = attention + kinds.can_attend[code] >= least[0][more]
-                holds &= mixing + kinds.mixes[code] >= least[1][more]
-                if not more and not layer:
-                    holds &= blocks > 0
-                allowed[code] = holds | ~visible
-            kind = chosen(allowed, wanted[:, layer], draws[:, layer])
+            length = blocks + kinds.block[:, None]  # (kinds, n)
+            allowed = attention + kinds.can_attend[:, None] + layer >= least_attention[rows, length + layer]
+            allowed &= mixing + kinds.mixes[:, None] + layer >= least_mixing[rows, length + layer]
+            if not layer:
+                allowed &= length > 0
+            allowed |= ~visible
+            kind = self._subsets.settled(self._bits @ allowed, wanted[:, layer], draws[:, layer])
             codes[:, start + layer] = kind
             blocks += kinds.block[kind] & visible
             attention += kinds.can_attend[kind] & visible
@@ -71,26 +67,44 @@ class StackRules(Rules):
         srupp = visible & kinds.srupp[kind]
         length = (visible & kinds.block[kind]).sum(axis=1)
         attention = (visible & kinds.attention[kind]).sum(axis=1) + srupp.sum(axis=1)
-        least = self._least(codes, MIN_ATTENTION, length)
+        least = self._least(codes, MIN_ATTENTION)[np.arange(len(codes)), length]
         attends = np.array([value != "none" for value in self.genes["attends"].values])
         for layer in range(self.depth):
             here = srupp[:, layer]
             attention -= here
             free = ~here | (attention >= least)
-            allowed = np.stack([np.ones_like(free) if attending else free for attending in attends])
-            value = chosen(allowed, wanted[:, layer], draws[:, layer])
+            value = self._attending.settled(free.astype(np.int16), wanted[:, layer], draws[:, layer])
             codes[:, start + layer] = value
             attention += here & attends[value]
 
-    def _least(self, codes: Codes, share: str, length: NDArray[Any]) -> NDArray[np.int16]:
-        """(n,) least number of blocks by `MinimumShare` for stacks of so many blocks."""
+    def _least(self, codes: Codes, share: str) -> NDArray[np.int64]:
+        """(n, depth + 1) least number of blocks by `MinimumShare`, by the number of all blocks."""
         if share not in self.columns:
-            return np.zeros(len(length), dtype=np.int16)
-        numbers: NDArray[np.int16] = self._shares[share][codes[:, self.columns[share].start], length]
-        return numbers
+            return np.zeros((len(codes), self.depth + 1), dtype=np.int64)
+        return self._shares[share][codes[:, self.columns[share].start]]
 
     @cached_property
-    def _shares(self) -> dict[str, NDArray[np.int16]]:
+    def _subsets(self) -> Table:
+        """Every set of kinds: its index is the sum of 2ᵏ over the kinds' codes k."""
+        kinds = self.genes["kind"].values
+        subsets = (
+            [kind for kind, bit in zip(kinds, self._bits, strict=True) if index & bit]
+            for index in range(1 << len(kinds))
+        )
+        return self.table("kind", [subset or kinds for subset in subsets])
+
+    @cached_property
+    def _bits(self) -> NDArray[np.int64]:
+        return 1 << np.arange(len(self.genes["kind"].values))
+
+    @cached_property
+    def _attending(self) -> Table:
+        """What SRU++ may attend to where it must (0) and where it need not (1)."""
+        values = self.genes["attends"].values
+        return self.table("attends", [[value for value in values if value != "none"] or values, values])
+
+    @cached_property
+    def _shares(self) -> dict[str, NDArray[np.int64]]:
         """For each gene of a least share: number of blocks by the gene's code and the stack's length."""
         return {
             name: np.array(
@@ -98,7 +112,7 @@ class StackRules(Rules):
                     [MinimumShare(int(percent), 0).attention(length) for length in range(self.depth + 1)]
                     for percent in self.genes[name].values
                 ],
-                dtype=np.int16,
+                dtype=np.int64,
             )
             for name in (MIN_ATTENTION, MIN_MIXING)
             if name in self.columns

@@ -49,19 +49,6 @@ class Table:
         return codes
 
 
-def chosen(allowed: Mask, wanted: Codes, draws: Floats) -> Codes:
-    """(n,) by a mask of (values, n): the wanted code or else the first allowed one; a uniform one where it is drawn."""
-    rank = np.where(wanted == DRAW, (draws * allowed.sum(axis=0)).astype(np.int16), 0)
-    found = np.full(len(wanted), len(allowed) - 1, dtype=np.int16)
-    kept = np.zeros(len(wanted), dtype=bool)
-    seen = np.zeros(len(wanted), dtype=np.int16)
-    for code, here in enumerate(allowed):
-        found[here & (seen == rank)] = code
-        kept |= here & (wanted == code)
-        seen += here
-    return np.where(kept, wanted, found)
-
-
 def _nearest(permitted: Sequence[Value], value: Value) -> Value:
     """The permitted value nearest to this one, the smaller of two; the first one if it is no number."""
     if value in permitted:

@@ -1,0 +1,40 @@
+"""The places of a genome, one by one: what tests read and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgefront.core.spaces.gene import Gene, Value
+from edgefront.core.spaces.space import Genome, SearchSpace
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place that holds one value: a gene, and the layer (from 0) of one that is per layer."""
+
+    gene: Gene
+    layer: int | None = None
+
+    def read(self, genome: Genome) -> Value:
+        value: Value = genome[self.gene.name] if self.layer is None else genome[self.gene.name][self.layer]
+        return value
+
+    def write(self, genome: Genome, value: Value) -> None:
+        if self.layer is None:
+            genome[self.gene.name] = value
+        else:
+            genome[self.gene.name][self.layer] = value
+
+
+def places(space: SearchSpace) -> list[Place]:
+    """Every place in the order in which values are drawn: the kinds of a stack from its last block on."""
+    found = []
+    for gene in space.gene_list:
+        layers = list(range(space.depth)) if gene.per_layer else [None]
+        found += [Place(gene, layer) for layer in (reversed(layers) if gene.name == "kind" else layers)]
+    return found
+
+
+def blank(space: SearchSpace) -> Genome:
+    """A genome with nothing in its places."""
+    return {gene.name: [None] * space.depth if gene.per_layer else None for gene in space.gene_list}
