@@ -9,6 +9,7 @@ larger than predicted, or only if it comes out faster.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,23 +31,28 @@ MAX_MUTATION_RATE = 0.3
 
 
 class Pool:
-    """Distinct architectures with their forecasts: codes, identities, forecasts, a row each."""
+    """Distinct architectures with their forecasts, a row each.
 
-    def __init__(self, codes: Codes, keys: NDArray[np.uint64], forecast: Forecast) -> None:
-        self.codes, self.keys, self.forecast = codes, keys, forecast
+    Args:
+        members: what each is: coded genomes, or places in a list.
+        keys: their identities.
+    """
+
+    def __init__(self, members: NDArray[Any], keys: NDArray[np.uint64], forecast: Forecast) -> None:
+        self.members, self.keys, self.forecast = members, keys, forecast
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def take(self, rows: NDArray[np.intp]) -> Pool:
-        return Pool(self.codes[rows], self.keys[rows], self.forecast.take(rows))
+        return Pool(self.members[rows], self.keys[rows], self.forecast.take(rows))
 
     def with_others(self, other: Pool) -> Pool:
         """These and those of the others that are not among them, in the order of their identities."""
         keys = np.concatenate([self.keys, other.keys])
         _, first = np.unique(keys, return_index=True)
         both = Pool(
-            np.concatenate([self.codes, other.codes]), keys, Forecast.concatenate([self.forecast, other.forecast])
+            np.concatenate([self.members, other.members]), keys, Forecast.concatenate([self.forecast, other.forecast])
         )
         return both.take(first)
 
@@ -69,7 +75,7 @@ class Evolution:
         survivors = self.pool(np.concatenate([start, self._rules.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))
-            survivors = survivors.with_others(self.pool(self._children(survivors.codes, size)))
+            survivors = survivors.with_others(self.pool(self._children(survivors.members, size)))
         return survivors.take(self._fittest(survivors, size))
 
     def pool(self, codes: Codes) -> Pool:

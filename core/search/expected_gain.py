@@ -60,7 +60,7 @@ def best_within_limits(
         measured: what was measured within the limits, each with what is not certain of it: a single launch of a noisy
             device may have been a lucky one.
         reference: the quality from which it is counted: gains are shares of what the best of `measured` is above it.
-        deviates: equally likely errors of the predictions, in their standard deviations.
+        error_quantiles: equally likely errors of the predictions, in their standard deviations.
     """
 
     def outcomes(some: Forecast) -> Floats:
@@ -158,7 +158,7 @@ def nearest(pool: Pool, problem: Problem, reached: float, count: int) -> Choice:
 
 
 def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
-    """(cases, candidates): every deviate once for each candidate; every other one is that of all in its case."""
+    """(cases, candidates): every error once for each candidate; every other one is that of all in its case."""
     errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from edgefront.core.prediction.calibration import widening
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
-from edgefront.core.search.population_shapes import PopulationShapes, identity
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.statistics import Z_95
 
@@ -103,13 +103,13 @@ class Known:
     launches: NDArray[np.int64]
 
     @classmethod
-    def of(cls, shapes_of: PopulationShapes, snapshot: Snapshot, problem: Problem) -> Known:
+    def of(cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem) -> Known:
         """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
             [
-                shapes_of.of_genomes([result.genome for result in results]),
+                shapes_of(results),
                 Shapes.of([one.architecture for one in observed]),
             ]
         )
@@ -138,7 +138,7 @@ class Forecaster:
     """
 
     def __init__(self, problem: Problem, known: Known, snapshot: Snapshot) -> None:
-        self._score = problem.score()
+        self._problem = problem
         self._noise = snapshot.launch_noise or 0.0
         self._latency = LatencyPredictor.fit(
             known.shapes,
@@ -190,7 +190,7 @@ class Forecaster:
         nothing = np.zeros(len(points))
         if not self._noise or not len(points):
             return Forecast(quality, latency, nothing, memory, nothing, times, np.zeros_like(times))
-        predicted = self(shapes)
+        predicted = self.costs(shapes)
         # The spread of a prediction is that of a launch.
         of_mean = np.maximum(predicted.latency_spread**2 - self._noise**2, predicted.latency_spread**2 / 4)
         of_launches = self._noise**2 / np.maximum(1, launches)
@@ -200,6 +200,11 @@ class Forecaster:
         return Forecast(quality, rounded(mean), spread, memory, nothing, times, np.zeros_like(times))
 
     def __call__(self, shapes: Shapes) -> Forecast:
+        """The forecast, with the quality by the problem's proxy."""
+        return replace(self.costs(shapes), quality=rounded(self._problem.score()(shapes)))
+
+    def costs(self, shapes: Shapes) -> Forecast:
+        """The forecast without the quality, which is NaN."""
         if not len(shapes):
             nothing, none = np.zeros(0), np.zeros((0, len(self._times)))
             return Forecast(nothing, nothing, nothing, nothing, nothing, none, none)
@@ -208,7 +213,7 @@ class Forecaster:
         times = [one.predict(shapes) for one in self._times]
         nothing = np.zeros((len(shapes), 0))
         return Forecast(
-            quality=rounded(self._score(shapes)),
+            quality=np.full(len(shapes), np.nan),
             latency_ms=rounded(latency.ms),
             latency_spread=rounded(latency.deviation * self.widening[0]),
             memory_bytes=rounded(memory),

@@ -61,6 +61,11 @@ class Problem:
             )
         return known
 
+    @property
+    def ranks(self) -> bool:
+        """Whether `score` knows the proxy."""
+        return self.scores is not None or self.proxy in COUNTED
+
     def times_of(self, measured: Sequence[Evaluated | Observation]) -> Floats:
         """(n, times) the limited times of what was measured; ∞ where a limited one is not known."""
         rows = [[one.times.get(name, math.inf) for name in self.times_ms] for one in measured]

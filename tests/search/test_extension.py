@@ -7,9 +7,11 @@ import pytest
 
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.extension import BATCH, INITIAL, Extension
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.search.extension import SETTINGS, Extension
 from edgefront.core.search.interface import Context, Evaluated, Observation, Offer, Snapshot
-from edgefront.core.search.problem import Problem
+from edgefront.core.search.problem import Goal, Problem
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 
@@ -20,6 +22,10 @@ SPACE = space("lts-gpt2").narrow({"n_layer": {"max": 4}, "d_model": {"max": 256}
 def figures(architecture: Architecture) -> tuple[float, int]:
     found = protocol_costs(architecture, PROTOCOL)
     return 1.0 + found.flops / 1e8, found.weight_bytes + (1 << 20)
+
+
+def points(some: list[Offer]) -> np.ndarray:
+    return np.array([(one.proxy, *figures(one.architecture)) for one in some])
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +57,12 @@ def chosen(extension: Extension, generation: int, known: Snapshot, offers: list[
 def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -> None:
     extension = Extension(lambda _: True, Problem(protocol=PROTOCOL))
     first = chosen(extension, 0, snapshot([]), offers)
-    assert len(first) == len(set(first)) == INITIAL
+    assert len(first) == len(set(first)) == SETTINGS.initial
     assert chosen(extension, 0, snapshot([]), offers[::-1]) == first
     by_digest = {one.architecture.digest: one for one in offers}
     known = [by_digest[digest] for digest in first]
     second = extension.answer(Context(0, 1, snapshot(known), offers))
-    assert 0 < len(second.proposals) <= BATCH
+    assert 0 < len(second.proposals) <= SETTINGS.batch
     assert chosen(extension, 1, snapshot(known[::-1]), offers[::-1]) == [
         one.architecture.digest for one in second.proposals
     ]
@@ -88,3 +94,37 @@ def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
     refused = {one.architecture.digest for one in offers[:30]}
     extension = Extension(lambda one: one.digest not in refused, Problem(protocol=PROTOCOL))
     assert not set(chosen(extension, 0, snapshot([]), offers)) & refused
+
+
+@pytest.mark.parametrize("proxy", ["decoder_parameters", "synflow"])
+@pytest.mark.parametrize("goal", ["frontier", "best_within_limits"])
+def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: str) -> None:
+    """The offers have their proxy, whether or not it can be predicted from a shape."""
+    limit = float(np.quantile([figures(one.architecture)[0] for one in offers], 0.7))
+    extension = Extension(lambda _: True, Problem(goal=goal, latency_ms=limit, protocol=PROTOCOL, proxy=proxy))
+    by_digest = {one.architecture.digest: one for one in offers}
+    known: list[Offer] = []
+    assert extension.generations is not None
+    for generation in range(extension.generations):
+        answer = extension.answer(Context(0, generation, snapshot(known, limit), offers))
+        known += [by_digest[one.architecture.digest] for one in answer.proposals]
+        if not answer.proposals:
+            break
+    assert SETTINGS.initial < len(known) < len(offers)
+    assert answer.note.startswith("The job's other candidates are predicted to gain ")
+    assert answer.note.endswith(" % within the limits, less than 1 %.")
+    assert answer.gain is not None
+    assert answer.gain < SETTINGS.least_gain
+    within = [one for one in offers if figures(one.architecture)[0] <= limit]
+    found = [one for one in known if one in within]
+    if goal == "best_within_limits":
+        assert max(one.proxy for one in found) == max(one.proxy for one in within)
+    else:
+        corner = reference(points(within))
+        assert hypervolume(points(found), corner) > 0.95 * hypervolume(points(within), corner)
+
+
+def test_nothing_is_proposed_where_nothing_is_permitted(offers: list[Offer]) -> None:
+    extension = Extension(lambda _: False, Problem(protocol=PROTOCOL))
+    answer = extension.answer(Context(0, 0, snapshot([]), offers))
+    assert (answer.proposals, answer.note) == ((), "Every permitted candidate of the job has been measured.")

@@ -1,0 +1,329 @@
+"""Search by prediction: learn a device from a few launches, predict its candidates, measure those that matter.
+
+- First about ten spread-out candidates, unless other jobs have measured as many: the predictors learn from them.
+- Every later generation fits the predictors to all that is known of the device (`forecast`), and proposes the batch
+  with the highest expected gain within the limits (`expected_gain`). A share of them are audits, drawn at random among
+  those that should be within the limits, so that they check the predictions.
+- It ends by itself when a batch can be expected to gain less than `least_gain`, once predictions have been checked.
+
+Where the candidates come from is a subclass's affair: a whole space (`surrogate`), or a list (`extension`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.prediction.features import descriptors, features
+from edgefront.core.prediction.spread import farthest
+from edgefront.core.search import expected_gain
+from edgefront.core.search.evolution import Pool
+from edgefront.core.search.expected_gain import Choice
+from edgefront.core.search.forecast import Forecast, Forecaster, Known, measured, rounded
+from edgefront.core.search.interface import (
+    AUDIT,
+    PREDICTED,
+    SPREAD,
+    Algorithm,
+    Answer,
+    Context,
+    Evaluated,
+    Need,
+    Observation,
+    Predicted,
+    Proposal,
+    Snapshot,
+    generator,
+    objectives,
+)
+from edgefront.core.search.population_shapes import identity
+from edgefront.core.search.problem import Floats, Problem
+from edgefront.core.search.surrogate_settings import SurrogateSettings
+from edgefront.core.states import CandidateState
+
+POOL_SIZE = 4096
+"""Samples among which the spread-out candidates and the audits are chosen."""
+LATENCY_BAND = (0.15, 1.25)
+"""Shares of the latency limit between which spread-out candidates lie where that can be told."""
+RISK_LEVEL = 0.0
+"""Standard deviations: a candidate should be within the limits if it is so at its mean."""
+
+
+class Candidates(ABC):
+    """What one generation may propose, and what it does propose.
+
+    A member identifies one candidate: a coded genome, or its place in a list.
+    """
+
+    @abstractmethod
+    def shapes(self, results: Sequence[Evaluated]) -> Shapes:
+        """The architectures of results of this search."""
+
+    @abstractmethod
+    def drawn(self) -> tuple[NDArray[Any], Shapes]:
+        """Members and shapes among which the spread-out candidates are."""
+
+    @abstractmethod
+    def pool(self, forecaster: Forecaster) -> Pool:
+        """The candidates among which the worthwhile ones are, predicted."""
+
+    @abstractmethod
+    def random_pool(self, forecaster: Forecaster) -> Pool:
+        """The candidates among which the audits are, predicted."""
+
+    @abstractmethod
+    def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
+        """Adds a member to the proposals, unless it is known or refused."""
+
+    @abstractmethod
+    def fill(self, count: int) -> None:
+        """Adds spread-out candidates until there are so many proposals, as far as there are any."""
+
+    @property
+    @abstractmethod
+    def made(self) -> tuple[Proposal, ...]:
+        """The proposals so far, in order."""
+
+
+class PredictiveSearch(Algorithm):
+    """The search by prediction of one problem."""
+
+    min_validated_batches = 2
+    """Batches of predictions that are measured at least before the search ends."""
+    baselines_count = True
+    """Whether the best model must be better than the baselines."""
+    exhausted = "Every permitted architecture that was found has been proposed."
+    """The note where nothing is left to propose."""
+
+    def __init__(self, settings: SurrogateSettings, problem: Problem) -> None:
+        self._settings, self._problem = settings, problem
+
+    @abstractmethod
+    def candidates(self, context: Context, rng: np.random.Generator) -> Candidates:
+        """What this generation may propose."""
+
+    @abstractmethod
+    def why(self, gain: float, pool: Pool) -> str:
+        """Why the search ends where so little gain is expected of the best batch of the pool."""
+
+    @property
+    def generations(self) -> int | None:
+        return self._settings.iterations
+
+    def generation_size(self, generation: int) -> int:
+        return self._settings.initial if generation == 0 else self._settings.batch
+
+    def needs(self, generation: int) -> frozenset[Need]:
+        return frozenset({Need.DEVICE_DATA})
+
+    def answer(self, context: Context) -> Answer:
+        """Spread-out candidates first, then what predictions recommend; none when little can be gained. Takes
+        seconds.
+        """
+        generation, snapshot = context.generation, context.snapshot
+        rng = generator(context.seed, generation, "surrogate")
+        candidates = self.candidates(context, rng)
+        known = Known.of(candidates.shapes, snapshot, self._problem)
+        learnt = len(measured(snapshot)) + len(snapshot.others)
+        wanted = self._settings.initial - learnt
+        # Where half of the spread-out ones could not be measured, the rest is made up for.
+        if wanted > (0 if generation == 0 else self._settings.initial // 2):
+            self._spread(candidates, wanted, known, snapshot)
+            return Answer(candidates.made, note="" if candidates.made else self.exhausted)
+        try:
+            forecaster = Forecaster(self._problem, known, snapshot)
+        except InvalidInput as error:
+            return Answer((), note=f"Nothing can be predicted from what was measured: {error.detail}.")
+        return self._predicted(candidates, forecaster, known, snapshot, rng)
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    def _spread(self, candidates: Candidates, count: int, known: Known, snapshot: Snapshot) -> None:
+        """Candidates far from each other and from what is known, of those within the limits as far as can be told."""
+        members, shapes = candidates.drawn()
+        if not len(members):
+            candidates.fill(count)
+            return
+        try:
+            forecast = Forecaster(self._problem, known, snapshot).costs(shapes)
+        except InvalidInput:
+            forecast = None
+        if forecast is not None:
+            near = self._near_the_limits(forecast)
+            members, shapes = members[near], shapes.take(near)
+        counted = features(shapes, self._problem.protocol)
+        most = len(members) if len(members) < POOL_SIZE else 4 * count
+        for row in farthest(descriptors(shapes, counted), most):
+            if len(candidates.made) >= count:
+                return
+            candidates.propose(members[row], SPREAD)
+        candidates.fill(count)
+
+    def _near_the_limits(self, forecast: Forecast) -> NDArray[np.intp]:
+        """Rows that may be within the limits, and not far below the latency's; the nearest ones if there are few."""
+        problem = self._problem
+        below = np.zeros(len(forecast))
+        if problem.latency_ms is not None:
+            below = np.maximum(0.0, np.log(problem.latency_ms * LATENCY_BAND[0] / forecast.latency_ms))
+        away = below + problem.violation(
+            forecast.latency_ms / LATENCY_BAND[1],
+            forecast.memory_bytes / LATENCY_BAND[1],
+            forecast.times_ms / LATENCY_BAND[1],
+        )
+        order = np.lexsort((np.arange(len(forecast)), np.round(away, 9)))
+        return np.sort(order[: max(int((away == 0).sum()), min(len(forecast), POOL_SIZE // 16))])
+
+    # Predicting --------------------------------------------------------------------------------------------------
+
+    def _predicted(
+        self,
+        candidates: Candidates,
+        forecaster: Forecaster,
+        known: Known,
+        snapshot: Snapshot,
+        rng: np.random.Generator,
+    ) -> Answer:
+        settings = self._settings
+        shapes = candidates.shapes
+        pool = self._fresh(candidates.pool(forecaster), forecaster, shapes, snapshot)
+        if not len(pool):
+            return Answer((), 0.0, forecaster.widening, self.exhausted)
+        audits = self._audits_due(snapshot)
+        choice = self._chosen(pool, forecaster, known, shapes, snapshot, rng)
+        worth = choice.gain >= settings.least_gain and bool(choice.rows)
+        checked = sum(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
+        if not worth and checked >= self.min_validated_batches * settings.batch:
+            return Answer((), choice.gain, forecaster.widening, self.why(choice.gain, pool))
+        for row in choice.rows[: settings.batch - audits]:
+            candidates.propose(pool.members[row], PREDICTED, pool.forecast.predicted(row, forecaster.widening))
+        if choice.rows and not candidates.made:
+            return Answer((), choice.gain, forecaster.widening, "What predictions recommend is not permitted.")
+        # What is not worth measuring leaves room for audits: the search should end on predictions that were checked.
+        size = len(candidates.made) + audits if worth else settings.batch
+        if size > len(candidates.made):
+            random = self._fresh(candidates.random_pool(forecaster), forecaster, shapes, snapshot)
+            self._audit(candidates, random, forecaster, rng, size)
+        note = "" if candidates.made else self.exhausted
+        return Answer(candidates.made, choice.gain, forecaster.widening, note)
+
+    def _fresh(
+        self,
+        pool: Pool,
+        forecaster: Forecaster,
+        shapes: Callable[[Sequence[Evaluated]], Shapes],
+        snapshot: Snapshot,
+    ) -> Pool:
+        """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
+        new = ~np.isin(pool.keys, identity(shapes(snapshot.results)))
+        refused = [one for one in snapshot.results if one.state == CandidateState.INFEASIBLE]
+        if refused:
+            heavy = forecaster.costs(shapes(refused))
+            for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
+                new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
+        return pool.take(np.flatnonzero(new))
+
+    def _chosen(
+        self,
+        pool: Pool,
+        forecaster: Forecaster,
+        known: Known,
+        shapes: Callable[[Sequence[Evaluated]], Shapes],
+        snapshot: Snapshot,
+        rng: np.random.Generator,
+    ) -> Choice:
+        """The rows worth measuring, best first, more than are needed in case some are refused."""
+        problem, count = self._problem, self._settings.batch
+        violation = problem.violation(known.latency_ms, known.memory_bytes, known.times_ms)
+        within, corner = self._within(snapshot), self._reference(snapshot, known, pool)
+        if problem.goal == "best_within_limits":
+            choice = expected_gain.best_within_limits(
+                pool,
+                problem,
+                self._posterior(forecaster, shapes, snapshot),
+                corner["proxy"],
+                forecaster.error_quantiles(expected_gain.CASES),
+                count,
+                rng,
+            )
+        else:
+            choice = expected_gain.frontier(
+                pool,
+                problem,
+                within,
+                corner,
+                forecaster.error_quantiles(expected_gain.FRONTIER_CASES),
+                count,
+                rng,
+            )
+        if len(within) or choice.rows:
+            return choice
+        return expected_gain.nearest(pool, problem, float(violation.min()), count)
+
+    def _within(self, snapshot: Snapshot) -> Floats:
+        """(n, 3) quality, latency and memory of what was measured within the limits."""
+        found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
+        points = np.concatenate([objectives(found), self._points_of(rivals)])
+        times = self._problem.times_of([*found, *rivals])
+        inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2], times) == 0]
+        return inside
+
+    def _posterior(
+        self, forecaster: Forecaster, shapes: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot
+    ) -> Forecast:
+        """What was measured within the limits, and the baselines that count as well."""
+        found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
+        every = Shapes.concatenate([shapes(found), Shapes.of([one.architecture for one in rivals])])
+        points = np.concatenate([objectives(found), self._points_of(rivals)])
+        launches = [*(one.launches for one in found), *(one.launches for one in rivals)]
+        times = self._problem.times_of([*found, *rivals])
+        return forecaster.posterior(every, points, times, np.array(launches, dtype=np.int64))
+
+    def _rivals(self, snapshot: Snapshot) -> Sequence[Observation]:
+        """The baselines, where the best model is looked for: nothing is gained by what is worse than they are."""
+        return snapshot.baselines if self.baselines_count and self._problem.goal == "best_within_limits" else ()
+
+    def _points_of(self, observed: Sequence[Observation]) -> Floats:
+        """(n, 3) quality, latency and memory."""
+        if not observed:
+            return np.zeros((0, 3))
+        scores = self._problem.score()(Shapes.of([one.architecture for one in observed]))
+        return np.column_stack([rounded(scores), [(one.latency_ms, one.memory_bytes) for one in observed]])
+
+    def _reference(self, snapshot: Snapshot, known: Known, pool: Pool) -> dict[str, float]:
+        """The point against which hypervolume is taken: the baselines', or of all that is known without any.
+
+        Where the proxy of no architecture but the candidates is known, it is theirs.
+        """
+        if self._problem.ranks and snapshot.baselines:
+            return reference(self._points_of(snapshot.baselines))
+        if self._problem.ranks:
+            scores = self._problem.score()(known.shapes)
+            return reference(np.column_stack([scores, known.latency_ms, known.memory_bytes]))
+        return reference(np.concatenate([objectives(measured(snapshot)), pool.forecast.points()]))
+
+    # Audits ------------------------------------------------------------------------------------------------------
+
+    def _audits_due(self, snapshot: Snapshot) -> int:
+        """How many of this batch are audits, so that their share of all predicted candidates is what it should be."""
+        audits = sum(one.operator == AUDIT for one in snapshot.results)
+        predicted = sum(one.operator in (PREDICTED, AUDIT) for one in snapshot.results)
+        due = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
+        return max(0, min(due, self._settings.batch))
+
+    def _audit(
+        self, candidates: Candidates, pool: Pool, forecaster: Forecaster, rng: np.random.Generator, size: int
+    ) -> None:
+        """Fills up to `size` with random candidates that should be within the limits, or with the nearest to them."""
+        violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
+        for row in map(int, np.lexsort((rng.permutation(len(pool)), violation))):
+            if len(candidates.made) >= size:
+                return
+            candidates.propose(pool.members[row], AUDIT, pool.forecast.predicted(row, forecaster.widening))
