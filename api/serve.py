@@ -69,7 +69,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "log_level": "info",
         "ws": "none",
         "backlog": BACKLOG,
-        "http": "h11",
+        "http": "h11",  # httptools is faster, and bounds no head: one client could fill the memory
         "h11_max_incomplete_event_size": HEAD_BYTES,
         "limit_concurrency": allow_connections(settings),
         **options,
