@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from edgefront.agents.measuring.inputs import state_sizes
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.cost.state import kept, kept_bytes
 from edgefront.core.graph.formats import OF_DTYPE, bytes_of
 from edgefront.core.measurement.generation import prompt_pass, token_pass
@@ -42,5 +43,6 @@ def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -
 def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int) -> int:
     if protocol.runtime == "llamacpp":  # it has its cache in every mode, with room for the new tokens
         tokens = protocol.memory_length + protocol.sequence_length
-        return kept_bytes(kept(architecture, protocol.batch, tokens), item, protocol.kv_cache)
+        state = kept(Shapes.of([architecture]), protocol.batch, tokens)
+        return int(kept_bytes(state, item, protocol.kv_cache)[0])
     return item * sum(prod(size) for size in state_sizes(architecture, protocol).values())

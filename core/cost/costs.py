@@ -1,34 +1,28 @@
 """The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
-Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
-matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
-in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
-byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
-float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses. State
-bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says else.
+Closed formulas over its `core.cost.shapes.Shapes`, a batch of one, in integers of any size: `core.cost.parameters`
+defines the groups of parameters and the bytes of weights, `core.cost.flops` the matrix products that are counted. FLOPs
+are two for each multiply-accumulate. Weight bytes are those of all parameters in one number type, or with weights
+"int8" or "int4" those of `core.graph.formats`; "q8_0" and "q4_0" are of architectures that GGUF expresses. State bytes
+are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says else.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from edgefront.core.cost.flops import Logits, Mode, Pass, products
-from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
-from edgefront.core.cost.state import kept, kept_bytes
+from edgefront.core.cost.one_pass import Logits, Mode, Pass
 from edgefront.core.errors import InvalidInput
-from edgefront.core.number_formats import (
-    BLOCK_SIZE,
-    GGUF_BLOCK,
-    GGUF_BLOCK_BYTES,
-    GGUF_QUANTISED,
-    KvCache,
-    Quantisation,
-)
+from edgefront.core.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH
 from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.validation import one_of
+
+if TYPE_CHECKING:
+    from edgefront.core.cost.shapes import Shapes
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
 
@@ -88,19 +82,24 @@ def costs(
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
     that the architecture does not have.
     """
+    # Here: who names a type of this module alone does not wait for numpy to load.
+    from edgefront.core.cost.flops import products
+    from edgefront.core.cost.parameters import count_of, weight_bytes
+    from edgefront.core.cost.state import kept, kept_bytes
+
     run = _pass(architecture, sequence_length, batch, logits, mode, memory_length)
-    found = count(architecture)
+    width, quantisation = BYTES[_dtype(dtype)], _quantisation(architecture, dtype, weights)
+    shapes = _shapes(architecture)
+    counted, state = count_of(shapes), kept(shapes, batch, run.memory + run.tokens, run.source)
     return Costs(
         digest=architecture.digest,
-        decoder_parameters=found.decoder,
-        position_parameters=found.position,
-        embedding_parameters=found.embedding,
-        total_parameters=found.total,
-        flops=2 * products(architecture, run),
-        weight_bytes=_weight_bytes(architecture, found.total, dtype, weights, block_size),
-        state_bytes=kept_bytes(
-            kept(architecture, batch, run.memory + run.tokens, run.source), BYTES[_dtype(dtype)], kv_cache
-        ),
+        decoder_parameters=counted.decoder,
+        position_parameters=counted.position,
+        embedding_parameters=counted.embedding,
+        total_parameters=counted.total,
+        flops=2 * int(products(shapes, run)[0]),
+        weight_bytes=int(weight_bytes(shapes, width, quantisation, block_size)[0]),
+        state_bytes=int(kept_bytes(state, width, kv_cache)[0]),
         sequence_length=run.tokens,
         batch=batch,
         dtype=dtype,
@@ -111,26 +110,26 @@ def costs(
     )
 
 
-def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str, block_size: int) -> int:
-    width = BYTES[_dtype(dtype)]
+@lru_cache(maxsize=16)
+def _shapes(architecture: Architecture) -> Shapes:
+    """A batch of one: of a generation three passes are counted, and of a candidate one for each of its targets."""
+    from edgefront.core.cost.shapes import Shapes
+
+    return Shapes.of([architecture], dtype=object)
+
+
+def _quantisation(architecture: Architecture, dtype: str, weights: str) -> Quantisation:
     kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
-    if kind == "full":
-        return parameters * width
-    if dtype != "float32" and kind not in GGUF_QUANTISED:
+    if kind in GGUF_QUANTISED:
+        check_gguf(architecture, kind)
+    elif kind != "full" and dtype != "float32":
         raise InvalidInput(
             f"weights {kind} needs dtype float32, not {dtype}",
             field="weights",
             value=weights,
             allowed="full, or dtype float32",
         )
-    quantised = linear_maps(architecture)
-    if kind in GGUF_QUANTISED:
-        check_gguf(architecture, kind)
-        matrices = quantised.weights + count(architecture).embedding
-        return (parameters - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[kind]
-    if kind == "int4":
-        return (parameters - quantised.weights) * width + int4_bytes(architecture, block_size)
-    return (parameters - quantised.weights + quantised.maps) * width + quantised.weights
+    return kind
 
 
 def _dtype(dtype: str) -> Dtype:

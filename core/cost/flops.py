@@ -1,13 +1,13 @@
-"""The matrix products of one pass, as both builders run them: closed formulas over the description.
+"""The matrix products of one pass, as both builders run them: closed formulas over `Shapes`, by kind of product.
 
-Multiply-accumulates are counted; `core.cost.costs` counts two FLOPs for each. By what they belong to, for n new tokens
-of each of B sequences after M earlier ones, and a source of S tokens:
+Multiply-accumulates are counted; `core.cost.costs` counts two FLOPs for each, `core.prediction.features` predicts
+latency from those of each kind. By what they belong to, for n new tokens of each of B sequences after M earlier ones,
+and a source of S tokens:
 
 - Linear layers at the B·n new tokens. Other tokens that an attention sees are projected to keys and values: a source of
-  S tokens
-  in forward and prefill, a segment memory of M in forward. Under a cache (decode) nothing is projected twice.
-- Attention's scores and weighted values, for n queries and all keys: M + n of its own, S of the source, or both. Causal
-  masks hide part of it, but ordinary kernels compute it all the same.
+  S tokens in forward and prefill, a segment memory of M in forward. Under a cache (decode) nothing is projected twice.
+- Attention's scores and weighted values, for n queries and all keys: M + n of its own (with a window of w at most w - 1
+  of M), S of the source, or both. Causal masks hide part of it, but ordinary kernels compute it all the same.
 - Relative positions (Dai et al. 2019, §3.3): a map of each distance, 0 to M + n or to the clamp, once for the whole
   batch, and a product with every query for M + n + 1 distances. In decode the few queries go through that map instead
   of the many distances, and then meet 0 to M + n, or to the clamp. (PyTorch goes by the queries, not by the mode:
@@ -23,146 +23,122 @@ recurrence of SRU and the elementwise convolution.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from edgefront.core.cost.parameters import attention_width, clusters, kv_width, projected, scores_tokens, tables
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
+import numpy as np
 
-Mode = Literal["forward", "prefill", "decode"]
-Logits = Literal["all", "last", "none"]
+from edgefront.core.cost.one_pass import Pass
+from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, SHORT_CONV, SRU, SRUPP, Flags, Numbers, Shapes
+from edgefront.core.cost.state import earlier
+
+
+def products(shapes: Shapes, run: Pass) -> Numbers:
+    """(n,) multiply-accumulates of all matrix products of this pass."""
+    (_, embedding), (_, output) = products_of_ends(shapes, run)
+    total = embedding + output
+    for _, values in products_of_blocks(run_blocks(shapes, run), run):
+        total = total + values.sum(axis=1)
+    return total
+
+
+def run_blocks(shapes: Shapes, run: Pass) -> Shapes:
+    """The shapes without the blocks that this pass leaves out: in decode those of the source, which has been run."""
+    if run.mode != "decode" or not shapes.of_source.any():
+        return shapes
+    return replace(shapes, kind=np.where(shapes.of_source, np.int8(-1), shapes.kind))
 
 
 @dataclass(frozen=True)
-class Pass:
-    """What is run: `batch` sequences of `tokens` new tokens each, after `memory` earlier ones.
+class Tokens:
+    """Tokens of each sequence that the blocks of a pass work on: (n, L) each, or one number for all."""
 
-    In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `source` tokens
-    stand on the other side of a translation model.
+    new: Numbers | int
+    """Which go through the block."""
+    keys: Numbers | int
+    """Which each query meets."""
+    projected: Numbers | int
+    """Which keys and values are made of."""
+
+    @classmethod
+    def of(cls, shapes: Shapes, run: Pass) -> Tokens:
+        """Those of `run_blocks`."""
+        new: Numbers | int = run.tokens
+        memory = earlier(shapes, run.memory)
+        if shapes.of_source.any():
+            new, memory = np.where(shapes.of_source, run.source, new), np.where(shapes.of_source, 0, memory)
+        keys = shapes.own_keys * (memory + new)
+        projected = shapes.own_keys * new if run.mode == "decode" else keys
+        if shapes.source_keys.any():
+            of_source = shapes.source_keys * run.source
+            keys, projected = keys + of_source, projected + (0 if run.mode == "decode" else of_source)
+        return cls(new, keys, projected)
+
+
+def products_of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
+    """Name and (n,) multiply-accumulates of the embedding, that of the source included, and of the output layer."""
+    source = 0 if run.mode == "decode" else run.batch * run.source
+    yield (
+        "embedding_products",
+        run.batch * run.tokens * shapes.embedding_weights + source * shapes.source_embedding_weights,
+    )
+    pooled = 0 if run.logits == "none" else run.batch
+    yield "output_products", np.where(shapes.pooled, pooled, run.positions) * shapes.output_weights
+
+
+def products_of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
+    """Name and (n, L) multiply-accumulates of each kind of product in `run_blocks`; kinds of blocks that no row has are
+    left out.
     """
-
-    batch: int
-    tokens: int
-    memory: int = 0
-    source: int = 0
-    mode: Mode = "forward"
-    logits: Logits = "all"
-
-
-def products(architecture: Architecture, run: Pass) -> int:
-    """Multiply-accumulates of all matrix products of this pass."""
-    new = run.batch * run.tokens
-    total = new * _embedding(architecture)
-    total += sum(_block(block, architecture, run) for block in architecture.blocks)
-    if run.logits != "none":
-        total += _output(architecture, run.batch * (run.tokens if run.logits == "all" else 1), run.batch)
-    if architecture.source is not None and run.mode != "decode":
-        total += products(architecture.source, Pass(run.batch, run.source, logits="none"))
-    return total
+    tokens = Tokens.of(shapes, run)
+    linear = run.batch * tokens.new * shapes.linear_weights
+    attention, srupp = shapes.kind == ATTENTION, shapes.kind == SRUPP
+    if attention.any():
+        yield from _of_attention(shapes, run, tokens, attention, linear)
+    for name, kind in _LINEAR:
+        these = shapes.kind == kind
+        if these.any():
+            yield name, linear * these
+    if srupp.any():
+        yield from _of_srupp(shapes, run, tokens, srupp, linear)
 
 
-def output_weights(architecture: Architecture) -> int:
-    """Weights that are multiplied for the scores of one position: multiply-accumulates of the output layer there."""
-    return _output(architecture, 1, 1)
+_LINEAR = (("feed_forward_products", FEED_FORWARD), ("sru_products", SRU), ("convolution_products", SHORT_CONV))
+"""Blocks whose products are those of their linear layers at the new tokens."""
 
 
-# Blocks --------------------------------------------------------------------------------------------------------------
-
-
-def _block(block: Block, architecture: Architecture, run: Pass) -> int:
-    d, new = architecture.d_model, run.batch * run.tokens
-    if isinstance(block, Attention):
-        return _attention(block, architecture, run)
-    if isinstance(block, FeedForward):
-        return new * (3 if block.gated else 2) * d * block.d_inner
-    if isinstance(block, Sru):
-        return new * (3 * d * d if block.d_proj is None else 4 * d * block.d_proj)
-    if isinstance(block, Srupp):
-        return _srupp(block, d, run)
-    if isinstance(block, ShortConv):
-        return new * 4 * d * d
-    return 0
-
-
-def _attention(block: Attention, architecture: Architecture, run: Pass) -> int:
-    d, width = architecture.d_model, attention_width(block, architecture)
-    if block.window is not None:
-        run = replace(run, memory=min(run.memory, block.window - 1))
-    keys = _keys(block.attends, run)
-    total = 2 * run.batch * run.tokens * d * width
-    total += 2 * run.batch * _projected_keys(block.attends, run) * d * kv_width(block, architecture)
-    total += 2 * run.batch * run.tokens * keys * width
-    positions = architecture.positions
-    if isinstance(positions, RelativePositions):
-        distinct = 1 + (keys if positions.clamp is None else min(keys, positions.clamp))
+def _of_attention(
+    shapes: Shapes, run: Pass, tokens: Tokens, attention: Flags, linear: Numbers
+) -> Iterator[tuple[str, Numbers]]:
+    d, width = shapes.d_model[:, None], shapes.width * attention
+    # Of the keys' and values' part of the first layer all tokens that are projected count, not only the new ones.
+    further = run.batch * (tokens.projected - tokens.new) * 2 * d * shapes.kv_width
+    maps = (linear + further) * attention
+    scores = 2 * run.batch * tokens.new * tokens.keys * width
+    # Without shared keys their number and the products with them grow alike, so that only one of the two is counted.
+    grouped = attention & (shapes.kv_width < shapes.width)
+    to_distances: Numbers | int = 0
+    if shapes.relative.any():
+        reach = np.where(shapes.clamp > 0, np.minimum(tokens.keys, shapes.clamp), tokens.keys)
         if run.mode == "decode":
-            total += run.batch * run.tokens * (width * d + block.n_head * d * distinct)
+            of_queries = width * d + shapes.heads * d * (reach + 1)
+            maps = maps + run.batch * tokens.new * of_queries * shapes.relative
         else:
-            total += distinct * d * width + run.batch * run.tokens * (keys + 1) * width
-    return total
+            maps = maps + (reach + 1) * d * width * shapes.relative
+            to_distances = run.batch * tokens.new * (tokens.keys + 1) * width * shapes.relative
+    yield "attention_products", maps
+    if grouped.any():
+        yield "grouped_scores", scores * grouped
+        scores = scores * ~grouped
+    yield "attention_scores", scores + to_distances
 
 
-def _srupp(block: Srupp, d: int, run: Pass) -> int:
-    new, width = run.batch * run.tokens, block.d_attn
-    total = new * 4 * d * width
-    if block.attends == "none":
-        return total
-    projected_keys = _projected_keys(block.attends, run)
-    # The new tokens' own keys come from their queries; those of other inputs go through W^q first.
-    others = projected_keys - (0 if block.attends == "source" else run.tokens)
-    total += run.batch * (others * d * width + projected_keys * 2 * width * width)
-    return total + 2 * new * _keys(block.attends, run) * width
-
-
-def _keys(attends: str, run: Pass) -> int:
-    """Keys that each query meets."""
-    own = 0 if attends == "source" else run.memory + run.tokens
-    return own + (0 if attends == "self" else run.source)
-
-
-def _projected_keys(attends: str, run: Pass) -> int:
-    """Inputs of each sequence that this pass makes keys and values of."""
-    own = 0 if attends == "source" else run.tokens
-    if run.mode == "decode":
-        return own
-    return own + (run.memory if attends != "source" else 0) + (run.source if attends != "self" else 0)
-
-
-# Ends ----------------------------------------------------------------------------------------------------------------
-
-
-def _embedding(architecture: Architecture) -> int:
-    """For one token on the way in."""
-    if not projected(architecture):
-        return 0
-    return sum(width * architecture.d_model for _, width in tables(architecture))
-
-
-def _output(architecture: Architecture, rows: int, sequences: int) -> int:
-    """At `rows` positions, of so many sequences."""
-    d, output = architecture.d_model, architecture.output
-    if output.kind == "spans":
-        return rows * 2 * d
-    if output.kind in ("pooled", "classes"):
-        return sequences * (d * d + d * (output.classes or 0))
-    if not scores_tokens(architecture):
-        return 0
-    transform = d * d if output.kind == "masked_tokens" else 0
-    return rows * (transform + _token_scores(architecture))
-
-
-def _token_scores(architecture: Architecture) -> int:
-    """For one position: projections, embedding matrices, and a row for each tail."""
-    d, output = architecture.d_model, architecture.output
-    total = sum(size * width for size, width in clusters(architecture))
-    total += len(architecture.embedding.cutoffs) * architecture.d_embed
-    if not projected(architecture):
-        return total
-    total += sum(d * width for _, width in tables(architecture))
-    # One table for all clusters needs two projections where the head has its own and tails have the embedding's.
-    head_apart = output.tied and output.tied_projections == "tails"
-    if head_apart and architecture.embedding.div == 1 and architecture.embedding.cutoffs:
-        total += d * architecture.d_embed
-    return total
+def _of_srupp(
+    shapes: Shapes, run: Pass, tokens: Tokens, srupp: Flags, linear: Numbers
+) -> Iterator[tuple[str, Numbers]]:
+    attends, width = srupp & shapes.attends, shapes.width
+    # The new tokens' own keys come from their queries; those of other inputs go through the first layer first.
+    others = tokens.projected - shapes.own_keys * tokens.new
+    further = others * shapes.d_model[:, None] * width + (tokens.projected - tokens.new) * 2 * width * width
+    yield "srupp_products", linear * srupp + run.batch * further * attends
+    yield "srupp_scores", 2 * run.batch * tokens.new * tokens.keys * width * attends

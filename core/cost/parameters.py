@@ -1,4 +1,4 @@
-"""How many parameters an architecture has: closed formulas over its description.
+"""How many parameters architectures have, and the bytes of their weights: closed formulas over `Shapes`.
 
 D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are grouped), f = d_inner, p = d_proj or d_attn,
 V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS norm w. By block:
@@ -12,6 +12,8 @@ V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS nor
 - short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.
 - identity: nothing.
 
+Products of two widths are the weights of linear layers (`Shapes.linear_layers`), all others `core.cost.columns` counts.
+
 Decoder parameters are the blocks' and the final norm's: the proxy of LTS (arXiv 2203.02094), Σ(4·D² + 9·D + 2·D·f + f)
 + 2·D for GPT-2 (Tables 6 and 7), Σ(5·D² + 7·D + 2·D·f + f) for Transformer-XL as LTS has it (Tables 4 and 5: u and v in
 each layer, no final norm). Position parameters are the table of learned positions, or u and v where all blocks share
@@ -21,13 +23,13 @@ source's count in the same groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from edgefront.core.cost.shapes import Numbers, Shapes
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
 
 
 class Parameters(NamedTuple):
@@ -44,176 +46,35 @@ class Parameters(NamedTuple):
 
 def count(architecture: Architecture) -> Parameters:
     """Parameters of the model and of its source."""
-    own = Parameters(_decoder(architecture), _positions(architecture), _embedding(architecture) + _output(architecture))
-    if architecture.source is None:
-        return own
-    source = count(architecture.source)
-    return Parameters(own.decoder + source.decoder, own.position + source.position, own.embedding + source.embedding)
+    return count_of(Shapes.of([architecture]))
 
 
-class LinearMaps(NamedTuple):
-    """The layers that weights "int8" and "int4" quantise: the blocks' linear layers, without biases and the projections
-    of distances.
+def count_of(shapes: Shapes) -> Parameters:
+    """Parameters of a batch of one."""
+    columns = (shapes.decoder_parameters, shapes.position_parameters, shapes.embedding_parameters)
+    return Parameters(*(int(column[0]) for column in columns))
+
+
+def linear_layers(shapes: Shapes) -> Numbers:
+    """(n,) number of the linear layers of all blocks: each has a scale in int8."""
+    return np.asarray(np.add.reduce([(out > 0).sum(axis=1) for out, _ in shapes.linear_layers]))
+
+
+def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_size: int) -> Numbers:
+    """(n,) bytes of all weights, of `width` bytes each where they are not quantised.
+
+    int8: of linear layers one byte for each weight, and a scale for each layer. int4: of them 4 bits a weight and a
+    scale for each block of `block_size` weights of a row, the last block padded. q8_0 and q4_0: of all matrices but
+    positions, whose rows blocks of 32 fill; all others are float32.
     """
-
-    weights: int
-    maps: int
-
-
-def linear_maps(architecture: Architecture) -> LinearMaps:
-    """The linear layers of all blocks, those of the source included."""
-    shapes = list(_all_maps(architecture))
-    return LinearMaps(sum(rows * width for rows, width in shapes), len(shapes))
-
-
-def int4_bytes(architecture: Architecture, block_size: int) -> int:
-    """Bytes of those layers in int4: for each block of a row 4 bits a weight, the last block padded, and a scale."""
-    blocks = sum(rows * -(-width // block_size) for rows, width in _all_maps(architecture))
-    return blocks * (block_size // 2 + 4)
-
-
-def _all_maps(architecture: Architecture) -> Iterator[tuple[int, int]]:
-    """(out, in) of the linear layers of all blocks, those of the source included."""
-    for block in architecture.blocks:
-        yield from _maps(block, architecture)
-    if architecture.source is not None:
-        yield from _all_maps(architecture.source)
-
-
-def attention_width(block: Attention, architecture: Architecture) -> int:
-    """A = n_head·d_head: width of the queries, and of the keys and the values, of all heads together."""
-    return block.n_head * architecture.d_head(block)
-
-
-def kv_width(block: Attention, architecture: Architecture) -> int:
-    """K = n_kv_head·d_head: width of the keys, and of the values, of all heads together."""
-    return block.kv_heads * architecture.d_head(block)
-
-
-def norm_parameters(architecture: Architecture, width: int) -> int:
-    """Of the architecture's kind of norm over so many features."""
-    return width if architecture.norm_kind == "rms" else 2 * width
-
-
-def clusters(architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(tokens, embedding width) of each cluster of the vocabulary; one without cut-offs."""
-    embedding = architecture.embedding
-    edges = pairwise((0, *embedding.cutoffs, embedding.vocab_size))
-    return tuple((stop - start, architecture.d_embed // embedding.div**i) for i, (start, stop) in enumerate(edges))
-
-
-def tables(architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(tokens, width) of each embedding matrix: one per cluster with div > 1, else one in total."""
-    if architecture.embedding.div == 1:
-        return ((architecture.embedding.vocab_size, architecture.d_embed),)
-    return clusters(architecture)
-
-
-def projected(architecture: Architecture) -> bool:
-    """Whether there are projections between the embedding matrices and d_model."""
-    return architecture.embedding.div > 1 or architecture.d_embed != architecture.d_model
-
-
-def scores_tokens(architecture: Architecture) -> bool:
-    """Whether the output is over the vocabulary."""
-    return architecture.output.kind in ("tokens", "masked_tokens")
-
-
-# By group ------------------------------------------------------------------------------------------------------------
-
-
-def _decoder(architecture: Architecture) -> int:
-    final_norm = norm_parameters(architecture, architecture.d_model) if architecture.has_final_norm else 0
-    return sum(block_parameters(block, architecture) for block in architecture.blocks) + final_norm
-
-
-def _positions(architecture: Architecture) -> int:
-    positions = architecture.positions
-    if isinstance(positions, LearnedPositions):
-        return (positions.length + positions.offset) * architecture.d_model
-    if isinstance(positions, RelativePositions) and positions.shared:
-        return next((2 * attention_width(b, architecture) for b in architecture.blocks if isinstance(b, Attention)), 0)
-    return 0
-
-
-def _embedding(architecture: Architecture) -> int:
-    d = architecture.d_model
-    total = sum(size * width for size, width in tables(architecture)) + architecture.embedding.segments * d
-    if projected(architecture):
-        total += sum(width * d for _, width in tables(architecture))
-    return total + (norm_parameters(architecture, d) if architecture.embedding.norm else 0)
-
-
-def _output(architecture: Architecture) -> int:
-    """What the output layer has of its own."""
-    d, output = architecture.d_model, architecture.output
-    total = 0
-    if output.kind == "masked_tokens":
-        total += d * d + d + norm_parameters(architecture, d)
-    if output.kind in ("pooled", "classes"):
-        total += d * d + d
-    if output.classes is not None:
-        total += d * output.classes + output.classes
-    if output.kind == "spans":
-        total += 2 * d + 2
-    if not scores_tokens(architecture):
-        return total
-    if not output.tied:
-        total += sum(size * width for size, width in tables(architecture))
-    if projected(architecture):
-        own = {"tails": 1, "all": 0, "none": len(tables(architecture))}[
-            "none" if not output.tied else output.tied_projections
-        ]
-        total += sum(width * d for _, width in tables(architecture)[:own])
-    if architecture.output_bias:
-        total += architecture.embedding.vocab_size
-    tails = len(architecture.embedding.cutoffs)
-    return total + tails * architecture.d_embed + tails
-
-
-# By block ------------------------------------------------------------------------------------------------------------
-
-
-def block_parameters(block: Block, architecture: Architecture) -> int:
-    """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
-    d, maps = architecture.d_model, sum(rows * width for rows, width in _maps(block, architecture))
-    norm = norm_parameters(architecture, d)
-    if isinstance(block, Attention):
-        return maps + norm + _around_maps(block, architecture)
-    if isinstance(block, FeedForward):
-        return maps + norm + (block.d_inner * (2 if block.gated else 1) + d if block.bias else 0)
-    if isinstance(block, Sru):
-        return maps + 4 * d
-    if isinstance(block, Srupp):
-        return maps + 2 * block.d_attn + 4 * d + (0 if block.attends == "none" else 1)
-    if isinstance(block, ShortConv):
-        return maps + norm + block.kernel * d + (5 * d if block.bias else 0)
-    return 0
-
-
-def _around_maps(block: Attention, architecture: Architecture) -> int:
-    """What an attention block has beside its linear layers and its norm."""
-    d, width, positions = architecture.d_model, attention_width(block, architecture), architecture.positions
-    total = 2 * architecture.d_head(block) if block.qk_norm else 0
-    if isinstance(positions, RelativePositions):
-        return total + width * d + (0 if positions.shared else 2 * width)
-    qkv = width + 2 * kv_width(block, architecture)
-    return total + {"none": 0, "qkv": qkv, "all": qkv + d}[architecture.attention_bias(block)]
-
-
-def _maps(block: Block, architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(out, in) of a block's linear layers; those of the same inputs are one."""
-    d = architecture.d_model
-    if isinstance(block, Attention):
-        width = attention_width(block, architecture)
-        return (width + 2 * kv_width(block, architecture), d), (d, width)
-    if isinstance(block, FeedForward):
-        return ((2 if block.gated else 1) * block.d_inner, d), (d, block.d_inner)
-    if isinstance(block, Sru):
-        return ((3 * d, d),) if block.d_proj is None else ((block.d_proj, d), (3 * d, block.d_proj))
-    if isinstance(block, Srupp):
-        p = block.d_attn
-        return (p, d), (3 * d, p), *(() if block.attends == "none" else ((2 * p, p),))
-    if isinstance(block, ShortConv):
-        return (3 * d, d), (d, d)
-    return ()
+    total = shapes.total_parameters
+    if quantisation == "full":
+        return width * total
+    weights: Numbers = shapes.linear_weights.sum(axis=1)
+    if quantisation in GGUF_QUANTISED:
+        matrices = weights + shapes.embedding_parameters
+        return np.asarray((total - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[quantisation])
+    if quantisation == "int4":
+        blocks = [(out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
+        return np.asarray((total - weights) * width + np.add.reduce(blocks) * (block_size // 2 + 4))
+    return np.asarray((total - weights + linear_layers(shapes)) * width + weights)

@@ -1,6 +1,6 @@
-"""How much a model that generates keeps of the tokens before: closed formulas over its description.
+"""How much models that generate keep of the tokens before: closed formulas over `Shapes`.
 
-Numbers in its cache after M tokens of each of B sequences, and a source of S:
+Numbers in a cache after M tokens of each of B sequences, and a source of S:
 
 - attention: 2·B·K·n_kv_head·d_head, of K = M tokens, S of the source, or both; with a window of w at most w - 1 of M.
 - SRU++: 2·B·K·d_attn where it attends, and as SRU a cell of B·d_model.
@@ -11,55 +11,46 @@ The number of tokens seen, which some positions need, is one number for all and 
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-from edgefront.core.cost.parameters import kv_width
+import numpy as np
+
+from edgefront.core.cost.shapes import SHORT_CONV, SRU, SRUPP, Numbers, Shapes
 from edgefront.core.number_formats import KV_CACHE_BYTES, KvCache
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, ShortConv, Sru, Srupp
 
 
 class Kept(NamedTuple):
-    """Numbers in a cache."""
+    """(n,) numbers in a cache."""
 
-    keys_and_values: int
-    cells: int
+    keys_and_values: Numbers
+    cells: Numbers
     """Of recurrences and convolutions."""
 
 
-def kept(architecture: Architecture, batch: int, tokens: int, source: int = 0) -> Kept:
+def kept(shapes: Shapes, batch: int, tokens: int, source: int = 0) -> Kept:
     """Of all blocks, after so many tokens; 0 for a model that sees all tokens at once."""
-    blocks = architecture.blocks if architecture.causal else ()
+    keeps = shapes.causal[:, None] & ~shapes.of_source
+    keys = shapes.own_keys * earlier(shapes, tokens) + shapes.source_keys * source
+    recurrent, convolution = (shapes.kind == SRU) | (shapes.kind == SRUPP), shapes.kind == SHORT_CONV
+    cells = recurrent + convolution * (shapes.width - 1)
     return Kept(
-        batch * sum(_keys_and_values(block, architecture, tokens, source) for block in blocks),
-        batch * sum(_cell(block, architecture.d_model) for block in blocks),
+        2 * batch * (keys * shapes.kv_width * keeps).sum(axis=1),
+        batch * shapes.d_model * (cells * keeps).sum(axis=1),
     )
 
 
-def kept_bytes(kept: Kept, width: int, kv_cache: KvCache | None) -> int:
-    """Bytes of a cache whose numbers have `width` bytes each; of llama.cpp's with keys and values in the format
-    `kv_cache`, cells are float32.
+def earlier(shapes: Shapes, tokens: int) -> Numbers | int:
+    """How many of so many tokens before it a token sees, (n, L) or one number for all: those that a window keeps."""
+    if not shapes.window.any():
+        return tokens
+    return np.where(shapes.window > 0, np.minimum(shapes.window - 1, tokens), tokens)
+
+
+def kept_bytes(kept: Kept, width: int, kv_cache: KvCache | None) -> Numbers:
+    """(n,) bytes of a cache whose numbers have `width` bytes each; of llama.cpp's with keys and values in the format
+    `kv_cache`, rounded up, cells are float32.
     """
     if kv_cache is None:
-        return width * sum(kept)
-    return math.ceil(kept.keys_and_values * KV_CACHE_BYTES[kv_cache]) + 4 * kept.cells
-
-
-def _keys_and_values(block: Block, architecture: Architecture, tokens: int, source: int) -> int:
-    if isinstance(block, Attention):
-        own = tokens if block.window is None else min(tokens, block.window - 1)
-        return 2 * _keys(block.attends, own, source) * kv_width(block, architecture)
-    if isinstance(block, Srupp) and block.attends != "none":
-        return 2 * _keys(block.attends, tokens, source) * block.d_attn
-    return 0
-
-
-def _cell(block: Block, d: int) -> int:
-    if isinstance(block, Sru | Srupp):
-        return d
-    return (block.kernel - 1) * d if isinstance(block, ShortConv) else 0
-
-
-def _keys(attends: str, own: int, source: int) -> int:
-    return (0 if attends == "source" else own) + (0 if attends == "self" else source)
+        return width * (kept.keys_and_values + kept.cells)
+    each = KV_CACHE_BYTES[kv_cache]
+    return np.asarray(-(-kept.keys_and_values * each.numerator // each.denominator) + 4 * kept.cells)

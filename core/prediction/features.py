@@ -6,9 +6,8 @@ latency is nearly a sum of them, each times a cost of its own (`core.prediction.
 the milliseconds go, block by block.
 
 For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.cost.flops` counts (with a window of w
-at most w - 1 earlier ones): the sums of products are its sums. Two things a description knows and `Shapes` does not:
-relative positions are counted without their clamp, and of an embedding's projections only the widest cluster's. The
-source of a translation model counts as blocks of the model.
+at most w - 1 earlier ones): the products of each kind are its products. The source of a translation model counts as
+blocks of the model, whose tokens are the source's.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.cost.flops import Tokens, products_of_blocks, products_of_ends, run_blocks
+from edgefront.core.cost.one_pass import Pass
+from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, SRU, SRUPP, Shapes
 from edgefront.core.measurement.generation import parts
+from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
-
-_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _IDENTITY, _SHORT_CONV = range(len(BLOCK_KINDS))
 
 
 class Feature(NamedTuple):
@@ -41,7 +40,7 @@ class Feature(NamedTuple):
 FEATURES = (
     Feature("pass", "calls", "ends", "1: what every pass costs"),
     Feature("stream", "elements", "ends", "B·n·d_model: embedding and final norm"),
-    Feature("embedding_products", "MAC", "ends", "B·n·d_embed·d_model where the embedding is projected"),
+    Feature("embedding_products", "MAC", "ends", "projections of the embedding, of all clusters"),
     Feature("output_products", "MAC", "ends", "weights of the output layer at the positions that `logits` names"),
     Feature("block_stream", "elements", "blocks", "B·n·d_model a block: norm and residual sum"),
     Feature("block_biases", "calls", "blocks", "1 a block with biases or with a map of relative positions"),
@@ -75,25 +74,40 @@ def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     """(n, len(FEATURES)) of a pass under the protocol, or of the passes that its latency is made of; exact whole
     numbers up to 2^53.
     """
-    found = np.zeros((len(shapes), len(FEATURES)))
-    for times, one in parts(protocol):
-        for name, values in _of_ends(shapes, one):
-            found[:, _COLUMN[name]] += times * values
-        for name, values in _of_blocks(shapes, one):
-            found[:, _COLUMN[name]] += times * values.sum(axis=1)
-    return found
+    counted, floats = np.zeros((len(shapes), len(FEATURES))), shapes.astype(float)
+    for times, part in parts(protocol):
+        run = pass_of(part)
+        for name, values in _of_ends(floats, run):
+            counted[:, _COLUMN[name]] += times * values
+        for name, values in _of_blocks(floats, run):
+            counted[:, _COLUMN[name]] += times * values.sum(axis=1)
+    return counted
 
 
 def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     """(n, L + 1, len(FEATURES)): the same by block, what belongs to the ends at the last place; sums are `features`."""
-    blocks = shapes.kind.shape[1]
-    found = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
-    for times, one in parts(protocol):
-        for name, values in _of_ends(shapes, one):
-            found[:, blocks, _COLUMN[name]] += times * values
-        for name, values in _of_blocks(shapes, one):
-            found[:, :blocks, _COLUMN[name]] += times * values
-    return found
+    blocks, floats = shapes.kind.shape[1], shapes.astype(float)
+    counted = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
+    for times, part in parts(protocol):
+        run = pass_of(part)
+        for name, values in _of_ends(floats, run):
+            counted[:, blocks, _COLUMN[name]] += times * values
+        for name, values in _of_blocks(floats, run):
+            counted[:, :blocks, _COLUMN[name]] += times * values
+    return counted
+
+
+def pass_of(protocol: MeasurementProtocol) -> Pass:
+    """The pass of a protocol that is no generation."""
+    assert protocol.mode != "generate"
+    return Pass(
+        protocol.batch,
+        protocol.sequence_length,
+        protocol.memory_length,
+        source_length(protocol),
+        protocol.mode,
+        protocol.logits,
+    )
 
 
 def descriptors(shapes: Shapes, counted: Floats) -> Floats:
@@ -103,7 +117,7 @@ def descriptors(shapes: Shapes, counted: Floats) -> Floats:
     """
     products = [counted[:, column] for column, feature in enumerate(FEATURES) if feature.unit == "MAC"]
     total = np.maximum(np.sum(products, axis=0), 1.0)
-    present = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
+    present = (shapes.kind >= 0) & (shapes.kind != IDENTITY)
     blocks = np.maximum(present.sum(axis=1), 1)
 
     def share(*names: str) -> Floats:
@@ -125,98 +139,41 @@ def descriptors(shapes: Shapes, counted: Floats) -> Floats:
     )
 
 
-def _of_ends(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[str, Floats]]:
-    new = protocol.batch * protocol.sequence_length
-    positions = {"all": new, "last": protocol.batch, "none": 0}[protocol.logits]
-    d, embedded = shapes.d_model.astype(float), shapes.d_embed.astype(float)
-    projected = (shapes.d_embed != shapes.d_model) | (shapes.div > 1)
+def _of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     yield "pass", np.ones(len(shapes))
-    yield "stream", new * d
-    yield "embedding_products", new * d * embedded * projected
-    yield "output_products", positions * shapes.output_weights.astype(float)
+    yield "stream", run.batch * run.tokens * shapes.d_model
+    yield from products_of_ends(shapes, run)
 
 
-def _of_blocks(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[str, Floats]]:
+def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     """Features of every block, (n, L) each; kinds that no row has are left out."""
-    new = protocol.batch * protocol.sequence_length
-    keys = earlier(shapes, protocol) + protocol.sequence_length
-    d = shapes.d_model.astype(float)[:, None]
-    width, heads = shapes.width.astype(float), shapes.heads.astype(float)
-    present = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
+    shapes = run_blocks(shapes, run)
+    tokens = Tokens.of(shapes, run)
+    new, kept = run.batch * tokens.new, run.batch * tokens.keys
+    d, present = shapes.d_model[:, None], (shapes.kind >= 0) & (shapes.kind != IDENTITY)
+    yield from products_of_blocks(shapes, run)
     yield "block_stream", new * d * present
-    yield "block_biases", (shapes.biased | shapes.relative).astype(float)
-    yield "attention_weights", new * keys * (heads * shapes.attends)
-    attention = shapes.kind == _ATTENTION
+    yield "block_biases", (shapes.biased | shapes.relative) * present
+    yield "attention_weights", new * tokens.keys * shapes.heads * present
+    attention = shapes.kind == ATTENTION
     if attention.any():
-        yield from _of_attention(shapes, protocol, attention, width * attention, d)
-    feed_forward = shapes.kind == _FEED_FORWARD
+        grouped = attention & (shapes.kv_width < shapes.width)
+        yield "attention_calls", attention
+        yield "grouped_kept", 2 * kept * (shapes.kv_width * grouped)
+        yield "attention_turned", new * (shapes.turned * attention)
+        yield "attention_norms", 2 * (shapes.qk_norm & attention)
+    feed_forward = shapes.kind == FEED_FORWARD
     if feed_forward.any():
-        inner = width * feed_forward
-        yield "feed_forward_calls", feed_forward.astype(float)
-        yield "feed_forward_products", (2.0 + shapes.gated) * new * d * inner
-        yield "feed_forward_width", new * inner
-        yield "feed_forward_gates", new * inner * shapes.gated
-    recurrent = (shapes.kind == _SRU) | (shapes.kind == _SRUPP)
+        inner = new * (shapes.width * feed_forward)
+        yield "feed_forward_calls", feed_forward
+        yield "feed_forward_width", inner
+        yield "feed_forward_gates", inner * shapes.gated
+    recurrent = (shapes.kind == SRU) | (shapes.kind == SRUPP)
     if recurrent.any():
-        yield "recurrence_calls", recurrent.astype(float)
+        yield "recurrence_calls", recurrent
         yield "recurrence", new * d * recurrent
-        yield from _of_recurrence(shapes, protocol, width, d)
-    convolution = shapes.kind == _SHORT_CONV
+        yield "srupp_calls", (shapes.kind == SRUPP) & shapes.attends
+    convolution = shapes.kind == SHORT_CONV
     if convolution.any():
-        yield "convolution_calls", convolution.astype(float)
-        yield "convolution_products", new * 4 * d * d * convolution
-        yield "convolution_taps", new * d * width * convolution
-
-
-def _of_attention(
-    shapes: Shapes, protocol: MeasurementProtocol, attention: NDArray[np.bool_], width: Floats, d: Floats
-) -> Iterator[tuple[str, Floats]]:
-    batch, tokens = protocol.batch, protocol.sequence_length
-    memory = earlier(shapes, protocol)
-    keys = memory + tokens
-    projected = tokens + (memory if protocol.mode == "forward" else 0)
-    yield "attention_calls", attention.astype(float)
-    if protocol.mode == "decode":
-        of_distances = batch * tokens * (d * width + shapes.heads * d * (keys + 1)) * shapes.relative
-        to_queries: Floats | float = 0.0
-    else:
-        of_distances = (keys + 1) * d * width * shapes.relative
-        to_queries = batch * tokens * (keys + 1) * width * shapes.relative
-    maps = 2.0 * batch * d * (tokens * width + projected * (shapes.kv_width * attention))
-    yield "attention_products", maps + of_distances
-    # Without shared keys their number and the products with them grow alike, so that only one of the two is counted.
-    grouped = attention & (shapes.kv_width < shapes.width)
-    scores = 2.0 * batch * tokens * keys * width
-    yield "attention_scores", scores * ~grouped + to_queries
-    yield "grouped_scores", scores * grouped
-    yield "grouped_kept", 2.0 * batch * keys * (shapes.kv_width * grouped).astype(float)
-    yield "attention_turned", batch * tokens * shapes.turned.astype(float)
-    yield "attention_norms", 2 * shapes.qk_norm.astype(float)
-
-
-def earlier(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
-    """(n, L) tokens before the new ones that a block may see: with a window no more than it keeps."""
-    kept = np.where(shapes.window > 0, shapes.window - 1, protocol.memory_length)
-    return np.minimum(protocol.memory_length, kept).astype(np.int64)
-
-
-def _of_recurrence(
-    shapes: Shapes, protocol: MeasurementProtocol, width: Floats, d: Floats
-) -> Iterator[tuple[str, Floats]]:
-    batch, tokens = protocol.batch, protocol.sequence_length
-    new, keys = batch * tokens, protocol.memory_length + tokens
-    sru = shapes.kind == _SRU
-    yield "sru_products", new * np.where(width > 0, 4 * d * width, 3 * d * d) * sru
-    srupp = shapes.kind == _SRUPP
-    attends, projected = srupp & shapes.attends, _projected_keys(protocol)
-    products = new * 4 * d * width * srupp
-    # The new tokens' own keys come from their queries; a segment memory's inputs go through that map first.
-    products += batch * ((projected - tokens) * d * width + projected * 2 * width * width) * attends
-    yield "srupp_products", products
-    yield "srupp_calls", attends.astype(float)
-    yield "srupp_scores", 2.0 * new * keys * width * attends
-
-
-def _projected_keys(protocol: MeasurementProtocol) -> int:
-    """Inputs of each sequence that a pass makes keys and values of: a cache is not projected again."""
-    return protocol.sequence_length + (protocol.memory_length if protocol.mode == "forward" else 0)
+        yield "convolution_calls", convolution
+        yield "convolution_taps", new * d * shapes.width * convolution

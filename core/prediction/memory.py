@@ -16,16 +16,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
+from edgefront.core.cost import parameters
 from edgefront.core.cost.costs import BYTES
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.cost.flops import Tokens, run_blocks
+from edgefront.core.cost.shapes import FEED_FORWARD, SHORT_CONV, Shapes
+from edgefront.core.cost.state import kept
 from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, KV_CACHE_BYTES
+from edgefront.core.number_formats import KV_CACHE_BYTES
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
-from edgefront.core.prediction.features import earlier
+from edgefront.core.prediction.features import pass_of
 from edgefront.core.prediction.regression import rounded
-from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +49,6 @@ MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
 _RIDGE = 1e-3
 _MIN_HALF_WIDTH = 1e-3
 _DIGITS = 6
-_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _, _SHORT_CONV = range(len(BLOCK_KINDS))
 
 
 @dataclass(frozen=True)
@@ -106,19 +107,8 @@ class MemoryPredictor:
 
 
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
-    """(n,) bytes of all weights in the protocol's number type, as `core.cost.costs` counts them."""
-    width = BYTES[protocol.dtype]
-    total = shapes.total_parameters
-    if protocol.quantisation == "full":
-        return width * total
-    quantised, maps = _linear_layers(shapes)
-    if protocol.quantisation in GGUF_QUANTISED:
-        matrices = quantised + shapes.embedding_parameters
-        blocks = matrices // GGUF_BLOCK
-        return np.asarray((total - matrices) * 4 + blocks * GGUF_BLOCK_BYTES[protocol.quantisation])
-    if protocol.quantisation == "int4":
-        return (total - quantised) * width + _int4_bytes(shapes, protocol.block_size)
-    return (total - quantised + maps) * width + quantised
+    """(n,) bytes of all weights in the protocol's number type."""
+    return parameters.weight_bytes(shapes, BYTES[protocol.dtype], protocol.quantisation, protocol.block_size)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
@@ -129,56 +119,30 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     if protocol.mode == "generate":
         both = (memory_features(shapes, one(protocol)) for one in (prompt_pass, token_pass))
         return np.asarray(np.maximum(*both))
-    width = BYTES[protocol.dtype]
-    new = protocol.batch * protocol.sequence_length
-    keys = earlier(shapes, protocol) + protocol.sequence_length
-    positions = {"all": new, "last": protocol.batch, "none": 0}[protocol.logits]
-    inner = shapes.width * (shapes.kind == _FEED_FORWARD) * (1 + shapes.gated)
-    inner = inner + 3 * shapes.d_model[:, None] * (shapes.kind == _SHORT_CONV)
-    heads = shapes.heads * shapes.attends
-    seen_later = np.where(shapes.window > 0, np.minimum(keys, shapes.window - 1), keys)
+    width, run = BYTES[protocol.dtype], pass_of(protocol)
+    running = run_blocks(shapes, run)
+    tokens = Tokens.of(running, run)
+    inner = running.width * (running.kind == FEED_FORWARD) * (1 + running.gated)
+    inner = inner + 3 * running.d_model[:, None] * (running.kind == SHORT_CONV)
+    weights = tokens.new * tokens.keys * running.heads * (running.kind >= 0)
     # llama.cpp has its cache in every mode.
-    kept = 0 if protocol.mode == "forward" and protocol.kv_cache is None else 2 * protocol.batch * seen_later
+    keeps = protocol.mode != "forward" or protocol.kv_cache is not None
+    state = kept(shapes, run.batch, run.memory + run.tokens, run.source).keys_and_values * keeps
     of_kept = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])
     return np.stack(
         [
             np.ones(len(shapes)),
-            width * new * shapes.d_model.astype(float),
-            width * new * inner.max(axis=1, initial=0).astype(float),
-            width * new * (keys * heads).max(axis=1, initial=0).astype(float),
-            of_kept * (kept * shapes.kv_width).sum(axis=1).astype(float),
-            width * positions * shapes.vocab_size.astype(float),
+            width * run.batch * run.tokens * shapes.d_model.astype(float),
+            width * run.batch * (tokens.new * inner).max(axis=1, initial=0).astype(float),
+            width * run.batch * weights.max(axis=1, initial=0).astype(float),
+            of_kept * state.astype(float),
+            width * run.positions * shapes.vocab_size.astype(float),
             (shapes.kind >= 0).sum(axis=1).astype(float),
-            width * (positions > 0) * shapes.output_weights.astype(float),
+            width * (run.positions > 0) * shapes.output_weights.astype(float),
             weight_bytes(shapes, protocol).astype(float),
         ],
         axis=1,
     )
-
-
-def _linear_layers(shapes: Shapes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(n,) weights of the blocks' linear layers, and (n,) how many layers: what int8 and int4 quantise."""
-    d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
-    attends = (kind == _SRUPP) & shapes.attends
-    weights = 2 * (width + shapes.kv_width) * d * (kind == _ATTENTION) + 4 * width * d * (kind == _SRUPP)
-    weights += (2 + shapes.gated) * width * d * (kind == _FEED_FORWARD) + 4 * d * d * (kind == _SHORT_CONV)
-    weights += np.where(width > 0, 4 * d * width, 3 * d * d) * (kind == _SRU) + 2 * width * width * attends
-    maps = 2 * np.isin(kind, (_ATTENTION, _FEED_FORWARD, _SRUPP, _SHORT_CONV)) + attends
-    maps += np.where(width > 0, 2, 1) * (kind == _SRU)
-    return weights.sum(axis=1), maps.sum(axis=1)
-
-
-def _int4_bytes(shapes: Shapes, block_size: int) -> NDArray[np.int64]:
-    """(n,) bytes of those layers in int4, as `core.cost.parameters.int4_bytes` counts them."""
-    d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
-    of_d, of_width = -(-d // block_size), -(-width // block_size)
-    projected = width * of_d + 3 * d * of_width
-    blocks = ((width + 2 * shapes.kv_width) * of_d + d * of_width) * (kind == _ATTENTION)
-    blocks += ((1 + shapes.gated) * width * of_d + d * of_width) * (kind == _FEED_FORWARD)
-    blocks += 4 * d * of_d * (kind == _SHORT_CONV)
-    blocks += np.where(width > 0, projected, 3 * d * of_d) * (kind == _SRU)
-    blocks += (projected + 2 * width * of_width * shapes.attends) * (kind == _SRUPP)
-    return np.asarray(blocks.sum(axis=1) * (block_size // 2 + 4))
 
 
 def _solve(features: Floats, weights: Floats, peak: Floats) -> Floats:

@@ -19,17 +19,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes, block_columns
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.block import BLOCK_KINDS
 
 ARCHITECTURE = ("embed_dim", "n_layer", "n_head", "mlp_ratio", "bias")
 PROTOCOL = MeasurementProtocol(runtime="pytorch", sequence_length=1024, logits="all")
 """The pass that the published table was measured with, as far as features read it."""
 _VOCABULARY = 50257
 _MAX_WIDTH, _MAX_LAYERS = 1 << 16, 512
-_ATTENTION, _FEED_FORWARD = BLOCK_KINDS.index("attention"), BLOCK_KINDS.index("feed_forward")
 
 
 @dataclass(frozen=True)
@@ -152,38 +150,41 @@ def _unreadable(path: Path, error: Exception) -> InvalidInput:
 
 def _shapes(rows: Sequence[_Layers]) -> Shapes:
     count, longest = len(rows), 2 * max(len(row.n_head) for row in rows)
-    kind = np.full((count, longest), -1, dtype=np.int8)
-    heads = np.zeros((count, longest), dtype=np.int32)
-    width = np.zeros((count, longest), dtype=np.int32)
-    parameters = np.zeros((count, longest), dtype=np.int64)
+    kind = np.full((count, longest), -1)
+    heads, width, other = (np.zeros((count, longest), dtype=np.int64) for _ in range(3))
     for place, row in enumerate(rows):
         d, depth = row.d_model, 2 * len(row.n_head)
         inner = np.array(row.d_inner, dtype=np.int64)
-        kind[place, 0:depth:2], kind[place, 1:depth:2] = _ATTENTION, _FEED_FORWARD
+        kind[place, 0:depth:2], kind[place, 1:depth:2] = ATTENTION, FEED_FORWARD
         heads[place, 0:depth:2] = row.n_head
         width[place, 0:depth:2], width[place, 1:depth:2] = d, inner
-        parameters[place, 0:depth:2] = 4 * d * d + 2 * d + (4 * d if row.bias else 0)
-        parameters[place, 1:depth:2] = 2 * d * inner + 2 * d + ((inner + d) if row.bias else 0)
+        # A layer norm each, and biases.
+        other[place, 0:depth:2] = 2 * d + (4 * d if row.bias else 0)
+        other[place, 1:depth:2] = 2 * d + ((inner + d) if row.bias else 0)
     d_model = np.array([row.d_model for row in rows], dtype=np.int64)
-    return Shapes(
+    attention = kind == ATTENTION
+    blocks = block_columns(
+        d_model=d_model[:, None],
+        kind=kind,
+        other_parameters=other,
+        heads=heads,
+        width=width,
+        own_keys=attention,
+        kv_width=width * attention,
+        biased=(kind >= 0) & np.array([row.bias for row in rows])[:, None],
+    )
+    return Shapes.from_columns(
+        blocks,
         d_model=d_model,
         d_embed=d_model,
         div=np.ones(count, dtype=np.int64),
         vocab_size=np.full(count, _VOCABULARY, dtype=np.int64),
         embedding_parameters=_VOCABULARY * d_model,
         position_parameters=np.zeros(count, dtype=np.int64),
-        decoder_parameters=parameters.sum(axis=1) + 2 * d_model,
+        final_norms=2 * d_model,
         output_weights=_VOCABULARY * d_model,
-        kind=kind,
-        heads=heads,
-        width=width,
-        attends=kind == _ATTENTION,
-        parameters=parameters,
-        kv_width=np.where(kind == _ATTENTION, width, 0).astype(np.int32),
-        window=np.zeros_like(width),
-        turned=np.zeros_like(width),
-        gated=np.zeros(kind.shape, dtype=np.bool_),
-        qk_norm=np.zeros(kind.shape, dtype=np.bool_),
-        biased=(kind >= 0) & np.array([row.bias for row in rows])[:, None],
-        relative=np.zeros(kind.shape, dtype=np.bool_),
+        embedding_weights=np.zeros(count, dtype=np.int64),
+        source_embedding_weights=np.zeros(count, dtype=np.int64),
+        pooled=np.zeros(count),
+        causal=np.ones(count),
     )

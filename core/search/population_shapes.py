@@ -35,7 +35,7 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
     columns = (shapes.d_model, shapes.d_embed, shapes.div, shapes.embedding_parameters)
     for factor, column in zip(_FACTORS[0], columns, strict=False):
         keys += column.astype(np.uint64) * factor
-    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", "parameters")]
+    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", "parameters", "linear_weights")]
     for factors, grid in zip(_FACTORS[1:], [shapes.kind + 1, *grids], strict=False):
         keys += (grid.astype(np.uint64) * factors[: grid.shape[1]]).sum(axis=1, dtype=np.uint64)
     return keys
@@ -76,6 +76,10 @@ class PopulationShapes:
             decoder_parameters=(ends.decoder_parameters - ends.parameters.sum(axis=1))[frames]
             + grids["parameters"].sum(axis=1),
             output_weights=ends.output_weights[frames],
+            embedding_weights=ends.embedding_weights[frames],
+            source_embedding_weights=ends.source_embedding_weights[frames],
+            pooled=ends.pooled[frames],
+            causal=ends.causal[frames],
             **grids,
         )
 
@@ -139,5 +143,5 @@ class PopulationShapes:
 
 _ENDS = (
     *("d_model", "d_embed", "div", "vocab_size", "embedding_parameters", "position_parameters"),
-    *("decoder_parameters", "output_weights"),
+    *("decoder_parameters", "output_weights", "embedding_weights", "source_embedding_weights", "pooled", "causal"),
 )

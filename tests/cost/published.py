@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgefront.core.cost.parameters import attention_width, clusters, projected
+from edgefront.core.cost.columns import attention_width, clusters, projected
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward

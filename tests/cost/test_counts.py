@@ -10,7 +10,8 @@ from descriptions import descriptions
 from hypothesis import given, settings
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.cost.parameters import count, linear_maps
+from edgefront.core.cost.parameters import count, linear_layers
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.formats import bytes_of, format_of, int4_scales, int4_shape, is_linear_map
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
@@ -43,7 +44,8 @@ def counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> No
     found = count(architecture)
     assert (found.decoder, found.position, found.embedding) == tuple(listed.values())
     assert found.total == sum(listed.values())
-    assert linear_maps(architecture) == (weights, maps)
+    shapes = Shapes.of([architecture])
+    assert (shapes.linear_weights.sum(), linear_layers(shapes)[0]) == (weights, maps)
 
 
 def counts_are_those_of_the_built_model(architecture: Architecture) -> None:

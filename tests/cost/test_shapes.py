@@ -1,4 +1,4 @@
-"""Many architectures as arrays, against the formulas for one."""
+"""Many architectures as arrays, against their descriptions and against each alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.cost.flops import output_weights
-from edgefront.core.cost.parameters import attention_width, count
+from edgefront.core.cost.flops import products
+from edgefront.core.cost.one_pass import Pass
+from edgefront.core.cost.parameters import count, weight_bytes
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.cost.state import kept, kept_bytes
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention, FeedForward, Srupp
 from edgefront.core.spaces.catalogue import space
@@ -34,8 +37,7 @@ def test_rows_are_what_the_formulas_say(name: str) -> None:
         assert shapes.decoder_parameters[row] == found.decoder
         assert shapes.position_parameters[row] == found.position
         assert shapes.embedding_parameters[row] == found.embedding
-        assert (shapes.total_parameters[row], shapes.weight_bytes[row]) == (cost.total_parameters, cost.weight_bytes)
-        assert shapes.output_weights[row] == output_weights(one)
+        assert shapes.total_parameters[row] == cost.total_parameters
         depth = len(one.blocks)
         assert [BLOCK_KINDS[kind] for kind in shapes.kind[row, :depth]] == [block.kind for block in one.blocks]
         assert (shapes.kind[row, depth:] == -1).all()
@@ -44,7 +46,7 @@ def test_rows_are_what_the_formulas_say(name: str) -> None:
         assert shapes.parameters[row].sum() + final_norm == found.decoder
         for place, block in enumerate(one.blocks):
             if isinstance(block, Attention):
-                assert shapes.width[row, place] == attention_width(block, one)
+                assert shapes.width[row, place] == block.n_head * one.d_head(block)
                 assert (shapes.heads[row, place], shapes.attends[row, place]) == (block.n_head, True)
             elif isinstance(block, FeedForward):
                 assert shapes.width[row, place] == block.d_inner
@@ -54,10 +56,49 @@ def test_rows_are_what_the_formulas_say(name: str) -> None:
                 assert shapes.attends[row, place] == (block.attends != "none")
 
 
+PASSES = (
+    Pass(batch=2, tokens=7, memory=0, source=7),
+    Pass(batch=1, tokens=5, memory=600, source=5, logits="last"),
+    Pass(batch=3, tokens=1, memory=50, source=50, mode="decode"),
+    Pass(batch=1, tokens=9, source=9, mode="prefill", logits="none"),
+)
+
+
+def test_rows_of_a_batch_are_counted_as_each_alone() -> None:
+    """Of any length, kind and positions, with and without a source."""
+    architectures = [one.architecture for one in named_models().values()]
+    architectures += [one for name in SPACES for one in drawn(name, 3)]
+    shapes, alone = Shapes.of(architectures), [Shapes.of([one]) for one in architectures]
+    for run in PASSES:
+        assert products(shapes, run).tolist() == [products(one, run)[0] for one in alone]
+        found = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
+        assert found.tolist() == [kept_bytes(kept(one, run.batch, run.memory, run.source), 2, None)[0] for one in alone]
+    quantisations: tuple[Quantisation, ...] = ("full", "int8", "int4", "q8_0")
+    for quantisation in quantisations:
+        found = weight_bytes(shapes, 4, quantisation, 64)
+        assert found.tolist() == [weight_bytes(one, 4, quantisation, 64)[0] for one in alone]
+
+
+def test_the_largest_model_is_counted_exactly() -> None:
+    """Its parameters are below 2⁶³, its products far above."""
+    widest = 1 << 16
+    attention = {"kind": "attention", "n_head": widest, "d_head": widest, "bias": "none"}
+    one = Architecture.parse(
+        {"d_model": widest, "embedding": {"vocab_size": 2}, "positions": {"kind": "none"}, "blocks": [attention] * 1024}
+    )
+    maps = 4 * widest**3
+    assert Shapes.of([one]).parameters[0].tolist() == [maps + 2 * widest] * 1024
+    found = costs(one, batch=widest, sequence_length=1 << 20, logits="none", dtype="float64")
+    assert found.decoder_parameters == 1024 * (maps + 2 * widest) + 2 * widest
+    assert found.weight_bytes == 8 * found.total_parameters > 1 << 63
+    assert found.flops == 2 * 1024 * widest * (1 << 20) * (maps + 2 * (1 << 20) * widest**2)
+    assert found.state_bytes == 8 * 2 * 1024 * widest * (1 << 20) * widest**2
+
+
 def test_output_weights_are_the_difference_that_scores_make() -> None:
     for one in drawn("lts-gpt2", 1) + drawn("hybrid", 1):
         scored = costs(one, sequence_length=8, logits="last").flops - costs(one, sequence_length=8, logits="none").flops
-        assert scored == 2 * output_weights(one)
+        assert scored == 2 * Shapes.of([one]).output_weights[0]
 
 
 def test_sources_and_outputs_of_every_kind() -> None:

@@ -7,11 +7,13 @@ import pytest
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_models
 
 PROTOCOLS = (
     MeasurementProtocol(logits="all"),
@@ -22,19 +24,32 @@ PROTOCOLS = (
 PRODUCTS = [feature.unit == "MAC" for feature in FEATURES]
 
 
-def drawn(name: str, number: int, seed: int = 3, **narrowed: object) -> list[Architecture]:
-    rng, of = np.random.default_rng(seed), space(name).narrow(narrowed)
+def drawn(name: str, number: int, seed: int = 3) -> list[Architecture]:
+    rng, of = np.random.default_rng(seed), space(name)
     return [of.architecture(of.sample(rng)) for _ in range(number)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
 @pytest.mark.parametrize("name", ["lts-gpt2", "lts-transformer-xl", "hybrid", "srupp"])
 def test_products_are_those_of_the_cost(name: str, protocol: MeasurementProtocol) -> None:
-    architectures = drawn(name, 6, div=1, d_embed="d_model")
-    found = features(Shapes.of(architectures), protocol)
-    assert found[:, NAMES.index("embedding_products")].tolist() == [0] * 6
-    for architecture, row in zip(architectures, found, strict=True):
+    architectures = drawn(name, 6)
+    for architecture, row in zip(architectures, features(Shapes.of(architectures), protocol), strict=True):
         assert 2 * row[PRODUCTS].sum() == protocol_costs(architecture, protocol).flops
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
+def test_products_of_any_named_model_are_those_of_its_cost(protocol: MeasurementProtocol) -> None:
+    """With clamped distances, clusters of the vocabulary, sources and pooled outputs."""
+    counted = 0
+    for model in named_models().values():
+        try:
+            cost = protocol_costs(model.architecture, protocol)
+        except InvalidInput:
+            continue  # a pass that it does not make
+        row = features(Shapes.of([model.architecture]), protocol)[0]
+        assert 2 * row[PRODUCTS].sum() == cost.flops
+        counted += 1
+    assert counted > 50
 
 
 def test_sru_and_mixed_stacks_are_counted_too() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.parameters import attention_width, block_parameters, count
+from edgefront.core.cost.columns import attention_width
+from edgefront.core.cost.parameters import count_of
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.model_file import NUMBERS, formats_of
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
@@ -29,7 +31,8 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
     target = target_of(session, job, candidate.target_id)
     baseline = baseline_of(session, candidate.target_id)
     architecture = Architecture.parse(candidate.architecture)
-    counted = count(architecture)
+    shapes = Shapes.of([architecture])
+    counted = count_of(shapes)
     return CandidateDetails(
         candidate=candidate_view(candidate, baseline),
         job_name=job.name,
@@ -37,7 +40,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         device=devices.name_of(session, target.device_key),
         protocol=PROTOCOL.read(target.protocol),
         d_model=architecture.d_model,
-        blocks=tuple(_blocks(architecture)),
+        blocks=tuple(_blocks(architecture, iter(shapes.parameters[0].tolist()))),
         position_parameters=counted.position,
         embedding_parameters=counted.embedding,
         ancestors=tuple(candidate_view(one, baseline) for one in _ancestors(session, candidate)),
@@ -58,9 +61,10 @@ def _ancestors(session: Session, candidate: Candidate) -> list[Candidate]:
     return list(found.values())
 
 
-def _blocks(architecture: Architecture) -> Iterator[BlockView]:
+def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:
+    """The source's, then its own, in the order of their `parameters`."""
     if architecture.source is not None:
-        for view in _blocks(architecture.source):
+        for view in _blocks(architecture.source, parameters):
             yield view.model_copy(update={"of_source": True})
     for block in architecture.blocks:
         width, heads, kv_heads = _sizes(block, architecture)
@@ -70,7 +74,7 @@ def _blocks(architecture: Architecture) -> Iterator[BlockView]:
             heads=heads,
             kv_heads=None if kv_heads == heads else kv_heads,
             notes=tuple(_notes(block)),
-            parameters=block_parameters(block, architecture),
+            parameters=next(parameters),
         )
 
 
