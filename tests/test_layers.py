@@ -27,7 +27,7 @@ LEAVES = {
 } | {
     "core.units",
     "core.statistics",
-    "core.kernels",
+    "core.gaussian_process",
     "core.addresses",
     "core.hugging_face",
 }
@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.number_formats": set(),
     "core.units": set(),
     "core.statistics": set(),
-    "core.kernels": set(),
+    "core.gaussian_process": set(),
     "core.addresses": set(),
     "core.hugging_face": {"core.errors"},
     "core.states": set(),
@@ -226,7 +226,7 @@ HOMES = {
     r"^(Quantisation|NumberFormat) = ": "core/number_formats.py",
     r"[\"'](tokenizer_config|generation_config)\.json[\"']": "core/hugging_face.py",
     r"\b(1\.96|1\.959\d*|1\.4826)\b": "core/statistics.py",
-    r"def _?matern": "core/kernels.py",
+    r"def _?matern": "core/gaussian_process.py",
     r"^MAX_KEY = ": "core/services/idempotency.py",
 }
 """What marks the definition of a fact → the file that it is defined in."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.gaussian_process import Kernel
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction import calibration, regression, residual
 from edgefront.core.prediction.checks import enough_different, positive
@@ -68,7 +69,7 @@ class LatencyPredictor:
     launches: int
     """Architectures that it learnt from."""
     costs: regression.Costs
-    process: residual.Process
+    correction: residual.Correction
     noise: float
     """Variance of the logarithm of a launch, as far as it is not explained."""
     half_width: float
@@ -107,11 +108,11 @@ class LatencyPredictor:
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
         # A process has to earn its place.
-        best = min(tried, key=lambda trial: trial.error * (_MIN_IMPROVEMENT if trial.model.process.learnt else 1.0))
+        best = min(tried, key=lambda trial: trial.error * (_MIN_IMPROVEMENT if trial.model.correction.process else 1.0))
         model = best.model
         terms = int((counted > 0).any(axis=0).sum())
         reach = max(calibration.half_width(best.scores, terms), _MIN_HALF_WIDTH / float(np.sqrt(model.noise)))
-        return cls(protocol, len(measured), model.costs, model.process, model.noise, reach, best.error)
+        return cls(protocol, len(measured), model.costs, model.correction, model.noise, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
         """Latencies of these architectures under the predictor's protocol."""
@@ -136,7 +137,7 @@ class LatencyPredictor:
 
     def _predict(self, shapes: Shapes) -> Prediction:
         counted = features(shapes, self.protocol)
-        model = _Model(self.costs, self.process, self.noise)
+        model = _Model(self.costs, self.correction, self.noise)
         mean, variance = model.distribution(counted, descriptors(shapes, counted), self.noise)
         mean = regression.rounded(mean, _DIGITS)
         half = self.half_width * np.sqrt(variance)
@@ -167,27 +168,27 @@ class _Kind:
     """A way to learn. Two things may explain outliers: devices that jump, and architectures that differ."""
 
     robust: bool
-    kernel: residual.Kernel
+    kernel: Kernel | None
 
     def learn(self, rows: _Rows, others: Sequence[Floats]) -> _Model:
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=self.robust)
         left = rows.logarithms(costs)
         variance = float(np.mean(left**2)) + 1e-12
         weights = variance / (variance + rows.noise**2)
-        process = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
-        return _Model(costs, process, max(process.noise, _MIN_NOISE))
+        correction = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
+        return _Model(costs, correction, max(correction.noise, _MIN_NOISE))
 
 
 @dataclass(frozen=True)
 class _Model:
     costs: regression.Costs
-    process: residual.Process
+    correction: residual.Correction
     noise: float
 
     def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
         """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
         base = self.costs.latency(counted)
-        mean, variance = self.process.predict(near)
+        mean, variance = self.correction.predict(near)
         return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
 
 
@@ -213,12 +214,12 @@ class _Trial:
 
 
 def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
-    found = [_Kind(True, residual.Kernel())]
+    found = [_Kind(True, None)]
     for robust in (True, False):
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=robust)
         left = rows.logarithms(costs)
         kernel = residual.choose(rows.near, _bounded(left) if robust else left)
-        if kernel.ratio:
+        if kernel is not None:
             found.append(_Kind(robust, kernel))
     return found
 

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
 from edgefront.core.quality.features import BLOCK_NAMES, NAMES, features, names_of_blocks
-from edgefront.core.quality.process import Expectation, Kernel, Process, fitted_kernel, rounded, spread
 
 Floats = NDArray[np.float64]
 
@@ -139,7 +139,7 @@ class QualityLaw:
         _check(inputs, wanted)
         # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
         _, order = np.unique(np.column_stack([wanted, inputs[:, ::-1]]), axis=0, return_index=True)
-        kept = order[spread(len(order), MAX_ROWS)]
+        kept = order[evenly_spaced(len(order), MAX_ROWS)]
         low, high = inputs.min(0), inputs.max(0)
         blocks = names_of_blocks(shapes)
         kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
@@ -162,7 +162,7 @@ class QualityLaw:
             slope=slope,
         )
         left = wanted - law._mean(inputs)
-        kernel = fitted_kernel(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
+        kernel = most_probable(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
         mean, deviation = Process(kernel, inputs, left).leave_one_out()
         widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
         return replace(law, kernel=kernel, widening=widening, quantile=quantile)

@@ -15,9 +15,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.gaussian_process import Kernel
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
 from edgefront.core.quality.law import MIN_ROWS, Origin, QualityLaw
-from edgefront.core.quality.process import Kernel
 from edgefront.core.validation import form, invalid_input
 
 COLUMNS = ("log_perplexity", *NAMES)

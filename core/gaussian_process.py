@@ -1,13 +1,16 @@
-"""A Gaussian process over features: fitted by scikit-learn, predicted by numpy alone.
+"""Gaussian processes: of quality laws, and of what a sum of costs leaves unexplained of a latency.
 
-The covariance of two models x, y is amplitude²·Matérn5/2(x, y) with a length scale for each feature, plus
-linear²·(1 + (x − c)·(y − c)), plus noise² for a model with itself. Features are not standardised by their table: their
-units mean the same in every table, which is what lets a small one begin with the length scales of others.
+The covariance of two rows x, y is amplitude²·Matérn5/2(x, y) with a length scale for each column, plus
+linear²·(1 + (x − c)·(y − c)) around the mean c of the rows that were seen, plus noise² for a row with itself. Columns
+are not standardised: their units mean the same wherever rows come from, which is what lets a small table begin with the
+length scales of others. The posterior is exact (Rasmussen & Williams 2006, §2.2), by numpy alone. A kernel's parameters
+are chosen from a grid (`from_grid`), the same on every platform, or are the most probable ones (`most_probable`),
+fitted by scikit-learn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,16 +18,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.kernels import matern52
-
 Floats = NDArray[np.float64]
 
 CHUNK = 4096
 """Rows that are predicted at once: what fits into a cache of the CPU."""
 ROWS_FOR_KERNEL = 300
-"""Most rows that the kernel's parameters are found on: more change them little and take long."""
+"""Most rows that the kernel's parameters are fitted to: more change them little and take long."""
 DIGITS = 5
 """Significant digits of the kernel's parameters, so that what is stored is what is used."""
+_MIN_VARIANCE = 1e-12
+_TIE = 1e-6
+"""Of log likelihoods: a later kernel of the grid has to be better by more, whatever a platform's last digits are."""
+
+
+def matern52(first: Floats, second: Floats) -> Floats:
+    """Matérn 5/2 correlations (n, m) of rows (n, q) and (m, q) (Rasmussen & Williams 2006, eq. 4.17), with columns in
+    units of their length scales.
+    """
+    square = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1)[None, :] - 2 * first @ second.T
+    distance = np.sqrt(5 * np.maximum(square, 0.0))
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
 
 
 @dataclass(frozen=True)
@@ -33,53 +46,53 @@ class Kernel:
 
     amplitude: float
     length_scales: tuple[float, ...]
-    """One a feature, in its unit: so far apart, two models still tell about each other."""
+    """One a column, in its unit: so far apart, two rows still tell about each other."""
     linear: float
-    """Per unit of a feature."""
+    """Per unit of a column."""
     noise: float
-    """Of one training: what two trainings of the same shape differ by."""
+    """Of one target: what two targets of the same row differ by."""
 
     def between(self, first: Floats, second: Floats, centre: Floats) -> Floats:
         """(n, m) covariance without the noise."""
         scales = np.array(self.length_scales)
         smooth = self.amplitude**2 * matern52((first - centre) / scales, (second - centre) / scales)
-        found: Floats = smooth + self.linear**2 * (1 + (first - centre) @ (second - centre).T)
-        return found
+        if not self.linear:
+            return np.asarray(smooth)
+        return np.asarray(smooth + self.linear**2 * (1 + (first - centre) @ (second - centre).T))
 
     def variance(self, rows: Floats, centre: Floats) -> Floats:
-        """(n,) of one training of each row before anything is known, the noise included."""
-        found: Floats = self.amplitude**2 + self.linear**2 * (1 + ((rows - centre) ** 2).sum(1)) + self.noise**2
-        return found
+        """(n,) of one target of each row before anything is known, the noise included."""
+        signal = self.amplitude**2 + self.linear**2 * (1 + ((rows - centre) ** 2).sum(1))
+        return np.asarray(signal + self.noise**2)
 
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """What is known after `targets` were seen at `inputs`."""
+    """What is known after `targets` (n,) were seen at `inputs` (n, q)."""
 
     kernel: Kernel
     inputs: Floats
     targets: Floats
+    noise: Floats | float = 1.0
+    """(n,) variance of each target's noise, in units of the kernel's."""
 
     @cached_property
     def centre(self) -> Floats:
-        found: Floats = self.inputs.mean(0)
-        return found
+        return np.asarray(self.inputs.mean(0))
 
     @cached_property
     def _inverse(self) -> Floats:
         """Of the Cholesky factor of the covariance of all targets."""
         covariance = self.kernel.between(self.inputs, self.inputs, self.centre)
-        covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2
-        found: Floats = np.linalg.inv(np.linalg.cholesky(covariance))
-        return found
+        covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2 * self.noise
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))
 
     @cached_property
     def _weights(self) -> Floats:
-        found: Floats = self._inverse.T @ (self._inverse @ self.targets)
-        return found
+        return np.asarray(self._inverse.T @ (self._inverse @ self.targets))
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of one training of each row."""
+        """(n,) mean and (n,) standard deviation of one target of each row, its noise included."""
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = slice(start, start + CHUNK)
@@ -105,6 +118,31 @@ class Process:
         return mean, deviation
 
 
+# Choosing a kernel ---------------------------------------------------------------------------------------------------
+
+
+def from_grid(
+    inputs: Floats, targets: Floats, length_scales: Sequence[Floats], ratios: Sequence[float], gain: float
+) -> Kernel | None:
+    """The kernel with the greatest marginal likelihood of those with these (q,) length scales and ratios of signal to
+    noise variance; None unless its log likelihood is greater by `gain` than that of noise alone.
+
+    There is no linear part, and the variances are in units of the noise's, which is the likeliest for each kernel.
+    """
+    count, chosen = len(targets), None
+    best = -count / 2 * np.log(max(float(np.mean(targets**2)), _MIN_VARIANCE)) + gain
+    for scales in length_scales:
+        roots, vectors = np.linalg.eigh(matern52(inputs / scales, inputs / scales))
+        squares = (vectors.T @ targets) ** 2
+        for ratio in ratios:
+            variances = ratio * np.maximum(roots, 0) + 1
+            noise = max(float(np.mean(squares / variances)), _MIN_VARIANCE)
+            likelihood = -count / 2 * np.log(noise) - np.log(variances).sum() / 2
+            if likelihood > best + _TIE:
+                best, chosen = likelihood, Kernel(float(np.sqrt(ratio)), tuple(map(float, scales)), 0.0, 1.0)
+    return chosen
+
+
 @dataclass(frozen=True)
 class Expectation:
     """What is thought of a kernel before any target is seen: its parameters, and how far their logarithms may stray."""
@@ -114,7 +152,7 @@ class Expectation:
     others_stray: float = 0.5
 
 
-def fitted_kernel(inputs: Floats, targets: Floats, expected: Expectation) -> Kernel:
+def most_probable(inputs: Floats, targets: Floats, expected: Expectation) -> Kernel:
     """The most probable kernel for these targets, given what is expected of it.
 
     The same inputs and targets give the same kernel; of many rows every so many count.
@@ -123,7 +161,7 @@ def fitted_kernel(inputs: Floats, targets: Floats, expected: Expectation) -> Ker
     from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
     if len(inputs) > ROWS_FOR_KERNEL:
-        kept = spread(len(inputs), ROWS_FOR_KERNEL)
+        kept = evenly_spaced(len(inputs), ROWS_FOR_KERNEL)
         inputs, targets = inputs[kept], targets[kept]
     start, wide = expected.kernel, (1e-12, 1e12)
     covariance = (
@@ -131,7 +169,7 @@ def fitted_kernel(inputs: Floats, targets: Floats, expected: Expectation) -> Ker
         + ConstantKernel(start.linear**2, wide) * DotProduct(1.0, "fixed")
         + WhiteKernel(start.noise**2, wide)
     )
-    process = GaussianProcessRegressor(covariance, alpha=0.0, optimizer=_most_probable(expected))
+    process = GaussianProcessRegressor(covariance, alpha=0.0, optimizer=_optimizer(expected))
     process.fit(inputs - inputs.mean(0), targets)
     amplitude, *scales, linear, noise = np.exp(process.kernel_.theta)
     return Kernel(
@@ -142,8 +180,8 @@ def fitted_kernel(inputs: Floats, targets: Floats, expected: Expectation) -> Ker
     )
 
 
-def spread(number: int, most: int) -> NDArray[np.int64]:
-    """At most so many places out of `number`, evenly spaced."""
+def evenly_spaced(number: int, most: int) -> NDArray[np.int64]:
+    """At most so many places out of `number`."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(np.int64))
 
 
@@ -152,7 +190,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _most_probable(expected: Expectation) -> Callable[..., tuple[Any, float]]:
+def _optimizer(expected: Expectation) -> Callable[..., tuple[Any, float]]:
     """An optimizer for scikit-learn: the likelihood times a log-normal probability of each parameter."""
     from scipy.optimize import minimize
 
