@@ -129,6 +129,29 @@ class DeviceState(State):
     REVOKED = "revoked"
 
 
+class JobEventKind(State):
+    """What changed in a job (`core.wire.events`)."""
+
+    JOB_STATE = "job_state"
+    TARGET_STATE = "target_state"
+    GENERATION = "generation"
+    CANDIDATE = "candidate"
+    FRONTIER = "frontier"
+    LAW = "law"
+    LAUNCH = "launch"
+
+
+class TrainingEventKind(State):
+    """What changed in a training (`core.wire.events`)."""
+
+    STATE = "state"
+    METRIC = "metric"
+    REWOUND = "rewound"
+    CHECKPOINT = "checkpoint"
+    NOTE = "note"
+    EVALUATION = "evaluation"
+
+
 ACTIVE_TARGETS = (TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
 LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
 REFINABLE_TARGETS = (TargetState.SEARCHING, TargetState.REFINING)

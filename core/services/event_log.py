@@ -19,6 +19,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
+from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
 from edgefront.core.wire.jobs import EventView
@@ -31,7 +32,7 @@ LogView = EventView | TrainingEventView
 class Entry:
     """An event without its number. `kind` and `data` as in `core.wire.events`; `target_id` in the log of a job."""
 
-    kind: str
+    kind: JobEventKind | TrainingEventKind
     data: Document
     target_id: str | None = None
 

@@ -10,7 +10,15 @@ from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.states import CandidateRole, CandidateState, JobState, LaunchState, Purpose, TargetState
+from edgefront.core.states import (
+    CandidateRole,
+    CandidateState,
+    JobEventKind,
+    JobState,
+    LaunchState,
+    Purpose,
+    TargetState,
+)
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
@@ -437,7 +445,7 @@ class EventView(View):
     """
 
     number: int
-    kind: Literal["job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"]
+    kind: JobEventKind
     target_id: Identifier | None
     data: dict[str, Any]
     created_at: datetime

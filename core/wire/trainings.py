@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
-from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.jobs import Positive
 from edgefront.core.wire.messages import Request, View
@@ -221,6 +221,6 @@ class TrainingEventView(View):
     """
 
     number: int
-    kind: Literal["state", "metric", "rewound", "checkpoint", "note", "evaluation"]
+    kind: TrainingEventKind
     data: dict[str, Any]
     created_at: datetime

@@ -18,6 +18,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.http.credentials import Credential
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
+from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import EventView
 
@@ -109,7 +110,7 @@ def test_a_stream_lives_through_the_outage(service: Service, line: Proxy) -> Non
         line.mend()
         until(lambda: client.get(path), 200)
         with service.database.write() as session:
-            event_log.append(session, made["id"], [Entry("launch", {})], service.database.now(session))
+            event_log.append(session, made["id"], [Entry(JobEventKind.LAUNCH, {})], service.database.now(session))
         view = EventView.model_validate_json(next(events).data)
         assert [*numbers, view.number] == list(range(1, last + 2))
 

@@ -17,6 +17,7 @@ from simulated_agent import CLASS, SimulatedAgent
 from edgefront.api.live import feeds
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
+from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import EventView
 
@@ -59,7 +60,7 @@ def take(events: Iterator[ServerSentEvent], number: int) -> list[EventView]:
 
 def append(service: Service, job_id: str, count: int = 1) -> None:
     with service.database.write() as session:
-        entries = [Entry("launch", {"made": number}) for number in range(count)]
+        entries = [Entry(JobEventKind.LAUNCH, {"made": number}) for number in range(count)]
         event_log.append(session, job_id, entries, service.database.now(session))
 
 

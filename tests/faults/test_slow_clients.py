@@ -17,6 +17,7 @@ import pytest
 from running_api import Service, problem
 
 from edgefront.core.services.jobs.events import Entry, append_all
+from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from servers import OwnNginx, own_nginx
 
@@ -339,7 +340,7 @@ def test_events_pass_as_they_come_and_a_stream_without_any_stays(
             with pytest.raises(TimeoutError):
                 opened.recv(1)
             with service.database.write() as session:
-                entry = Entry("launch", {"made": number})
+                entry = Entry(JobEventKind.LAUNCH, {"made": number})
                 append_all(session, job_id, [entry], service.database.now(session))
             opened.settimeout(60)
             answer = b""

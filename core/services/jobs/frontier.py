@@ -32,7 +32,7 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
-from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.states import CandidateRole, CandidateState, JobEventKind
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
@@ -129,7 +129,7 @@ def _entry(target: Target, joined: Sequence[str], left: Sequence[str]) -> Entry:
         "size": target.frontier_size,
         "hypervolume": target.hypervolume,
     }
-    return Entry("frontier", data, target.id)
+    return Entry(JobEventKind.FRONTIER, data, target.id)
 
 
 def _frontier_after(

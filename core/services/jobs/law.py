@@ -34,6 +34,7 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import stack_in_words
+from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, update_rows
@@ -144,7 +145,7 @@ def _known(session: Session, job: Job) -> _Known:
 def _move(session: Session, job: Job, own: str | None) -> tuple[QualityLaw, QualityLaw] | None:
     former, now = own, job.wanted_law
     if now is None:
-        last = job_rows.last_event_of_kind(session, job.id, "law")
+        last = job_rows.last_event_of_kind(session, job.id, JobEventKind.LAW)
         former, now = (None, None) if last is None or last.data["law"] != own else (last.data.get("former"), own)
     if former is None or now is None:
         return None
@@ -276,7 +277,7 @@ def give_up(database: Database, job_id: str, reason: str) -> None:
             data = {"law": job.wanted_law, "error": reason}
             job.wanted_law = None
             session.flush()
-            event_log.append(session, job.id, [Entry("law", data)], database.now(session))
+            event_log.append(session, job.id, [Entry(JobEventKind.LAW, data)], database.now(session))
 
 
 def resend(session: Session, _now: datetime) -> None:
@@ -318,7 +319,7 @@ def _written(session: Session, job_id: str, name: str, found: Mapping[str, Docum
     job.wanted_law, job.updated_at = None, now
     session.flush()
     data = {"law": name, "former": former, "candidates": len(columns)}
-    event_log.append(session, job.id, [Entry("law", data)], now)
+    event_log.append(session, job.id, [Entry(JobEventKind.LAW, data)], now)
     for target in targets if is_proxy else ():
         frontier.rescored(session, target, now)
     return True

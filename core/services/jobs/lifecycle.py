@@ -30,7 +30,7 @@ from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import lock_name
@@ -113,7 +113,7 @@ def _create(
         return _same(session, former, digest, now)
     for position, asked in enumerate(request.targets):
         add_target(session, job, asked, places[position], request, position, proxy_data)
-    event_log.append(session, job.id, [Entry("job_state", {"state": JobState.RUNNING, "reason": None})], now)
+    event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": JobState.RUNNING, "reason": None})], now)
     return _view(session, job, now)
 
 
@@ -204,7 +204,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
     if job.state == JobState.RUNNING:
         return _view(session, job, now)
     _must_live(job, "resumed")
-    paused = rows.last_event_of_kind(session, job.id, "job_state")
+    paused = rows.last_event_of_kind(session, job.id, JobEventKind.JOB_STATE)
     for target in targets:
         if target.state not in ACTIVE_TARGETS:
             continue

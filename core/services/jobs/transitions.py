@@ -14,14 +14,16 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_entry
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobState, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
 
 
 def change_state(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
     """A target's new state, in its row and in the log."""
     target.state, target.note = state, note
-    event_log.append(session, target.job_id, [Entry("target_state", {"state": state, "note": note}, target.id)], now)
+    event_log.append(
+        session, target.job_id, [Entry(JobEventKind.TARGET_STATE, {"state": state, "note": note}, target.id)], now
+    )
 
 
 def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
@@ -79,4 +81,4 @@ def end_job(session: Session, job: Job, state: JobState, reason: str | None, now
 def change_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
     """A job's new state, in its row and in the log."""
     job.state, job.reason, job.updated_at = state, reason, now
-    event_log.append(session, job.id, [Entry("job_state", {"state": state, "reason": reason})], now)
+    event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": state, "reason": reason})], now)

@@ -21,7 +21,7 @@ from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import (
@@ -88,7 +88,7 @@ def candidate_entry(candidate: Candidate) -> Entry:
         "state": candidate.state,
         "reason": candidate.reason,
     }
-    return Entry("candidate", data, candidate.target_id)
+    return Entry(JobEventKind.CANDIDATE, data, candidate.target_id)
 
 
 def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:

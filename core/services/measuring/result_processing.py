@@ -31,7 +31,7 @@ from edgefront.core.services.measuring.queries.launches import ReportedLaunch, U
 from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
 from edgefront.core.services.measuring.result_validation import ResultValidator
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.states import CandidateState, LaunchState, MeasurementState, Purpose
+from edgefront.core.states import CandidateState, JobEventKind, LaunchState, MeasurementState, Purpose
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
@@ -336,7 +336,7 @@ def _entries(
                     "attempts": one.launch.attempts,
                     "final": one.end is not None,
                 }
-                entries.setdefault(target.id, []).append(Entry("launch", data, target.id))
+                entries.setdefault(target.id, []).append(Entry(JobEventKind.LAUNCH, data, target.id))
     return entries
 
 

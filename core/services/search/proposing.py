@@ -29,6 +29,7 @@ from edgefront.core.states import (
     OPEN_MEASUREMENTS,
     CandidateRole,
     CandidateState,
+    JobEventKind,
     LaunchState,
     MeasurementState,
     Purpose,
@@ -95,7 +96,9 @@ def propose(
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
     entries = [*map(candidate_entry, added)]
     if begins is not None:
-        entries.insert(0, Entry("generation", {"number": target.generation, "candidates": begins}, target.id))
+        entries.insert(
+            0, Entry(JobEventKind.GENERATION, {"number": target.generation, "candidates": begins}, target.id)
+        )
     event_log.append(session, target.job_id, entries, now)
     apply_known_results(session, target, added, {row.id: row for row in measurements.values()}, now)
 

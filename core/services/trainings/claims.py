@@ -23,7 +23,7 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state
 from edgefront.core.services.trainings.views import start_of
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
@@ -307,8 +307,8 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
     entries: list[Entry] = []
     put, rewound = _changed(session, training.id, said)
     if rewound is not None:
-        entries.append(Entry("rewound", {"step": rewound}))
-    entries += [Entry("metric", dict(metric)) for metric in put]
+        entries.append(Entry(TrainingEventKind.REWOUND, {"step": rewound}))
+    entries += [Entry(TrainingEventKind.METRIC, dict(metric)) for metric in put]
     training_log.put_metrics(session, training.id, put)
     if said.metrics:
         last = said.metrics[-1]
@@ -321,10 +321,10 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
     if said.checkpoint != training.checkpoint and (said.checkpoint is not None or said.whole):
         training.checkpoint = said.checkpoint
         if said.checkpoint is not None:
-            entries.append(Entry("checkpoint", {"step": said.checkpoint}))
+            entries.append(Entry(TrainingEventKind.CHECKPOINT, {"step": said.checkpoint}))
     if said.note and said.note != training.note:
         training.note = said.note
-        entries.append(Entry("note", {"note": said.note}))
+        entries.append(Entry(TrainingEventKind.NOTE, {"note": said.note}))
     training.updated_at = now
     event_log.append(session, training.id, entries, now)
     if said.state in LIVE_TRAININGS and said.state != training.state:
@@ -392,5 +392,5 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
     training_log.want_refit(session, manner, now)
     enqueue(session, tasks.REFIT, manner=manner)
     fields = ("dataset", "split", "metric", "value")
-    entries = [Entry("evaluation", {name: row[name] for name in fields}) for row in evaluations]
+    entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in fields}) for row in evaluations]
     event_log.append(session, training.id, entries, now)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import TrainingState
+from edgefront.core.states import TrainingEventKind, TrainingState
 from edgefront.core.store.tables import Training
 
 
@@ -26,4 +26,4 @@ def log_state(session: Session, training: Training, now: datetime) -> None:
         "reason": training.reason,
         "note": training.note,
     }
-    event_log.append(session, training.id, [Entry("state", data)], now)
+    event_log.append(session, training.id, [Entry(TrainingEventKind.STATE, data)], now)

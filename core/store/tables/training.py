@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
@@ -102,7 +102,7 @@ class TrainingEvent(Base):
     id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
     training_id: Mapped[str] = mapped_column(ForeignKey("training.id", ondelete="CASCADE"))
     number: Mapped[int]
-    kind: Mapped[str] = mapped_column(String(20))  # core.wire.trainings.TrainingEventView.kind
+    kind: Mapped[TrainingEventKind] = mapped_column(state_type(TrainingEventKind, 20, "kind"))
     data: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

@@ -21,6 +21,7 @@ from edgefront.core.states import (
     CandidateRole,
     CandidateState,
     DeviceState,
+    JobEventKind,
     JobState,
     TargetState,
     WorkKind,
@@ -141,7 +142,7 @@ def changing_law(session: Session) -> list[str]:
     return list(session.scalars(select(Job.id).where(Job.wanted_law.is_not(None)).order_by(Job.id)))
 
 
-def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None:
+def last_event_of_kind(session: Session, job_id: str, kind: JobEventKind) -> Event | None:
     return session.scalar(
         select(Event).where(Event.job_id == job_id, Event.kind == kind).order_by(Event.number.desc()).limit(1)
     )
