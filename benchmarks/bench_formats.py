@@ -28,6 +28,7 @@ from record import append, table
 from edgefront.core.graph.build import build
 from edgefront.core.graph.formats import quantise
 from edgefront.core.graph.gguf import write_gguf
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import values
@@ -95,13 +96,13 @@ def logarithms(logits: Any) -> NDArray[Any]:
 
 
 def in_onnxruntime(model: Architecture, weights: Mapping[str, Any], **choice: Any) -> Scores:
-    session = ort.InferenceSession(build(model, weights=weights, **choice).SerializeToString())
+    session = ort.InferenceSession(build(model, GraphOptions(**choice), weights=weights).SerializeToString())
     return lambda text: logarithms(session.run(None, {"tokens": text[None]})[0])
 
 
 def in_openvino(model: Architecture, weights: Mapping[str, Any], **choice: Any) -> Scores:
     core = ov.Core()
-    read = core.read_model(build(model, weights=weights, **choice).SerializeToString())
+    read = core.read_model(build(model, GraphOptions(**choice), weights=weights).SerializeToString())
     compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": ov.Type.f32})
     return lambda text: logarithms(compiled({"tokens": text[None]})["logits"])
 

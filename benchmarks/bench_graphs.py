@@ -27,6 +27,7 @@ import onnxruntime as ort
 from record import append, table
 
 from edgefront.core.graph.build import EXTERNAL_FOLDER, build, unfilled_model
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.state import Mode
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.spaces.architecture import Architecture
@@ -88,16 +89,18 @@ def main() -> None:
         for name in FAMILIES:
             model = family(name)
             for mode in MODES:
-                graph = unfilled_model(model, mode=mode)
+                graph = unfilled_model(model, GraphOptions(mode=mode))
                 row: dict[str, Any] = {
                     "family": name,
                     "mode": mode,
-                    "write ms": median_ms(lambda model=model, mode=mode: unfilled_model(model, mode=mode), repeats),
+                    "write ms": median_ms(
+                        lambda model=model, mode=mode: unfilled_model(model, GraphOptions(mode=mode)), repeats
+                    ),
                     "nodes": len(graph.graph.node),
                     "kB": graph.ByteSize() / 1e3,
                 }
                 if not options.quick:
-                    built = build(model, mode=mode, weights=cache)
+                    built = build(model, GraphOptions(mode=mode), weights=cache)
                     row["session ms"] = median_ms(lambda built=built: session(built, cache), min(repeats, 5))
                 rows.append(row)
     table("Graphs of 16 layers, 512 features", rows)

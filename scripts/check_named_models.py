@@ -27,6 +27,7 @@ from passes import in_onnx, in_torch, inputs, onnx_pieces  # noqa: E402
 from tiny_models import onnx_session  # noqa: E402
 
 from edgefront.core.graph.build import build  # noqa: E402
+from edgefront.core.graph.options import GraphOptions  # noqa: E402
 from edgefront.core.graph.weights import WeightCache  # noqa: E402
 from edgefront.core.nn.model import LanguageModel  # noqa: E402
 from edgefront.core.nn.weights import fill  # noqa: E402
@@ -50,7 +51,7 @@ def check(model: Architecture, cache: WeightCache, seed: int = 0) -> dict[str, f
 
     def session(mode: Any) -> Any:
         gc.collect()
-        return onnx_session(build(model, mode=mode, weights=cache, seed=seed), cache)
+        return onnx_session(build(model, GraphOptions(mode=mode), weights=cache, seed=seed), cache)
 
     whole = session("forward")
     result = {"forward": apart([in_onnx(whole, one)[0] for one in given])}

@@ -52,6 +52,7 @@ from edgefront.core.graph.formats import (
     quantise_int4,
     stored,
 )
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.output import write_end
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
@@ -62,37 +63,18 @@ from edgefront.core.graph.state import Mode as Mode
 from edgefront.core.graph.state import check_pass
 from edgefront.core.graph.weights import WeightCache, values
 from edgefront.core.graph.writer import CONTRIBUTED, IR_VERSION, OPSET, Dtype, GraphWriter
-from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
 
 
 def build(
     architecture: Architecture,
+    options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
     *,
-    mode: Mode = "forward",
-    logits: Logits = "all",
-    dtype: Dtype = "float32",
     weights: WeightCache | Mapping[str, NDArray[Any]] | None = None,
     seed: int = 0,
-    window: int | None = None,
-    padding: bool = False,
-    quantisation: Quantisation = "full",
-    block_size: int = BLOCK_SIZE,
-    in_place: bool = False,
-    fused: int | None = None,
 ) -> ModelProto:
     """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
-
-    `window`: each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation).
-    `padding`: the graph takes masks for padded batches.
-    `quantisation`: int8 and int4 quantise linear layers (`core.graph.formats`), given weights too; with dtype float32.
-    `block_size`: weights of int4 that share a scale.
-    `in_place`: a decode graph takes keys and values in buffers with room for what it writes, where that can be
-    (`core.graph.state.writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX
-    Runtime copies none of them. What lies beyond the tokens so far has to be finite.
-    `fused`: attention that writes in place is one operator of ONNX Runtime's own (com.microsoft), where it has one for
-    it (`core.graph.blocks.fused_attention`), for sequences of at most so many tokens.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
@@ -106,27 +88,16 @@ def build(
     The protobuf limit of 2 GiB holds for weights that are kept inside; float64 cannot come from a cache.
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have.
     """
-    model = unfilled_model(
-        architecture,
-        mode=mode,
-        logits=logits,
-        dtype=dtype,
-        window=window,
-        padding=padding,
-        quantisation=quantisation,
-        block_size=block_size,
-        in_place=in_place,
-        fused=fused,
-    )
+    model = unfilled_model(architecture, options)
     used = used_parameters(model, architecture)
     tensors: list[TensorProto] = []
     if isinstance(weights, WeightCache):
         weights.touch(seed)
         for spec in used:
-            tensors += _of_cache(spec, weights, seed, dtype, quantisation, block_size)
+            tensors += _of_cache(spec, weights, seed, options)
     else:
         for spec in used:
-            tensors += _inside(spec, weights, seed, np.dtype(dtype), quantisation, block_size)
+            tensors += _inside(spec, weights, seed, options)
     model.graph.initializer.extend(tensors)
     return model
 
@@ -143,21 +114,10 @@ EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's session setting for the folder that external weights are relative to, for a model given as bytes."""
 
 
-def unfilled_model(
-    architecture: Architecture,
-    *,
-    mode: Mode = "forward",
-    logits: Logits = "all",
-    dtype: Dtype = "float32",
-    window: int | None = None,
-    padding: bool = False,
-    quantisation: Quantisation = "full",
-    block_size: int = BLOCK_SIZE,
-    in_place: bool = False,
-    fused: int | None = None,
-) -> ModelProto:
+def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOptions()) -> ModelProto:  # noqa: B008
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
-    check_pass(architecture, mode, logits=logits, window=window, padding=padding)
+    check_pass(architecture, options.mode, logits=options.logits, window=options.window, padding=options.padding)
+    dtype, quantisation = options.dtype, options.quantisation
     one_of("dtype", dtype, get_args(Dtype))
     one_of("quantisation", quantisation, ("full", "int8", "int4"))
     if quantisation != "full" and dtype != "float32":
@@ -169,13 +129,13 @@ def unfilled_model(
         )
     shapes = {spec.name: spec.shape for spec in parameters(architecture)}
     graph = GraphWriter(
-        dtype, float(architecture.norm_eps), quantisation, block_size, shapes, norm_kind=architecture.norm_kind
+        dtype, float(architecture.norm_eps), quantisation, options.block_size, shapes, norm_kind=architecture.norm_kind
     )
     domains = [helper.make_opsetid("", OPSET)]
-    if quantisation == "int4" or fused is not None:
+    if quantisation == "int4" or options.fused is not None:
         domains.append(helper.make_opsetid(CONTRIBUTED, 1))
     return helper.make_model(
-        _graph(graph, architecture, mode, logits, window, padding, in_place, fused),
+        _graph(graph, architecture, options),
         opset_imports=domains,
         ir_version=IR_VERSION,
         producer_name="edgefront",
@@ -201,40 +161,21 @@ def _names_read(graph: GraphProto) -> Iterator[str]:
                 yield from _names_read(attribute.g)
 
 
-def _graph(
-    graph: GraphWriter,
-    architecture: Architecture,
-    mode: Mode,
-    logits: Logits,
-    window: int | None,
-    padding: bool,
-    in_place: bool,
-    fused: int | None,
-) -> GraphProto:
+def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions) -> GraphProto:
     graph.input("tokens", ["batch", "sequence"], TensorProto.INT64)
     segments = mask = source = source_mask = None
-    if architecture.embedding.segments and mode == "forward":
+    if architecture.embedding.segments and options.mode == "forward":
         segments = graph.input("segments", ["batch", "sequence"], TensorProto.INT64)
-    if padding and mode == "forward":
+    if options.padding and options.mode == "forward":
         mask = graph.input("mask", ["batch", "sequence"], TensorProto.BOOL)
     if architecture.source is not None:
-        if padding:
+        if options.padding:
             source_mask = graph.input("source_mask", ["batch", "source"], TensorProto.BOOL)
-        if mode != "decode":
+        if options.mode != "decode":
             source = _write_source(graph, architecture.source, source_mask)
-    context = GraphContext(
-        graph,
-        architecture,
-        mode,
-        source=source,
-        mask=mask,
-        source_mask=source_mask,
-        window=window,
-        in_place=in_place and mode == "decode",
-        fused=fused,
-    )
+    context = GraphContext(graph, architecture, options, source=source, mask=mask, source_mask=source_mask)
     hidden = _write_blocks(context, segments)
-    output, name, shape = write_end(graph, architecture, hidden, logits)
+    output, name, shape = write_end(graph, architecture, hidden, options.logits)
     graph.output(output, name, shape)
     context.emit_state()
     return graph.graph()
@@ -260,16 +201,14 @@ def _write_blocks(context: GraphContext, segments: str | None) -> str:
     return hidden
 
 
-def _of_cache(
-    spec: ParameterSpec, cache: WeightCache, seed: int, dtype: Dtype, quantisation: Quantisation, block_size: int
-) -> list[TensorProto]:
+def _of_cache(spec: ParameterSpec, cache: WeightCache, seed: int, options: GraphOptions) -> list[TensorProto]:
     """The parameter as a reference to the cache's file, and its scales if it is quantised."""
-    kind = format_of(spec.name, dtype, quantisation)
+    kind, block_size = format_of(spec.name, options.dtype, options.quantisation), options.block_size
     if kind == "s7":
         return [_reference(spec, cache, seed, kind), int8_scale(spec)]
     if kind != "u4":
         return [_reference(spec, cache, seed, kind)]
-    (weight, held), (scales, _) = stored(spec, dtype, quantisation, block_size)
+    (weight, held), (scales, _) = stored(spec, options.dtype, options.quantisation, block_size)
     scale = _reference(scales, cache, seed, "f32")
     if held == "u4":
         return [_reference(weight, cache, seed, held, int4_shape(spec, block_size)), scale]
@@ -289,18 +228,14 @@ def _reference(
 
 
 def _inside(
-    spec: ParameterSpec,
-    given: Mapping[str, NDArray[Any]] | None,
-    seed: int,
-    dtype: np.dtype[Any],
-    quantisation: Quantisation,
-    block_size: int,
+    spec: ParameterSpec, given: Mapping[str, NDArray[Any]] | None, seed: int, options: GraphOptions
 ) -> list[TensorProto]:
     """The parameter as a tensor, and its scales if it is quantised."""
     array = values(spec, seed) if given is None else given[spec.name]
     if array.shape != spec.shape:
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
-    kind = "full" if quantisation == "full" else format_of(spec.name, dtype.name, quantisation)
+    full, block_size = options.quantisation == "full", options.block_size
+    kind = "full" if full else format_of(spec.name, options.dtype, options.quantisation)
     # Random weights get the scales that the cache has for all sizes, so that both give the same model.
     if kind == "s7":
         quantised, scale = (encode(array, kind), RANDOM_SCALE) if given is None else quantise(array)
@@ -311,4 +246,4 @@ def _inside(
             numpy_helper.from_array(packed, spec.name),
             numpy_helper.from_array(scales, int4_scales(spec, block_size).name),
         ]
-    return [numpy_helper.from_array(np.ascontiguousarray(array, dtype), spec.name)]
+    return [numpy_helper.from_array(np.ascontiguousarray(array, np.dtype(options.dtype)), spec.name)]

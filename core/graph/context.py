@@ -8,6 +8,7 @@ from functools import partial
 
 from onnx import TensorProto
 
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
 from edgefront.core.graph.state import (
     CAPACITY,
@@ -43,10 +44,7 @@ class GraphContext:
     Args:
         source: the encoder's states, [batch·source, d_model]; not in a decode graph, whose state holds its keys.
         mask: bool [batch, sequence] input, False where the batch is padded; source_mask: the same for the source.
-        window: each token sees so many keys at most, itself included.
-        in_place: keys and values come in with room for the pass's own, which are written there
-            (`core.graph.state.writes_in_place`); only in a decode graph.
-        fused: what is written in place may be attended to by an operator of ONNX Runtime's own, up to so many tokens.
+        options: `in_place` and `fused` hold in a decode graph alone.
         prefix: what the names of the pass's parameters begin with: "source." in an encoder.
     """
 
@@ -54,27 +52,25 @@ class GraphContext:
         self,
         graph: GraphWriter,
         architecture: Architecture,
-        mode: Mode = "forward",
+        options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
         *,
         source: str | None = None,
         mask: str | None = None,
         source_mask: str | None = None,
-        window: int | None = None,
-        in_place: bool = False,
-        fused: int | None = None,
         prefix: str = "",
     ) -> None:
         self.architecture = architecture
-        self.mode = mode
+        self.mode = options.mode
         self.prefix = prefix
-        self.fused = fused
+        self.fused = options.fused
         self.source = source
         self.graph = graph
         self.padding = mask
         """bool [batch, sequence], False where the batch is padded; None where it is not."""
-        self._source_mask, self._window = source_mask, window
-        self._incoming = self._specs(_COMES_IN[mode])
-        self._outgoing = self._specs(_GOES_OUT[mode])
+        self._source_mask, self._window = source_mask, options.window
+        self._incoming = self._specs(_COMES_IN[options.mode])
+        self._outgoing = self._specs(_GOES_OUT[options.mode])
+        in_place = options.in_place and options.mode == "decode"
         self._in_place = {
             name for name, spec in self._incoming.items() if in_place and writes_in_place(architecture, spec)
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,18 +22,16 @@ from edgefront.core.errors import TooLarge
 from edgefront.core.files import whole_file
 from edgefront.core.graph.build import (
     ELEMENTS,
-    Logits,
-    Mode,
     int8_scale,
     unfilled_model,
     used_parameters,
 )
 from edgefront.core.graph.formats import Format, bytes_of, encode, format_of, int4_scales, int4_shape, quantise_int4
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.writer import Dtype
-from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
@@ -65,43 +64,27 @@ def write_onnx(
     architecture: Architecture,
     weights: int | ParameterValues,
     path: Path | str,
-    *,
-    mode: Mode = "forward",
-    logits: Logits = "all",
-    dtype: Dtype = "float32",
-    window: int | None = None,
-    padding: bool = False,
-    quantisation: Quantisation = "full",
-    in_place: bool = False,
+    options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
 ) -> None:
     """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
 
     `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
-    metadata includes mode and number format (dtype, or the quantisation). `in_place`: a decode graph that generates,
-    whose mode there is `generate`: it writes keys and values in place and has ONNX Runtime's own attention, as
-    `core.graph.build.build` describes; rotary tables end at `LONGEST` tokens at most.
+    metadata includes mode and number format (dtype, or the quantisation). `options.in_place`: a decode graph that
+    generates, whose mode there is `generate`: it has ONNX Runtime's own attention (`options.fused`); rotary tables end
+    at `LONGEST` tokens at most.
 
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
     """
     path, values = Path(path), _values(weights)
-    model = unfilled_model(
-        architecture,
-        mode=mode,
-        logits=logits,
-        dtype=dtype,
-        window=window,
-        padding=padding,
-        quantisation=quantisation,
-        in_place=in_place,
-        fused=longest_generated(architecture) if in_place else None,
-    )
+    dtype, quantisation, in_place = options.dtype, options.quantisation, options.in_place
+    model = unfilled_model(architecture, replace(options, fused=longest_generated(architecture) if in_place else None))
     specs = used_parameters(model, architecture)
     kinds = [format_of(spec.name, dtype, quantisation) for spec in specs]
     scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s7"}
     model.graph.initializer.extend(int8_scale(spec, scales[spec.name]) for spec in specs if spec.name in scales)
     numbers = dtype if quantisation == "full" else quantisation
-    known = {**metadata(architecture, values), "mode": "generate" if in_place else mode, "numbers": numbers}
+    known = {**metadata(architecture, values), "mode": "generate" if in_place else options.mode, "numbers": numbers}
     for key, value in known.items():
         model.metadata_props.add(key=key, value=value)
     graph = model.graph.SerializeToString(deterministic=True)

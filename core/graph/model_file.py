@@ -10,6 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
@@ -131,6 +132,7 @@ def write_model(
             file.write((json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n").encode())
         return
     from edgefront.core.graph.export import write_onnx, write_safetensors
+    from edgefront.core.graph.options import GraphOptions
 
     if format_ == "gguf":
         from edgefront.core.graph.gguf import write_gguf
@@ -145,14 +147,12 @@ def write_model(
     else:
         mode, in_place = MODES[format_], format_ == "onnx-generate"
         logits: Logits = "last" if mode in ("prefill", "decode") else "all"
+        options = GraphOptions(mode=mode, logits=logits, in_place=in_place)
         if number_format in QUANTISED:
-            quantisation = cast(Quantisation, number_format)
-            write_onnx(
-                architecture, weights, path, mode=mode, logits=logits, quantisation=quantisation, in_place=in_place
-            )
+            options = replace(options, quantisation=cast(Quantisation, number_format))
         else:
-            dtype = cast("Dtype", number_format)
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=dtype, in_place=in_place)
+            options = replace(options, dtype=cast("Dtype", number_format))
+        write_onnx(architecture, weights, path, options)
 
 
 @contextmanager

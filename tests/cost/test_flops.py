@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgefront.core.cost.costs import Logits, Mode, costs
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.state import state_specs
 from edgefront.core.nn.model import LanguageModel
@@ -47,7 +48,7 @@ def onnx_flops(
     """Two for each multiply-accumulate of every matrix product that the ONNX graph runs, by the shapes it ran with."""
     sequence, memory = sequence_length, memory_length
     graph_mode = "segment" if mode == "forward" and memory else mode
-    model = build(architecture, mode=graph_mode, logits=logits)
+    model = build(architecture, GraphOptions(mode=graph_mode, logits=logits))
     products = [node for node in model.graph.node if node.op_type in ("Gemm", "MatMul")]
     others = {node.op_type for node in model.graph.node} & {"Attention", "Einsum", "Conv", "MatMulInteger"}
     assert not others, "these multiply too: count them"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens, run_onnx
 
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
@@ -78,7 +79,7 @@ def logit_differences(model: Model, dtype: str, length: int) -> Iterator[float]:
     theirs = randomised(theirs, dtype)
     twin = twin_of(theirs, ours, rename)
     arrays = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
-    session = onnx_session(build(ours, dtype=dtype, weights=arrays))  # type: ignore[arg-type]
+    session = onnx_session(build(ours, GraphOptions(dtype=dtype), weights=arrays))  # type: ignore[arg-type]
     for batch, sequence in ((1, length), (3, 11)):
         tokens = random_tokens(ours, batch, sequence)
         with torch.inference_mode():

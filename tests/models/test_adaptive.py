@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tiny_models import adaptive, as_tensors, lively_weights, onnx_session, random_tokens, run_onnx
 
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
@@ -99,7 +100,7 @@ def test_log_probabilities_are_the_reference_in_both(model: Architecture) -> Non
     with torch.inference_mode():
         hidden = twin(torch.from_numpy(tokens), "none").numpy()[0]
         in_torch = twin(torch.from_numpy(tokens)).numpy()[0]
-    in_onnx = run_onnx(onnx_session(build(model, dtype="float64", weights=weights)), tokens)[0]
+    in_onnx = run_onnx(onnx_session(build(model, GraphOptions(dtype="float64"), weights=weights)), tokens)[0]
     vocabulary = range(model.embedding.vocab_size)
     expected = [[reference_log_probability(model, weights, state, token) for token in vocabulary] for state in hidden]
     np.testing.assert_allclose(in_torch, expected, rtol=1e-10)
@@ -114,6 +115,8 @@ def test_probabilities_sum_to_one(model: Architecture, logits: str) -> None:
     twin = load(LanguageModel(model), as_tensors(weights))
     with torch.inference_mode():
         in_torch = twin(torch.from_numpy(tokens), logits).double().exp().sum(-1).numpy()
-    in_onnx = np.exp(run_onnx(onnx_session(build(model, weights=weights, logits=logits)), tokens).astype(float)).sum(-1)
+    in_onnx = np.exp(
+        run_onnx(onnx_session(build(model, GraphOptions(logits=logits), weights=weights)), tokens).astype(float)
+    ).sum(-1)
     np.testing.assert_allclose(in_torch, 1, atol=1e-5)
     np.testing.assert_allclose(in_onnx, 1, atol=1e-5)

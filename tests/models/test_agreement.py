@@ -22,6 +22,7 @@ from tiny_models import (
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.graph.writer import OPSET
@@ -44,7 +45,7 @@ def test_the_last_position_is_the_last_of_all(model: Architecture) -> None:
     tokens = random_tokens(model, 2, 9)
     weights = lively_weights(model, seed=2)
     everything = run_onnx(onnx_session(build(model, weights=weights)), tokens)
-    last = run_onnx(onnx_session(build(model, weights=weights, logits="last")), tokens)
+    last = run_onnx(onnx_session(build(model, GraphOptions(logits="last"), weights=weights)), tokens)
     np.testing.assert_allclose(last, everything[:, -1], rtol=1e-5, atol=1e-5)
 
 
@@ -61,7 +62,7 @@ def test_names_and_shapes_are_the_same_everywhere(model: Architecture) -> None:
 @pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
 @pytest.mark.parametrize("logits", ["all", "last", "none"])
 def test_the_graph_is_valid_standard_onnx(model: Architecture, logits: str) -> None:
-    built = build(model, logits=logits)
+    built = build(model, GraphOptions(logits=logits))
     onnx.checker.check_model(built, full_check=True)
     assert [(entry.domain, entry.version) for entry in built.opset_import] == [("", OPSET)]
     assert [node.domain for node in built.graph.node if node.domain] == []

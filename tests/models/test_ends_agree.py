@@ -13,6 +13,7 @@ from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weigh
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
@@ -120,7 +121,7 @@ def test_torch_and_onnx_agree_at_two_shapes(name: str, logits: str, dtype: str, 
     model = MODELS[name]
     weights = lively_weights(model, seed=1, dtype=dtype)
     twin = load(LanguageModel(model), as_tensors(weights))
-    session = onnx_session(build(model, logits=logits, dtype=dtype, weights=weights))
+    session = onnx_session(build(model, GraphOptions(logits=logits, dtype=dtype), weights=weights))
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence)
         expected = in_torch(twin, given, logits)
@@ -154,7 +155,7 @@ def test_every_parameter_matters(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_graph_is_valid(name: str) -> None:
     for logits in ("all", "last", "none"):
-        onnx.checker.check_model(build(MODELS[name], logits=logits), full_check=True)
+        onnx.checker.check_model(build(MODELS[name], GraphOptions(logits=logits)), full_check=True)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -21,6 +21,7 @@ from edgefront.core.errors import InvalidInput, TooLarge
 from edgefront.core.graph import export, parameter_values
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import metadata, write_onnx, write_safetensors
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.spaces.architecture import Architecture
 
@@ -47,8 +48,8 @@ def test_a_file_in_other_numbers_is_the_graph_that_is_measured(
     mode: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     model = architecture(positions={"kind": "relative"}, blocks=[S, {"kind": "srupp", "d_attn": 8}, F])
-    write_onnx(model, 11, tmp_path / "model.onnx", mode=mode, **settings)
-    written, built = onnx.load(tmp_path / "model.onnx"), build(model, mode=mode, seed=11, **settings)
+    write_onnx(model, 11, tmp_path / "model.onnx", GraphOptions(mode=mode, **settings))
+    written, built = onnx.load(tmp_path / "model.onnx"), build(model, GraphOptions(mode=mode, **settings), seed=11)
     onnx.checker.check_model(written, full_check=True)
     assert [node.SerializeToString() for node in written.graph.node] == [
         node.SerializeToString() for node in built.graph.node
@@ -61,13 +62,13 @@ def test_a_file_in_other_numbers_is_the_graph_that_is_measured(
     about = {entry.key: entry.value for entry in written.metadata_props}
     assert {about["numbers"]} == set(settings.values())
     whole = tmp_path / "whole.onnx"
-    write_onnx(model, 11, whole, mode=mode)
+    write_onnx(model, 11, whole, GraphOptions(mode=mode))
     assert (tmp_path / "model.onnx").stat().st_size < whole.stat().st_size
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.digest[:6])
 def test_other_readers_find_the_same_parameters(model: Architecture, tmp_path: Path) -> None:
-    write_onnx(model, 2, tmp_path / "model.onnx", logits="last")
+    write_onnx(model, 2, tmp_path / "model.onnx", GraphOptions(logits="last"))
     write_safetensors(model, 2, tmp_path / "model.safetensors")
     expected = seeded_weights(model, 2)
     read = safetensors.numpy.load_file(tmp_path / "model.safetensors")

@@ -12,6 +12,7 @@ from passes import Arrays, empty_state, in_torch, inputs, lively_model
 from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.state import state_specs, writes_in_place
 from edgefront.core.spaces.architecture import Architecture
 
@@ -58,7 +59,7 @@ def model_of(parts: dict[str, Any]) -> Architecture:
 
 
 def graph_of(model: Architecture, fused: int | None = LENGTH) -> Any:
-    return build(model, mode="decode", weights=lively_weights(model, 1), in_place=True, fused=fused)
+    return build(model, GraphOptions(mode="decode", in_place=True, fused=fused), weights=lively_weights(model, 1))
 
 
 def pieces(session: ort.InferenceSession, model: Architecture, tokens: NDArray[np.int64], cuts: list[int]) -> Any:

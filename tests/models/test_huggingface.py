@@ -12,6 +12,7 @@ from tiny_models import onnx_session, random_tokens, run_onnx
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
 
@@ -130,5 +131,5 @@ def test_float32_is_not_float64_in_disguise() -> None:
     weights = {key: value.numpy() for key, value in rename(randomised(theirs).state_dict(), ours).items()}
     tokens = random_tokens(ours, 1, LENGTH)
     single = run_onnx(onnx_session(build(ours, weights=weights)), tokens)
-    double = run_onnx(onnx_session(build(ours, dtype="float64", weights=weights)), tokens)
+    double = run_onnx(onnx_session(build(ours, GraphOptions(dtype="float64"), weights=weights)), tokens)
     assert 1e-9 < difference(single.astype(np.float64), double) < 1e-5

@@ -29,6 +29,7 @@ from tiny_models import onnx_session, random_tokens
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model, named_models
@@ -142,7 +143,9 @@ def test_a_cache_gives_the_same_logits_as_theirs(name: str) -> None:
     theirs = randomised(theirs, "float32")
     twin = twin_of(theirs, ours, rename)
     arrays = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
-    prefill, decode = (onnx_session(build(ours, mode=mode, weights=arrays)) for mode in ("prefill", "decode"))
+    prefill, decode = (
+        onnx_session(build(ours, GraphOptions(mode=mode), weights=arrays)) for mode in ("prefill", "decode")
+    )
     tokens, cuts = random_tokens(ours, 2, 12), [7, 8, 9, 10, 11]
     expected, cache = [], transformers.DynamicCache(config=theirs.config)
     state, found = twin.start(2), []

@@ -18,6 +18,7 @@ from tiny_models import onnx_session, random_tokens
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
 
@@ -118,7 +119,7 @@ def test_outputs_are_theirs(name: str, dtype: str, within: float) -> None:
     theirs = randomised(make(), dtype)
     twin = twin_of(theirs, ours, rename)
     weights = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
-    session = onnx_session(build(ours, dtype=dtype, weights=weights, padding=True))
+    session = onnx_session(build(ours, GraphOptions(dtype=dtype, padding=True), weights=weights))
     for batch, sequence in ((1, LENGTH), (3, 11)):
         inputs = _inputs(ours, batch, sequence)
         with torch.inference_mode():

@@ -19,6 +19,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import write_onnx
 from edgefront.core.graph.formats import is_linear_map, quantise_int4
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
@@ -59,9 +60,9 @@ def test_logits_are_near_float32_and_the_same_from_cache_and_seed(tmp_path: Path
     model, cache = MODELS[name], WeightCache(tmp_path)
     passed = {"tokens": inputs(model, 2, 9)["tokens"]}
     exact = onnx_session(build(model, seed=1)).run(None, passed)[0]
-    choice: dict[str, Any] = {"quantisation": "int4", "block_size": block_size, "seed": 1}
-    inside = onnx_session(build(model, **choice)).run(None, passed)[0]
-    mapped = onnx_session(build(model, weights=cache, **choice), cache).run(None, passed)[0]
+    options = GraphOptions(quantisation="int4", block_size=block_size)
+    inside = onnx_session(build(model, options, seed=1)).run(None, passed)[0]
+    mapped = onnx_session(build(model, options, weights=cache, seed=1), cache).run(None, passed)[0]
     assert np.array_equal(inside, mapped)
     assert 0 < apart(inside, exact) < OF_FLOAT32
 
@@ -72,7 +73,7 @@ def test_given_weights_are_multiplied_as_they_were_rounded(name: str) -> None:
     weights = lively_weights(model, 4)
     rounded = {key: back_from_int4(value, 32) if is_linear_map(key) else value for key, value in weights.items()}
     passed = {"tokens": inputs(model, 2, 9)["tokens"]}
-    found = onnx_session(build(model, quantisation="int4", weights=weights)).run(None, passed)[0]
+    found = onnx_session(build(model, GraphOptions(quantisation="int4"), weights=weights)).run(None, passed)[0]
     expected = onnx_session(build(model, weights=rounded)).run(None, passed)[0]
     assert apart(found, expected) < OF_ITS_WEIGHTS
 
@@ -100,7 +101,7 @@ def test_every_block_has_a_scale_that_keeps_its_largest(width: int) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_weight_bytes_are_those_of_the_file(name: str, block_size: int) -> None:
     model = MODELS[name]
-    graph = build(model, quantisation="int4", block_size=block_size, seed=1).graph
+    graph = build(model, GraphOptions(quantisation="int4", block_size=block_size), seed=1).graph
     used = {spec.name for spec in parameters(model)}
     held = sum(
         onnx.numpy_helper.to_array(tensor).nbytes
@@ -119,10 +120,12 @@ def test_an_exported_file_is_the_same_model(tmp_path: Path, name: str) -> None:
     given = lively_weights(model, 4)
     for weights, twin in ((7, {"seed": 7}), (GivenValues(given, {}), {"weights": given})):
         path = tmp_path / "model.onnx"
-        write_onnx(model, weights, path, quantisation="int4")
+        options = GraphOptions(quantisation="int4")
+        write_onnx(model, weights, path, options)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         found = session.run(None, passed)[0]
-        assert np.array_equal(found, onnx_session(build(model, quantisation="int4", **twin)).run(None, passed)[0])  # type: ignore[arg-type]
+        expected = onnx_session(build(model, options, **twin)).run(None, passed)[0]  # type: ignore[arg-type]
+        assert np.array_equal(found, expected)
 
 
 def test_bytes_of_a_stock_model_in_four_bits() -> None:

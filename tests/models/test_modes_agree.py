@@ -18,6 +18,7 @@ from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.state import Mode, state_specs
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.spaces.architecture import Architecture
@@ -28,7 +29,9 @@ DTYPES = st.sampled_from(["float64", "float32"])
 
 
 def session(model: Architecture, dtype: Any, mode: Mode = "forward", **settings: Any) -> Any:
-    return onnx_session(build(model, mode=mode, dtype=dtype, weights=lively_weights(model, 1, dtype), **settings))
+    return onnx_session(
+        build(model, GraphOptions(mode=mode, dtype=dtype, **settings), weights=lively_weights(model, 1, dtype))
+    )
 
 
 def assert_equal(found: NDArray[Any], expected: NDArray[Any], dtype: str) -> None:
@@ -112,7 +115,7 @@ def test_sines_of_far_places_are_as_good_as_of_near_ones(dtype: str) -> None:
 @pytest.mark.parametrize("mode", ["forward", "segment", "prefill", "decode"])
 def test_graphs_are_valid_standard_onnx_with_declared_state(mode: Mode, positions: str) -> None:
     model = hybrid(positions={"kind": positions})
-    built = build(model, mode=mode)
+    built = build(model, GraphOptions(mode=mode))
     onnx.checker.check_model(built, full_check=True)
     assert [node.domain for node in built.graph.node if node.domain] == []
     names = [node.name for node in built.graph.node]
@@ -126,7 +129,7 @@ def test_graphs_are_valid_standard_onnx_with_declared_state(mode: Mode, position
 
 def test_a_translation_decodes_without_its_source() -> None:
     model = hybrid(blocks=READERS, source=ENCODER)
-    prefill, decode = (build(model, mode=mode).graph for mode in ("prefill", "decode"))
+    prefill, decode = (build(model, GraphOptions(mode=mode)).graph for mode in ("prefill", "decode"))
     assert {item.name for item in prefill.input} == {"tokens", "source_tokens"}
     assert "source_tokens" not in {item.name for item in decode.input}
     assert [tensor.name for tensor in decode.initializer if tensor.name.startswith("source.")] == []
@@ -157,8 +160,8 @@ def test_weights_come_from_a_cache_in_every_mode(mode: Mode, tmp_path: Any) -> N
     given = inputs(model, 2, 5)
     if mode in ("segment", "decode"):
         given |= empty_state(model, "memory" if mode == "segment" else "cache", 2, "float32")
-    cached, _ = in_onnx(onnx_session(build(model, mode=mode, weights=cache, seed=4), cache), given)
-    inside, _ = in_onnx(onnx_session(build(model, mode=mode, seed=4)), given)
+    cached, _ = in_onnx(onnx_session(build(model, GraphOptions(mode=mode), weights=cache, seed=4), cache), given)
+    inside, _ = in_onnx(onnx_session(build(model, GraphOptions(mode=mode), seed=4)), given)
     np.testing.assert_array_equal(cached, inside)
 
 
@@ -174,5 +177,5 @@ def test_weights_come_from_a_cache_in_every_mode(mode: Mode, tmp_path: Any) -> N
 )
 def test_a_graph_that_makes_no_sense_is_refused(model: Any, settings: Any, field: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as raised:
-        build(model, **settings)
+        build(model, GraphOptions(**settings))
     assert raised.value.field == field

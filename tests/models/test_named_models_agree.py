@@ -15,6 +15,7 @@ from passes import in_onnx, in_torch, inputs, onnx_pieces
 from tiny_models import onnx_session
 
 from edgefront.core.graph.export import write_onnx
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
@@ -80,7 +81,7 @@ def test_files_agree_with_torch(model: Architecture, tmp_path: Path) -> None:
     twin = fill(LanguageModel(model), SEED)
     modes = ["forward", "prefill", "decode"] if model.causal else ["forward"]
     for mode in modes:
-        write_onnx(model, SEED, tmp_path / mode, mode=mode)
+        write_onnx(model, SEED, tmp_path / mode, GraphOptions(mode=mode))
     session = {mode: onnx_session(str(tmp_path / mode)) for mode in modes}
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence)

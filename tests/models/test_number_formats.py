@@ -29,6 +29,7 @@ from edgefront.core.graph.formats import (
     is_linear_map,
     quantise,
 )
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK
@@ -169,7 +170,7 @@ def check_int8(cache: WeightCache, model: Architecture) -> None:
     mapped = sum(is_linear_map(spec.name) for spec in parameters(model))
     assert sum(isinstance(module, Int8Linear) for module in twin.modules()) == mapped
     small = in_torch(twin, passed)
-    session = onnx_session(build(model, quantisation="int8", weights=cache, seed=1), cache)
+    session = onnx_session(build(model, GraphOptions(quantisation="int8"), weights=cache, seed=1), cache)
     (in_graph,) = session.run(None, {item.name: passed[item.name] for item in session.get_inputs()})
     assert apart(small, exact) < OF_FLOAT32
     assert apart(in_graph, exact) < OF_FLOAT32
@@ -187,7 +188,7 @@ def test_no_sum_of_two_int8_products_passes_16_bits(cache: WeightCache, weights:
         "cache": {"seed": 1, "weights": cache},
         "given": {"weights": lively_weights(EVERY_BLOCK, 4)},
     }
-    model = build(EVERY_BLOCK, quantisation="int8", **sources[weights])
+    model = build(EVERY_BLOCK, GraphOptions(quantisation="int8"), **sources[weights])
     onnx.load_external_data_for_model(model, str(cache.folder))
     values_of = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     transposed = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Transpose"}
@@ -214,7 +215,7 @@ def test_int8_of_an_attention_that_counts(cache: WeightCache) -> None:
     """Random weights hide what the attention of SRU++ computes: its factor begins at 0."""
     model = architecture(blocks=[{"kind": "srupp", "d_attn": 8, "n_head": 2}] * 2)
     passed = inputs(model, 2, 9)
-    graph = build(model, quantisation="int8", weights=cache, seed=1)
+    graph = build(model, GraphOptions(quantisation="int8"), weights=cache, seed=1)
     twins = [fill(LanguageModel(model), 1, cache, quantisation=kind).eval() for kind in ("full", "int8")]
     factors = {f"blocks.{index}.alpha" for index in range(2)}
     for name in factors:
@@ -257,19 +258,21 @@ def test_weights_of_ones_own_become_int8_too() -> None:
     weights = lively_weights(model, 4)
     passed = inputs(model, 2, 9)
     exact, small = (
-        onnx_session(build(model, quantisation=quantisation, weights=weights)).run(None, passed)[0]
+        onnx_session(build(model, GraphOptions(quantisation=quantisation), weights=weights)).run(None, passed)[0]
         for quantisation in ("full", "int8")
     )
     assert 0 < apart(small, exact) < 4 * OF_FLOAT32  # weights so large make much of every rounding
-    seeded = onnx_session(build(model, quantisation="int8", seed=1)).run(None, passed)[0]
+    seeded = onnx_session(build(model, GraphOptions(quantisation="int8"), seed=1)).run(None, passed)[0]
     assert np.isfinite(seeded).all()
 
 
 def test_the_cache_and_the_seed_make_the_same_int8_model(cache: WeightCache) -> None:
     model = architecture()
     passed = inputs(model, 2, 9)
-    mapped = onnx_session(build(model, quantisation="int8", weights=cache, seed=6), cache).run(None, passed)[0]
-    inside = onnx_session(build(model, quantisation="int8", seed=6)).run(None, passed)[0]
+    mapped = onnx_session(build(model, GraphOptions(quantisation="int8"), weights=cache, seed=6), cache).run(
+        None, passed
+    )[0]
+    inside = onnx_session(build(model, GraphOptions(quantisation="int8"), seed=6)).run(None, passed)[0]
     assert np.array_equal(mapped, inside)
 
 
@@ -284,13 +287,13 @@ def test_halves_are_near_float32(cache: WeightCache, model: Architecture, dtype:
         half = twin(tensors.pop("tokens"), **tensors)
     assert half.dtype == getattr(torch, dtype)
     assert apart(half.float().numpy(), exact) < {"float16": 0.005, "bfloat16": 0.04}[dtype]
-    graph = build(model, dtype=dtype, weights=cache, seed=1)  # type: ignore[arg-type]
+    graph = build(model, GraphOptions(dtype=dtype), weights=cache, seed=1)  # type: ignore[arg-type]
     kind = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}[dtype]
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     parameter_types = {t.data_type for t in graph.graph.initializer if not t.name.startswith("constant_")}
     assert parameter_types == {kind}
     assert {output.type.tensor_type.elem_type for output in graph.graph.output} == {kind}
-    inside = build(model, dtype=dtype, seed=1)  # type: ignore[arg-type]
+    inside = build(model, GraphOptions(dtype=dtype), seed=1)  # type: ignore[arg-type]
     onnx.checker.check_model(inside, full_check=True)
     assert {t.data_type for t in inside.graph.initializer if t.data_type in floats} >= {kind}
     if dtype == "float16":  # on CPUs ONNX Runtime casts it to float32 and back, operator by operator
@@ -309,7 +312,7 @@ def test_padding_at_the_front_leaves_no_nan_in_float16() -> None:
     mask = np.arange(6) >= np.array([[3], [1], [0]])
     given = {"tokens": random_tokens(model, 3, 6), "mask": mask}
     found, expected = (
-        ReferenceEvaluator(build(model, dtype=dtype, weights=weights, padding=True)).run(None, given)[0]
+        ReferenceEvaluator(build(model, GraphOptions(dtype=dtype, padding=True), weights=weights)).run(None, given)[0]
         for dtype in ("float16", "float32")
     )
     assert found.dtype == np.float16
@@ -330,7 +333,7 @@ def test_a_cluster_of_a_real_vocabulary_leaves_no_infinity_in_float16(cache: Wei
 
 def test_int8_goes_with_float32_alone() -> None:
     with pytest.raises(InvalidInput) as caught:
-        build(architecture(), dtype="float16", quantisation="int8")
+        build(architecture(), GraphOptions(dtype="float16", quantisation="int8"))
     assert caught.value.field == "quantisation"
 
 

@@ -14,6 +14,7 @@ from tiny_models import as_tensors, lively_weights, onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
@@ -77,7 +78,7 @@ def test_both_builders_follow_the_equations_at_several_shapes(name: str) -> None
     model = load(LanguageModel(architecture), as_tensors(weights))
     single = {key: value.astype(np.float32) for key, value in weights.items()}
     sessions = [
-        (IN_ONNX, onnx_session(build(architecture, dtype="float64", weights=weights))),
+        (IN_ONNX, onnx_session(build(architecture, GraphOptions(dtype="float64"), weights=weights))),
         (IN_FLOAT32, onnx_session(build(architecture, weights=single))),
     ]
     for batch, sequence, source in [(1, 1, 1), (3, 5, 7), (2, 9, 4)]:
@@ -98,7 +99,7 @@ def test_a_window_bounds_what_attention_sees_but_not_the_recurrence(window: int)
     wanted = expected(description, weights, given, window=window)
     model = load(LanguageModel(architecture), as_tensors(weights))
     np.testing.assert_allclose(by_torch(model, given, window=window), wanted, rtol=0, atol=IN_TORCH)
-    session = onnx_session(build(architecture, dtype="float64", weights=weights, window=window))
+    session = onnx_session(build(architecture, GraphOptions(dtype="float64", window=window), weights=weights))
     np.testing.assert_allclose(session.run(None, given)[0], wanted, rtol=0, atol=IN_ONNX)
 
 
@@ -110,7 +111,7 @@ def test_padding_anywhere_is_as_if_it_were_not_there(name: str) -> None:
     given = feeds(description, 4, 6)
     mask = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 1]], bool)
     model = load(LanguageModel(architecture), as_tensors(weights))
-    session = onnx_session(build(architecture, dtype="float64", weights=weights, padding=True))
+    session = onnx_session(build(architecture, GraphOptions(dtype="float64", padding=True), weights=weights))
     from_torch = by_torch(model, given, mask=torch.from_numpy(mask))
     (from_onnx,) = session.run(None, {**given, "mask": mask})
     for row, real in enumerate(mask):
@@ -148,7 +149,7 @@ def test_translation_with_padded_sources_follows_the_equations_in_both_builders(
     model = load(LanguageModel(architecture), as_tensors(weights))
     found = by_torch(model, given, source_mask=torch.from_numpy(real))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=IN_TORCH)
-    session = onnx_session(build(architecture, dtype="float64", weights=weights, padding=True))
+    session = onnx_session(build(architecture, GraphOptions(dtype="float64", padding=True), weights=weights))
     masks = {"mask": np.ones((3, 5), bool), "source_mask": real}
     np.testing.assert_allclose(session.run(None, {**given, **masks})[0], wanted, rtol=0, atol=IN_ONNX)
 
@@ -182,8 +183,8 @@ def test_one_token_at_a_time_gives_the_same_scores(name: str) -> None:
                 steps.append(logits.numpy())
             np.testing.assert_allclose(np.concatenate(steps, 1), wanted, rtol=0, atol=IN_TORCH)
 
-    prefill = onnx_session(build(architecture, mode="prefill", dtype="float64", weights=weights))
-    decode = onnx_session(build(architecture, mode="decode", dtype="float64", weights=weights))
+    prefill = onnx_session(build(architecture, GraphOptions(mode="prefill", dtype="float64"), weights=weights))
+    decode = onnx_session(build(architecture, GraphOptions(mode="decode", dtype="float64"), weights=weights))
     logits, *carried = prefill.run(None, first)
     steps = [logits]
     names = [output.name.removeprefix("next.") for output in decode.get_outputs()[1:]]
@@ -219,7 +220,7 @@ def test_gradients_of_a_whole_block_with_memory_and_state() -> None:
 def test_the_graphs_are_valid_standard_onnx(name: str) -> None:
     architecture = Architecture.parse(MODELS[name])
     for mode in ("forward", "prefill", "decode") if architecture.causal else ("forward",):
-        built = build(architecture, mode=mode)
+        built = build(architecture, GraphOptions(mode=mode))
         onnx.checker.check_model(built, full_check=True)
         assert not [node.domain for node in built.graph.node if node.domain]
 

@@ -20,6 +20,7 @@ from tiny_models import onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
@@ -154,7 +155,11 @@ def test_the_same_segments_in_onnx(name: str) -> None:
     architecture = golden.architecture()
     weights = {name: value.numpy() for name, value in golden.weights(architecture).items()}
     session = onnx_session(
-        build(architecture, mode="segment", logits="none", dtype="float64", weights=weights, window=golden.window)
+        build(
+            architecture,
+            GraphOptions(mode="segment", logits="none", dtype="float64", window=golden.window),
+            weights=weights,
+        )
     )
     state = State.empty(architecture, "memory", golden.about["batch"], torch.zeros((), dtype=torch.float64))
     set_cells(state, golden["state/before"])

@@ -14,6 +14,7 @@ from passes import cuts, in_torch, inputs, lively_model, torch_pieces
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.state import state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
@@ -210,16 +211,16 @@ def test_unknown_words_and_lengths_are_named() -> None:
     for field, attempt in {
         "logits": lambda: twin(tokens, unknown),
         "form": lambda: twin.start(1, unknown),
-        "mode": lambda: build(hybrid(), mode=unknown),
-        "dtype": lambda: build(hybrid(), dtype=unknown),
-        "quantisation": lambda: build(hybrid(), quantisation=unknown),
+        "mode": lambda: build(hybrid(), GraphOptions(mode=unknown)),
+        "dtype": lambda: build(hybrid(), GraphOptions(dtype=unknown)),
+        "quantisation": lambda: build(hybrid(), GraphOptions(quantisation=unknown)),
         "tokens": lambda: twin(tokens[0]),
         "length": lambda: state.keep(-1),
     }.items():
         with pytest.raises(InvalidInput, match=f"^{field} must be ") as raised:
             attempt()
         assert raised.value.field == field
-    for attempt in (lambda: twin.step(tokens, state, unknown), lambda: build(hybrid(), logits=unknown)):
+    for attempt in (lambda: twin.step(tokens, state, unknown), lambda: build(hybrid(), GraphOptions(logits=unknown))):
         with pytest.raises(InvalidInput, match="logits must be one of all, last, none, not 'some'"):
             attempt()
 

@@ -21,6 +21,7 @@ from tiny_models import onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
@@ -142,7 +143,7 @@ def test_loss_and_gradients(name: str) -> None:
 def test_onnx_runtime_over_segments(name: str) -> None:
     case = Case(name)
     weights = {key: value.numpy() for key, value in case.renamed("weights").items()}
-    model = build(case.architecture, mode="segment", dtype="float64", weights=weights, window=case.window)
+    model = build(case.architecture, GraphOptions(mode="segment", dtype="float64", window=case.window), weights=weights)
     session = onnx_session(model)
     batch, width = case.arrays["tokens"].shape[1], case.architecture.d_model
     blank = {f"blocks.{2 * layer}.memory": np.zeros((batch, 0, width)) for layer in range(case.config["n_layer"])}

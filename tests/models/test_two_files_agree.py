@@ -12,6 +12,7 @@ from tiny_models import LENGTH, adaptive, architecture
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import write_onnx, write_safetensors
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.workflows.agreement import compare
 
@@ -43,7 +44,7 @@ MODELS = {
 
 
 def _files(model: Architecture, folder: Path, **changes: Any) -> tuple[Path, Path]:
-    write_onnx(model, 7, folder / "model.onnx", **changes)
+    write_onnx(model, 7, folder / "model.onnx", GraphOptions(**changes))
     write_safetensors(model, 7, folder / "model.safetensors")
     return folder / "model.onnx", folder / "model.safetensors"
 
@@ -71,6 +72,6 @@ def test_another_seed_does_not_agree(tmp_path: Path) -> None:
 
 def test_a_graph_with_state_is_refused(tmp_path: Path) -> None:
     _, weights = _files(MODELS["plain"], tmp_path)
-    onnx.save(build(MODELS["plain"], mode="decode"), tmp_path / "decode.onnx")
+    onnx.save(build(MODELS["plain"], GraphOptions(mode="decode")), tmp_path / "decode.onnx")
     with pytest.raises(InvalidInput, match=r"has an input position, which a forward pass .* does not have"):
         compare(tmp_path / "decode.onnx", weights)

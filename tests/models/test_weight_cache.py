@@ -19,6 +19,7 @@ from tiny_models import adaptive
 from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.graph import weights
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK
@@ -179,4 +180,4 @@ def test_a_model_over_a_cache_holds_references_alone(tmp_path: Path) -> None:
 
 def test_a_cache_gives_no_float64(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="float32"):
-        build(adaptive(), dtype="float64", weights=WeightCache(tmp_path))
+        build(adaptive(), GraphOptions(dtype="float64"), weights=WeightCache(tmp_path))

@@ -30,6 +30,7 @@ from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
 from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.number_formats import NumberFormat
@@ -155,8 +156,8 @@ def test_trained_weights_in_other_numbers_are_those_of_the_builder(
             rounded = torch.from_numpy(array).to(torch.bfloat16).float().numpy()
             np.testing.assert_array_equal(np.asarray(written[key], np.float32), rounded)
         return
-    settings: dict[str, Any] = {"quantisation": "int8"} if numbers == "int8" else {"dtype": numbers}
-    built = build(found.architecture, weights=arrays, **settings).graph.initializer
+    options = GraphOptions(quantisation="int8") if numbers == "int8" else GraphOptions(dtype=numbers)
+    built = build(found.architecture, options, weights=arrays).graph.initializer
     for item in built:
         np.testing.assert_array_equal(written[item.name], onnx.numpy_helper.to_array(item), err_msg=item.name)
     tokens = np.random.default_rng(2).integers(0, 256, (1, 12))

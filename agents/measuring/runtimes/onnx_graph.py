@@ -14,6 +14,7 @@ from edgefront.agents.measuring.inputs import Declared, random_indices, random_i
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.build import build
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.state import Mode, state_specs, writes_in_place
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length
@@ -48,21 +49,19 @@ def graph(
     fused: int | None = None,
 ) -> bytes:
     """The architecture as its protocol runs it; its weights are relative to the folder of the cache. `in_place` and
-    `fused` as in `core.graph.build.build`.
+    `fused` as in `GraphOptions`.
     """
     protocol = request.protocol
-    model = build(
-        architecture,
+    options = GraphOptions(
         mode=graph_mode(protocol),
         logits=protocol.logits,
         dtype=protocol.dtype,
         quantisation=protocol.quantisation,
         block_size=protocol.block_size,
-        weights=cache,
-        seed=request.seed,
         in_place=in_place,
         fused=fused,
     )
+    model = build(architecture, options, weights=cache, seed=request.seed)
     return bytes(model.SerializeToString())
 
 
