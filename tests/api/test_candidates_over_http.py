@@ -12,13 +12,11 @@ import pytest
 from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_parameters
-from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Event
 from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView, JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.tables import frontier_csv
@@ -79,10 +77,6 @@ def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service,
     said = RecommendationView.model_validate_json(client.get(f"{path}/recommendation").content)
     assert said.recommended is not None
     assert said.recommended.marked == by_id[said.recommended.id]
-    with service.database.read() as session:
-        of_candidates = select(Event.data).where(Event.job_id == made["id"], Event.kind == "candidate")
-        news = session.scalars(of_candidates.order_by(Event.number)).all()
-    assert {one["id"]: one["marked"] for one in news} == by_id, "the last event of each"
 
 
 def test_pages_filters_and_sorts(client: httpx.Client, path: str) -> None:
