@@ -161,13 +161,16 @@ class LayeredSpace(FramedSpace):
             choices["window"] = [windows if shown else windows[:1] for shown in attends]
         beyond = {name: gene.values[0] for name, gene in self._genes.items()}
         beyond["n_kv_head"] = self.groups_of(int(whole.get("n_head", beyond["n_head"])))[0]
-        names = [name for name in self._genes if name in choices]
-        for values in product(*(product(*choices[name]) for name in names)):
+        shown = [(name, values) for name in self._genes for values in choices.get(name, ())]
+        # All places in one product, which is lazy in its results and not in its arguments.
+        for assigned in product(*(values for _, values in shown)):
+            layers: dict[str, list[Value]] = {self.deciding: list(mixers), **{name: [] for name in choices}}
+            for (name, _), value in zip(shown, assigned, strict=True):
+                layers[name].append(value)
             genome: Genome = dict(whole)
-            for name, shown in (self.deciding, mixers), *zip(names, values, strict=True):
+            for name, values in layers.items():
                 same = uniform and name in UNIFORM_GENES
-                hidden = self.depth - len(shown)
-                genome[name] = [*shown, *[shown[0] if same else beyond[name]] * hidden]
+                genome[name] = values + [values[0] if same else beyond[name]] * (self.depth - len(values))
             yield {name: genome[name] for name in self._genes}
 
     @cached_property

@@ -62,7 +62,7 @@ def test_little_used_parents_are_drawn_more_often(snapshot: Snapshot) -> None:
     lineage = Snapshot((*fresh, *(replace(child, parents=(veteran,)) for child in children)))
     assert times_used(lineage) == {veteran: 9}
     search = LightweightTransformerSearch(LtsSettings(parents=5_000, mutants=1, crossovers=0), LTS_GPT2, bool)
-    drawn = Counter(parent.id for parent in search._parents(lineage, generator(0, 1, "test")))
+    drawn = Counter(parent.id for draw in range(10) for parent in search._parents(lineage, generator(draw, 1, "test")))
     others = [drawn[key] for key in frontier[1:]]
     assert drawn[veteran] / np.mean(others) == pytest.approx(0.1, abs=0.04)
     assert min(others) > 0.7 * np.mean(others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 import numpy as np
@@ -101,6 +101,14 @@ def test_walking_through_finds_whatever_a_genome_can_say(tiny: SearchSpace) -> N
         if stays
     }
     assert said == {tiny.architecture(genome).digest for genome in tiny.enumerate()}
+
+
+@pytest.mark.parametrize("whole", FREED.values(), ids=lambda space: space.name)
+def test_walking_through_begins_at_once(whole: SearchSpace) -> None:
+    """In spaces far too large to end: what loads a space is told by its first architecture."""
+    genomes = list(islice(whole.enumerate(), 50))
+    assert len({whole.architecture(genome).digest for genome in genomes}) == 50
+    assert all(all_respect_genes(whole, genomes))
 
 
 def every_genome(space: SearchSpace) -> list[Genome]:
