@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.spaces.architecture import Architecture, NormKind
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions, RotaryPositions
+
+Number = TypeVar("Number", int, Any)
+"""An integer, or an array of integers: widths of one block, or of many."""
 
 _KIND = {kind: index for index, kind in enumerate(BLOCK_KINDS)}
 
@@ -84,7 +87,7 @@ def ends_row(architecture: Architecture) -> EndsRow:
         vocab_size=architecture.embedding.vocab_size,
         embedding_parameters=embedding + output + (source.embedding_parameters if source else 0),
         position_parameters=_position_parameters(architecture) + (source.position_parameters if source else 0),
-        final_norms=(_norm_parameters(architecture, d) if architecture.has_final_norm else 0)
+        final_norms=(norm_parameters(architecture.norm_kind, d) if architecture.has_final_norm else 0)
         + (source.final_norms if source else 0),
         output_weights=_output_weights(architecture, weights, projections),
         embedding_weights=sum(projections),
@@ -107,8 +110,8 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
     if isinstance(block, Attention):
         return _attention_row(block, architecture)
     if isinstance(block, FeedForward):
-        biases = block.d_inner * (2 if block.gated else 1) + d if block.bias else 0
-        other = _norm_parameters(architecture, d) + biases
+        other = norm_parameters(architecture.norm_kind, d)
+        other += feed_forward_biases(d, block.d_inner, gated=block.gated) if block.bias else 0
         return BlockRow(d, kind, other, width=block.d_inner, gated=block.gated, biased=block.bias)
     if isinstance(block, Sru):
         return BlockRow(d, kind, 4 * d, width=block.d_proj or 0)
@@ -125,21 +128,22 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
             kv_width=block.d_attn if attends else 0,
         )
     if isinstance(block, ShortConv):
-        other = _norm_parameters(architecture, d) + block.kernel * d + (5 * d if block.bias else 0)
+        other = norm_parameters(architecture.norm_kind, d) + block.kernel * d + (5 * d if block.bias else 0)
         return BlockRow(d, kind, other, width=block.kernel, biased=block.bias)
     return BlockRow(d, kind, 0)
 
 
 def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
     d, positions, d_head = architecture.d_model, architecture.positions, architecture.d_head(block)
-    width, kv_width, bias = attention_width(block, architecture), block.kv_heads * d_head, "none"
-    other = _norm_parameters(architecture, d) + (2 * d_head if block.qk_norm else 0)
+    width, kv_width = attention_width(block, architecture), block.kv_heads * d_head
+    bias: Biases = "none"
+    other = norm_parameters(architecture.norm_kind, d) + (2 * d_head if block.qk_norm else 0)
     relative = isinstance(positions, RelativePositions)
     if isinstance(positions, RelativePositions):
         other += width * d + (0 if positions.shared else 2 * width)
     else:
         bias = architecture.attention_bias(block)
-        other += {"none": 0, "qkv": width + 2 * kv_width, "all": width + 2 * kv_width + d}[bias]
+        other += attention_biases(bias, d, width, kv_width)
     turned = positions.width(d_head) if isinstance(positions, RotaryPositions) else 0
     return BlockRow(
         d,
@@ -159,9 +163,19 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
     )
 
 
-def _norm_parameters(architecture: Architecture, width: int) -> int:
-    """Of the architecture's kind of norm over so many features."""
-    return width if architecture.norm_kind == "rms" else 2 * width
+def norm_parameters(kind: NormKind, width: Number) -> Number:
+    """Of a norm over so many features."""
+    return width if kind == "rms" else 2 * width
+
+
+def attention_biases(biases: Biases, d: int, width: int, kv_width: int) -> int:
+    """Of the linear layers of attention."""
+    return {"none": 0, "qkv": width + 2 * kv_width, "all": width + 2 * kv_width + d}[biases]
+
+
+def feed_forward_biases(d: int, inner: Number, *, gated: bool) -> Number:
+    """Of the linear layers of a feed-forward block."""
+    return (2 if gated else 1) * inner + d
 
 
 # Ends ----------------------------------------------------------------------------------------------------------------
@@ -203,7 +217,7 @@ def _position_parameters(architecture: Architecture) -> int:
 def _embedding_parameters(architecture: Architecture, weights: int, projections: Sequence[int]) -> int:
     """`weights` are those of all embedding matrices, `projections` those of the projection of each."""
     d, embedding = architecture.d_model, architecture.embedding
-    norm = _norm_parameters(architecture, d) if embedding.norm else 0
+    norm = norm_parameters(architecture.norm_kind, d) if embedding.norm else 0
     return weights + sum(projections) + embedding.segments * d + norm
 
 
@@ -212,7 +226,7 @@ def _output_parameters(architecture: Architecture, weights: int, projections: Se
     d, output = architecture.d_model, architecture.output
     total = 0
     if output.kind == "masked_tokens":
-        total += d * d + d + _norm_parameters(architecture, d)
+        total += d * d + d + norm_parameters(architecture.norm_kind, d)
     if output.kind in ("pooled", "classes"):
         total += d * d + d
     if output.classes is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.cost.columns import attention_biases, feed_forward_biases, norm_parameters
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes, block_columns
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -158,9 +159,10 @@ def _shapes(rows: Sequence[_Layers]) -> Shapes:
         kind[place, 0:depth:2], kind[place, 1:depth:2] = ATTENTION, FEED_FORWARD
         heads[place, 0:depth:2] = row.n_head
         width[place, 0:depth:2], width[place, 1:depth:2] = d, inner
-        # A layer norm each, and biases.
-        other[place, 0:depth:2] = 2 * d + (4 * d if row.bias else 0)
-        other[place, 1:depth:2] = 2 * d + ((inner + d) if row.bias else 0)
+        other[place, :depth] = norm_parameters("layer", d)
+        if row.bias:
+            other[place, 0:depth:2] += attention_biases("all", d, d, d)
+            other[place, 1:depth:2] += feed_forward_biases(d, inner, gated=False)
     d_model = np.array([row.d_model for row in rows], dtype=np.int64)
     attention = kind == ATTENTION
     blocks = block_columns(
@@ -181,7 +183,7 @@ def _shapes(rows: Sequence[_Layers]) -> Shapes:
         vocab_size=np.full(count, _VOCABULARY, dtype=np.int64),
         embedding_parameters=_VOCABULARY * d_model,
         position_parameters=np.zeros(count, dtype=np.int64),
-        final_norms=2 * d_model,
+        final_norms=norm_parameters("layer", d_model),
         output_weights=_VOCABULARY * d_model,
         embedding_weights=np.zeros(count, dtype=np.int64),
         source_embedding_weights=np.zeros(count, dtype=np.int64),
