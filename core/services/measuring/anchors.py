@@ -19,7 +19,7 @@ from edgefront.core.measurement.drift import MIN_REFERENCE, REFERENCE, drift, in
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import PROCESSOR, Provider
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime
 from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
@@ -51,7 +51,6 @@ ARCHITECTURE = Architecture.parse(
         "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}] * 2,
     }
 )
-_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "pytorch", "openvino", "llamacpp")
 _PROVIDERS = (
     PROCESSOR,
     "cuda",
@@ -140,7 +139,7 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
     """
     runtimes = {one["runtime"]: one for one in facts["runtimes"]}
     found: dict[str, MeasurementProtocol] = {}
-    for runtime in (one for one in _RUNTIMES if one in runtimes):
+    for runtime in (known for known in INSTALLATIONS if known in runtimes):
         for provider in (one for one in _PROVIDERS if one in runtimes[runtime]["providers"]):
             protocol = _protocol(facts, runtime, provider, runtimes[runtime]["memory_methods"])
             if protocol is not None:
