@@ -103,7 +103,7 @@ def fill(database: Database, candidates: int, owner: str, *, models: int = 500) 
 def _columns(rng: np.random.Generator, count: int, different: int) -> dict[str, Any]:
     """Figures of all candidates, the baselines first."""
     space = spaces()[SPACE]
-    genomes = [space.sample(rng) for _ in range(different)]
+    genomes = space.samples(different, rng)
     models = [space.architecture(genome) for genome in genomes]
     sizes = [costs(model) for model in models]
     at = rng.integers(different, size=count)

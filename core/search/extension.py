@@ -45,7 +45,8 @@ class Extension(PredictiveSearch):
         """What to measure of the offers, or why nothing more, whatever their order."""
         offered = {offer.architecture.digest for offer in context.offers}
         results = tuple(result for result in context.snapshot.results if result.digest in offered)
-        return super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))
+        answer = super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))
+        return answer if answer.proposals or answer.note else replace(answer, gain=0.0, note=self.exhausted)
 
     def candidates(self, context: Context, rng: np.random.Generator) -> Offered:
         return Offered(context, self._accept)

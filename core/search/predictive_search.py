@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,7 @@ class PredictiveSearch(Algorithm):
         # Where half of the spread-out ones could not be measured, the rest is made up for.
         if wanted > (0 if generation == 0 else self._settings.initial // 2):
             self._spread(candidates, wanted, known, snapshot)
-            return Answer(candidates.made, note="" if candidates.made else self.exhausted)
+            return Answer(candidates.made)
         try:
             forecaster = Forecaster(self._problem, known, snapshot)
         except InvalidInput as error:
@@ -192,12 +192,11 @@ class PredictiveSearch(Algorithm):
         rng: np.random.Generator,
     ) -> Answer:
         settings = self._settings
-        shapes = candidates.shapes
-        pool = self._fresh(candidates.pool(forecaster), forecaster, shapes, snapshot)
+        pool = self._fresh(candidates.pool(forecaster), forecaster, candidates, snapshot)
         if not len(pool):
             return Answer((), 0.0, forecaster.widening, self.exhausted)
         audits = self._audits_due(snapshot)
-        choice = self._chosen(pool, forecaster, known, shapes, snapshot, rng)
+        choice = self._chosen(pool, forecaster, known, candidates, snapshot, rng)
         worth = choice.gain >= settings.least_gain and bool(choice.rows)
         checked = sum(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
         if not worth and checked >= self.min_validated_batches * settings.batch:
@@ -209,7 +208,7 @@ class PredictiveSearch(Algorithm):
         # What is not worth measuring leaves room for audits: the search should end on predictions that were checked.
         size = len(candidates.made) + audits if worth else settings.batch
         if size > len(candidates.made):
-            random = self._fresh(candidates.random_pool(forecaster), forecaster, shapes, snapshot)
+            random = self._fresh(candidates.random_pool(forecaster), forecaster, candidates, snapshot)
             self._audit(candidates, random, forecaster, rng, size)
         note = "" if candidates.made else self.exhausted
         return Answer(candidates.made, choice.gain, forecaster.widening, note)
@@ -218,14 +217,14 @@ class PredictiveSearch(Algorithm):
         self,
         pool: Pool,
         forecaster: Forecaster,
-        shapes: Callable[[Sequence[Evaluated]], Shapes],
+        candidates: Candidates,
         snapshot: Snapshot,
     ) -> Pool:
         """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
-        new = ~np.isin(pool.keys, identity(shapes(snapshot.results)))
+        new = ~np.isin(pool.keys, identity(candidates.shapes(snapshot.results)))
         refused = [one for one in snapshot.results if one.state == CandidateState.INFEASIBLE]
         if refused:
-            heavy = forecaster.costs(shapes(refused))
+            heavy = forecaster.costs(candidates.shapes(refused))
             for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
                 new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
         return pool.take(np.flatnonzero(new))
@@ -235,7 +234,7 @@ class PredictiveSearch(Algorithm):
         pool: Pool,
         forecaster: Forecaster,
         known: Known,
-        shapes: Callable[[Sequence[Evaluated]], Shapes],
+        candidates: Candidates,
         snapshot: Snapshot,
         rng: np.random.Generator,
     ) -> Choice:
@@ -247,7 +246,7 @@ class PredictiveSearch(Algorithm):
             choice = expected_gain.best_within_limits(
                 pool,
                 problem,
-                self._posterior(forecaster, shapes, snapshot),
+                self._posterior(forecaster, candidates, snapshot),
                 corner["proxy"],
                 forecaster.error_quantiles(expected_gain.CASES),
                 count,
@@ -275,12 +274,10 @@ class PredictiveSearch(Algorithm):
         inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2], times) == 0]
         return inside
 
-    def _posterior(
-        self, forecaster: Forecaster, shapes: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot
-    ) -> Forecast:
+    def _posterior(self, forecaster: Forecaster, candidates: Candidates, snapshot: Snapshot) -> Forecast:
         """What was measured within the limits, and the baselines that count as well."""
         found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        every = Shapes.concatenate([shapes(found), Shapes.of([one.architecture for one in rivals])])
+        every = Shapes.concatenate([candidates.shapes(found), Shapes.of([one.architecture for one in rivals])])
         points = np.concatenate([objectives(found), self._points_of(rivals)])
         launches = [*(one.launches for one in found), *(one.launches for one in rivals)]
         times = self._problem.times_of([*found, *rivals])

@@ -46,7 +46,7 @@ class SandwichSpace(FramedSpace):
         genome = {"pairs": pairs, "coefficient": leading - 1, "n_head": first.n_head, "d_inner": last.d_inner}
         return (
             pairs in self.gene("pairs").values
-            and genome["coefficient"] in self._coefficients(pairs)
+            and genome["coefficient"] in self.coefficients(pairs)
             and all(genome[name] in fitting[name] for name in ("n_head", "d_inner"))
             and self._is_built_of(architecture, _blocks(genome))
         )
@@ -62,7 +62,7 @@ class SandwichSpace(FramedSpace):
         for width, fitting in self._widths.items():
             for pairs in map(int, self.gene("pairs").values):
                 for coefficient, embedding, n_head, d_inner in product(
-                    self._coefficients(pairs), self._embeddings(width), fitting["n_head"], fitting["d_inner"]
+                    self.coefficients(pairs), self._embeddings(width), fitting["n_head"], fitting["d_inner"]
                 ):
                     yield {
                         "pairs": pairs,
@@ -82,14 +82,15 @@ class SandwichSpace(FramedSpace):
 
     @property
     def _patterns(self) -> int:
-        return sum(len(self._coefficients(pairs)) for pairs in map(int, self.gene("pairs").values))
+        return sum(len(self.coefficients(pairs)) for pairs in map(int, self.gene("pairs").values))
 
-    def _coefficients(self, pairs: int) -> tuple[int, ...]:
+    def coefficients(self, pairs: int) -> tuple[int, ...]:
+        """Those that go with so many pairs."""
         return tuple(k for k in map(int, self.gene("coefficient").values) if k < pairs)
 
     def _settled(self) -> SandwichSpace:
         given = [int(value) for value in self.gene("pairs").values]
-        pairs = {value for value in given if self._coefficients(value)}
+        pairs = {value for value in given if self.coefficients(value)}
         if not pairs:
             least = int(self.gene("coefficient").values[0])
             raise SpaceError(
@@ -99,7 +100,7 @@ class SandwichSpace(FramedSpace):
                 value=list(self.gene("coefficient").values),
                 allowed="a coefficient below pairs",
             )
-        coefficients = set(self._coefficients(max(pairs)))
+        coefficients = set(self.coefficients(max(pairs)))
         return super(SandwichSpace, self._keeping({"pairs": pairs, "coefficient": coefficients}))._settled()
 
 

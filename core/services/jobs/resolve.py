@@ -212,7 +212,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb
     rng = np.random.default_rng(0)
     with within("targets", index, "protocol"):
-        drawn = [plan.costs(space.architecture(space.sample(rng))) for _ in range(EXAMPLES)]
+        drawn = [plan.costs(space.architecture(genome)) for genome in space.samples(EXAMPLES, rng)]
     spreads = [
         f"{min(values):,} to {max(values):,} {name}"
         for name, values in (

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.spaces.gene import Gene
+from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
-from edgefront.core.spaces.rules.base import NO_BLOCK, NumberedBlock, Rules
+from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules
 from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
+
+
+class SandwichGenes(Genes, Protocol):
+    def coefficients(self, pairs: int) -> tuple[int, ...]: ...
 
 
 class SandwichRules(Rules):
     """Attention first, feed-forward last, pairs between, all of one width."""
+
+    def __init__(self, space: SandwichGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+        super().__init__(space, foreign)
+        self._sandwich = space
 
     def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
         if gene.name != "coefficient":
@@ -27,11 +37,8 @@ class SandwichRules(Rules):
     @cached_property
     def _coefficients(self) -> Table:
         """By the code of pairs."""
-        values = self.genes["coefficient"].values
-        return self.table(
-            "coefficient",
-            [[value for value in values if int(value) < int(pairs)] for pairs in self.genes["pairs"].values],
-        )
+        pairs = map(int, self.genes["pairs"].values)
+        return self.table("coefficient", [self._sandwich.coefficients(number) for number in pairs])
 
     @cached_property
     def blocks(self) -> list[NumberedBlock]:
