@@ -51,10 +51,12 @@ def run_blocks(shapes: Shapes, run: Pass) -> Shapes:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of each sequence that the blocks of a pass work on: (n, L) each, or one number for all."""
+    """Tokens of each sequence that blocks work on: (n, L) each, or one number for all blocks that attend."""
 
     new: Numbers | int
     """Which go through the block."""
+    own: Numbers | int
+    """Of those, which it attends to: none where it attends to the source alone."""
     keys: Numbers | int
     """Which each query meets."""
     projected: Numbers | int
@@ -63,16 +65,14 @@ class Tokens:
     @classmethod
     def of(cls, shapes: Shapes, run: Pass) -> Tokens:
         """Those of `run_blocks`."""
-        new: Numbers | int = run.tokens
-        memory = earlier(shapes, run.memory)
-        if shapes.of_source.any():
-            new, memory = np.where(shapes.of_source, run.source, new), np.where(shapes.of_source, 0, memory)
-        keys = shapes.own_keys * (memory + new)
-        projected = shapes.own_keys * new if run.mode == "decode" else keys
-        if shapes.source_keys.any():
-            of_source = shapes.source_keys * run.source
-            keys, projected = keys + of_source, projected + (0 if run.mode == "decode" else of_source)
-        return cls(new, keys, projected)
+        new, memory = run.tokens, earlier(shapes, run.memory)
+        if not (shapes.of_source.any() or shapes.source_keys.any()):
+            return cls(new, new, memory + new, new if run.mode == "decode" else memory + new)
+        of_block = np.where(shapes.of_source, run.source, new)
+        own = shapes.own_keys * of_block
+        all_own = own + shapes.own_keys * np.where(shapes.of_source, 0, memory)
+        of_source = shapes.source_keys * run.source
+        return cls(of_block, own, all_own + of_source, own if run.mode == "decode" else all_own + of_source)
 
 
 def products_of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
@@ -111,13 +111,17 @@ def _of_attention(
     shapes: Shapes, run: Pass, tokens: Tokens, attention: Flags, linear: Numbers
 ) -> Iterator[tuple[str, Numbers]]:
     d, width = shapes.d_model[:, None], shapes.width * attention
-    # Of the keys' and values' part of the first layer all tokens that are projected count, not only the new ones.
-    further = run.batch * (tokens.projected - tokens.new) * 2 * d * shapes.kv_width
-    maps = (linear + further) * attention
+    maps = linear * attention
+    further = tokens.projected - tokens.new
+    if np.any(further):
+        # Of the keys' and values' part of the first layer all tokens that are projected count, not only the new ones.
+        maps = maps + run.batch * further * 2 * d * (shapes.kv_width * attention)
     scores = 2 * run.batch * tokens.new * tokens.keys * width
     # Without shared keys their number and the products with them grow alike, so that only one of the two is counted.
     grouped = attention & (shapes.kv_width < shapes.width)
-    to_distances: Numbers | int = 0
+    if grouped.any():
+        yield "grouped_scores", scores * grouped
+        scores = scores * ~grouped
     if shapes.relative.any():
         reach = np.where(shapes.clamp > 0, np.minimum(tokens.keys, shapes.clamp), tokens.keys)
         if run.mode == "decode":
@@ -125,12 +129,9 @@ def _of_attention(
             maps = maps + run.batch * tokens.new * of_queries * shapes.relative
         else:
             maps = maps + (reach + 1) * d * width * shapes.relative
-            to_distances = run.batch * tokens.new * (tokens.keys + 1) * width * shapes.relative
+            scores = scores + run.batch * tokens.new * (tokens.keys + 1) * width * shapes.relative
     yield "attention_products", maps
-    if grouped.any():
-        yield "grouped_scores", scores * grouped
-        scores = scores * ~grouped
-    yield "attention_scores", scores + to_distances
+    yield "attention_scores", scores
 
 
 def _of_srupp(
@@ -138,7 +139,7 @@ def _of_srupp(
 ) -> Iterator[tuple[str, Numbers]]:
     attends, width = srupp & shapes.attends, shapes.width
     # The new tokens' own keys come from their queries; those of other inputs go through the first layer first.
-    others = tokens.projected - shapes.own_keys * tokens.new
-    further = others * shapes.d_model[:, None] * width + (tokens.projected - tokens.new) * 2 * width * width
+    others = (tokens.projected - tokens.own) * shapes.d_model[:, None]
+    further = (others + (tokens.projected - tokens.new) * 2 * width) * width
     yield "srupp_products", linear * srupp + run.batch * further * attends
     yield "srupp_scores", 2 * run.batch * tokens.new * tokens.keys * width * attends

@@ -154,7 +154,7 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     yield from products_of_blocks(shapes, run)
     yield "block_stream", new * d * present
     yield "block_biases", (shapes.biased | shapes.relative) * present
-    yield "attention_weights", new * tokens.keys * shapes.heads * present
+    yield "attention_weights", new * tokens.keys * (shapes.heads * (shapes.attends & present))
     attention = shapes.kind == ATTENTION
     if attention.any():
         grouped = attention & (shapes.kv_width < shapes.width)

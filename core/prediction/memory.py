@@ -124,7 +124,7 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     tokens = Tokens.of(running, run)
     inner = running.width * (running.kind == FEED_FORWARD) * (1 + running.gated)
     inner = inner + 3 * running.d_model[:, None] * (running.kind == SHORT_CONV)
-    weights = tokens.new * tokens.keys * running.heads * (running.kind >= 0)
+    weights = tokens.new * tokens.keys * running.heads * (running.attends & (running.kind >= 0))
     # llama.cpp has its cache in every mode.
     keeps = protocol.mode != "forward" or protocol.kv_cache is not None
     state = kept(shapes, run.batch, run.memory + run.tokens, run.source).keys_and_values * keeps
