@@ -15,14 +15,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.services import sweep
 from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
 from edgefront.core.wire.agent import (
     LaunchReport,
-    LeaseItem,
-    LeaseResponse,
     ReportReceipt,
     ReportRequest,
 )
@@ -223,35 +222,35 @@ class World:
         target_id = target_id or self.target(planned=count)
         return [self.candidate(target_id, proxy=10.0 + index)[1][0] for index in range(count)]
 
-    def claim(self, device_id: str, max_items: int = 8) -> LeaseResponse:
+    def claim(self, device_id: str, max_items: int = 8) -> GrantedLease:
         with self.write() as session:
             return leases.claim(session, device_id, max_items, self.now, self.ttl_s).found
 
-    def start(self, device_id: str, item: LeaseItem) -> None:
+    def start(self, device_id: str, item: LeasedItem) -> None:
         with self.write() as session:
             leases.start(session, device_id, item.launch_id, item.fence, self.now)
 
-    def heartbeat(self, device_id: str, lease: LeaseResponse) -> tuple[str, ...]:
+    def heartbeat(self, device_id: str, lease: GrantedLease) -> tuple[str, ...]:
         with self.write() as session:
             return leases.heartbeat(session, device_id, lease.lease_id or "", self.now, self.ttl_s).cancelled
 
-    def release(self, device_id: str, lease: LeaseResponse, *launch_ids: str) -> None:
+    def release(self, device_id: str, lease: GrantedLease, *launch_ids: str) -> None:
         with self.write() as session:
             leases.release(session, device_id, lease.lease_id or "", launch_ids, self.now)
 
-    def append(self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0) -> list[str]:
+    def append(self, device_id: str, *told: tuple[LeasedItem, LaunchResult], busy_s: float = 0.0) -> list[str]:
         """Reports that are not settled yet; returns the outcomes."""
         return [receipt.outcome for receipt in self._append(device_id, told, busy_s)]
 
     def report(
-        self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0
+        self, device_id: str, *told: tuple[LeasedItem, LaunchResult], busy_s: float = 0.0
     ) -> tuple[ReportReceipt, ...]:
         receipts = self._append(device_id, told, busy_s)
         self.process()
         return receipts
 
     def _append(
-        self, device_id: str, told: tuple[tuple[LeaseItem, LaunchResult], ...], busy_s: float
+        self, device_id: str, told: tuple[tuple[LeasedItem, LaunchResult], ...], busy_s: float
     ) -> tuple[ReportReceipt, ...]:
         sent = tuple(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result) for item, result in told)
         with self.write() as session:
@@ -265,7 +264,7 @@ class World:
             with self.write() as session:
                 process(session, target_id, self.now)
 
-    def outcomes(self, device_id: str, *told: tuple[LeaseItem, LaunchResult]) -> list[str]:
+    def outcomes(self, device_id: str, *told: tuple[LeasedItem, LaunchResult]) -> list[str]:
         return [receipt.outcome for receipt in self.report(device_id, *told)]
 
     def sweep(self) -> None:

@@ -25,11 +25,10 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.fleet.device_keys import key_of_device
-from edgefront.core.services.measuring.leases import MAX_LOST, WAITS_FOR
+from edgefront.core.services.measuring.leases import MAX_LOST, WAITS_FOR, GrantedLease, LeasedItem
 from edgefront.core.services.measuring.queries.validation import NOT_MEASURED
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
-from edgefront.core.wire.agent import LeaseItem, LeaseResponse
 
 LAUNCHES = 4
 _LAUNCHES = select(
@@ -43,7 +42,7 @@ RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory
 @dataclass
 class ModelLease:
     device: str
-    response: LeaseResponse
+    response: GrantedLease
     expires: float
     created: float = 0.0
     ended: bool = False
@@ -85,7 +84,7 @@ class LeaseLife(RuleBasedStateMachine):
         target = self.world.target(refinement=0.0, planned=LAUNCHES)
         self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
-        self.held: list[tuple[str, LeaseItem]] = []  # every item that was ever handed out
+        self.held: list[tuple[str, LeasedItem]] = []  # every item that was ever handed out
         self.reported: dict[str, float] = {}  # when each device had its last result
 
     def alive(self, lease: ModelLease) -> bool:
@@ -199,7 +198,7 @@ class LeaseLife(RuleBasedStateMachine):
         self.tick(2 * self.world.ttl_s)
         self.sweep()
 
-    def measurable(self) -> Iterator[tuple[ModelLease, LeaseItem]]:
+    def measurable(self) -> Iterator[tuple[ModelLease, LeasedItem]]:
         for lease in self.leases:
             for item in lease.response.items if self.alive(lease) else ():
                 if self.launches[item.launch_id].lease is lease:
@@ -223,7 +222,7 @@ class LeaseLife(RuleBasedStateMachine):
         with pytest.raises(EdgefrontError, match="power cut"):
             self._report_and_die(device, told)
 
-    def _report_and_die(self, device: str, told: list[tuple[LeaseItem, LaunchResult]]) -> None:
+    def _report_and_die(self, device: str, told: list[tuple[LeasedItem, LaunchResult]]) -> None:
         class Dying:
             def __init__(self, database: Database) -> None:
                 self.database = database

@@ -11,6 +11,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases
+from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import DeviceFacts
 
@@ -23,7 +24,7 @@ def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
     assert (lease.expires_at - world.now).total_seconds() == world.ttl_s
     assert all(item.fence == 1 and item.protocol == MeasurementProtocol() for item in lease.items)
     assert [item.launch_id for item in world.claim(device, 8).items] == made[3:]
-    assert world.claim(device) == leases.LeaseResponse()
+    assert world.claim(device) == leases.GrantedLease()
 
 
 def test_launches_for_the_device_come_before_those_of_its_class(world: World) -> None:
@@ -78,7 +79,7 @@ def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: Worl
     world.launches(1)
     with world.write() as session:
         session.get_one(Device, device).state = "draining"
-    assert world.claim(device) == leases.LeaseResponse(state="draining")
+    assert world.claim(device) == leases.GrantedLease(state=DeviceState.DRAINING)
     with world.write() as session:
         session.get_one(Device, device).state = "revoked"
     with pytest.raises(Gone):
@@ -100,9 +101,9 @@ def test_start_needs_the_lease_and_its_fence(world: World) -> None:
     with pytest.raises(Conflict):
         world.start(other, item)
     with pytest.raises(Conflict):
-        world.start(device, item.model_copy(update={"fence": 2}))
+        world.start(device, item._replace(fence=2))
     with pytest.raises(NotFound):
-        world.start(device, item.model_copy(update={"launch_id": "lau_none"}))
+        world.start(device, item._replace(launch_id="lau_none"))
     world.tick(world.ttl_s)
     with pytest.raises(Conflict, match="run out"):
         world.start(device, item)

@@ -285,10 +285,10 @@ def test_a_deleted_jobs_launch_and_a_strangers_are_unknown(world: World) -> None
     device, stranger = world.device(), world.device("stranger", device_class="elsewhere")
     world.launches(1)
     item = world.claim(device).items[0]
-    gone = item.model_copy(update={"launch_id": "lau_gone"})
+    gone = item._replace(launch_id="lau_gone")
     assert world.outcomes(device, (gone, done())) == ["unknown"]
     assert world.outcomes(stranger, (item, done())) == ["unknown"]
-    assert world.outcomes(device, (item.model_copy(update={"fence": 9}), done())) == ["conflict"]
+    assert world.outcomes(device, (item._replace(fence=9), done())) == ["conflict"]
     assert world.launch(item.launch_id).state == "leased"
 
 
