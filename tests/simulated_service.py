@@ -12,7 +12,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.jobs import JobRequest, JobView, Limits
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.workers.results import process_results
 from edgefront.workers.searching import advance_target
@@ -107,8 +107,9 @@ class Service:
         return job
 
     def recommended(self, job: JobView, **limits: float) -> RecommendationView:
+        asked = Limits(**{name.removeprefix("max_"): limit for name, limit in limits.items()})
         with self.database.read() as session:
-            known = recommendation.read(session, self.user, job.id, **limits)  # type: ignore[arg-type]
+            known = recommendation.read(session, self.user, job.id, asked=asked)
         return known.recommendation()
 
     def run(self, agent: simulated.SimulatedAgent, steps: int = 200, max_items: int = 8) -> int:

@@ -20,11 +20,10 @@ from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.concurrency import FairRoute, in_turn
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
+    AskedLimits,
     CandidateId,
     Cursor,
     JobId,
-    LatencyBound,
-    MemoryBound,
     TargetName,
 )
 from edgefront.core.services.access.keys import Principal
@@ -53,15 +52,12 @@ _BINARY = {"type": "string", "format": "binary"}
 
 
 async def _filter(
+    limits: AskedLimits,
     target: TargetName = None,
     state: CandidateState | None = None,
     role: Literal[CandidateRole.BASELINE, CandidateRole.SEARCH] | None = None,
     on_frontier: Annotated[bool | None, Query(description="Only members of the frontier, or only the others")] = None,
     generation: Annotated[int | None, Query(ge=-1, le=1 << 30, description="-1: baselines")] = None,
-    max_latency_ms: LatencyBound = None,
-    max_memory_mb: MemoryBound = None,
-    max_first_token_ms: LatencyBound = None,
-    max_token_ms: LatencyBound = None,
     min_decoder_parameters: Number = None,
     max_decoder_parameters: Number = None,
     group: Annotated[Group | None, Query(description="Every candidate belongs to one of them")] = None,
@@ -82,10 +78,7 @@ async def _filter(
         role=role,
         on_frontier=on_frontier,
         generation=generation,
-        max_latency_ms=max_latency_ms,
-        max_memory_mb=max_memory_mb,
-        max_first_token_ms=max_first_token_ms,
-        max_token_ms=max_token_ms,
+        limits=limits,
         min_decoder_parameters=min_decoder_parameters,
         max_decoder_parameters=max_decoder_parameters,
         group=group,
@@ -243,11 +236,8 @@ def get_frontier(
     job_id: JobId,
     person: Reader,
     here: Here,
+    limits: AskedLimits,
     target: TargetName = None,
-    max_latency_ms: LatencyBound = None,
-    max_memory_mb: MemoryBound = None,
-    max_first_token_ms: LatencyBound = None,
-    max_token_ms: LatencyBound = None,
     by: Annotated[
         Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
     ] = "proxy",
@@ -266,10 +256,7 @@ def get_frontier(
             person,
             job_id,
             target,
-            max_latency_ms=max_latency_ms,
-            max_memory_mb=max_memory_mb,
-            max_first_token_ms=max_first_token_ms,
-            max_token_ms=max_token_ms,
+            limits,
             by=by,
             dataset=dataset,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Header, Path, Query
+from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.services.idempotency import MAX_KEY
+from edgefront.core.wire.jobs import Limits
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 
@@ -67,6 +68,22 @@ MemoryBound = Annotated[
     float | None,
     Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MB (10^6 B)", examples=[300]),
 ]
+
+
+async def _limits(
+    max_latency_ms: LatencyBound = None,
+    max_memory_mb: MemoryBound = None,
+    max_first_token_ms: LatencyBound = None,
+    max_token_ms: LatencyBound = None,
+) -> Limits:
+    return Limits(
+        latency_ms=max_latency_ms, memory_mb=max_memory_mb, first_token_ms=max_first_token_ms, token_ms=max_token_ms
+    )
+
+
+AskedLimits = Annotated[Limits, Depends(_limits)]
+"""The limits on candidates that a query asks for."""
+
 IdempotencyKey = Annotated[
     str | None,
     Header(

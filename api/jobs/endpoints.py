@@ -14,7 +14,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
+from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import agreement, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
@@ -112,11 +112,8 @@ def get_recommendation(
     job_id: JobId,
     person: Reader,
     here: Here,
+    limits: AskedLimits,
     target: TargetName = None,
-    max_latency_ms: LatencyBound = None,
-    max_memory_mb: MemoryBound = None,
-    max_first_token_ms: LatencyBound = None,
-    max_token_ms: LatencyBound = None,
 ) -> RecommendationView:
     """Beside the largest stock model within the same limits, with what the next best models trade.
 
@@ -129,10 +126,7 @@ def get_recommendation(
             person,
             job_id,
             target,
-            max_latency_ms=max_latency_ms,
-            max_memory_mb=max_memory_mb,
-            max_first_token_ms=max_first_token_ms,
-            max_token_ms=max_token_ms,
+            limits,
         )
     return known.recommendation()
 

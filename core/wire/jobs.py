@@ -93,6 +93,9 @@ class Limits(Request):
         return {name: limit for name, limit in found.items() if limit is not None}
 
 
+NO_LIMITS = Limits()
+
+
 class TargetRequest(Request):
     """One device (its id or name) or a device class, and how to measure there."""
 

@@ -33,7 +33,7 @@ from edgefront.core.services.jobs.candidates import (
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import GROUPS, CandidateView, Group, JobView
+from edgefront.core.wire.jobs import GROUPS, CandidateView, Group, JobView, Limits
 
 
 @pytest.fixture
@@ -111,16 +111,22 @@ def test_filters(measured: tuple[Service, JobView]) -> None:
         (CandidateFilter(on_frontier=False), lambda view: not view.on_frontier),
         (CandidateFilter(generation=0), lambda view: view.generation == 0),
         (CandidateFilter(generation=1 << 70), lambda view: False),
-        (CandidateFilter(max_latency_ms=2.0), lambda view: view.latency_ms is not None and view.latency_ms <= 2.0),
         (
-            CandidateFilter(max_memory_mb=25.0),
+            CandidateFilter(limits=Limits(latency_ms=2.0)),
+            lambda view: view.latency_ms is not None and view.latency_ms <= 2.0,
+        ),
+        (
+            CandidateFilter(limits=Limits(memory_mb=25.0)),
             lambda view: view.memory_bytes is not None and view.memory_bytes <= 25 * 10**6,
         ),
         (
             CandidateFilter(min_decoder_parameters=500_000, max_decoder_parameters=800_000),
             lambda view: 500_000 <= view.decoder_parameters <= 800_000,
         ),
-        (CandidateFilter(max_memory_mb=1e300, min_decoder_parameters=-(1 << 80)), lambda view: bool(view.memory_bytes)),
+        (
+            CandidateFilter(limits=Limits(memory_mb=1e15), min_decoder_parameters=-(1 << 80)),
+            lambda view: bool(view.memory_bytes),
+        ),
         (CandidateFilter(target=target.id), lambda view: True),
         (CandidateFilter(target=target.name, state="failed", role="search"), lambda view: view.state == "failed"),
         (CandidateFilter(group="frontier"), lambda view: view.on_frontier),

@@ -18,7 +18,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
-from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
+from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, Limits, TargetRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")
@@ -215,7 +215,7 @@ def test_the_best_under_limits(database: Database) -> None:
     world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
     with database.read() as session:
         whole = frontier_view(session, USER, world.job_id, world.target_id)
-        small = frontier_view(session, USER, world.job_id, "t", max_latency_ms=40.0, max_memory_mb=3)
+        small = frontier_view(session, USER, world.job_id, "t", limits=Limits(latency_ms=40.0, memory_mb=3))
         assert len(whole.points) == 6
         assert [point.latency_ms for point in small.points] == [10.0, 20.0, 30.0]
         assert small.hypervolume == whole.hypervolume
@@ -263,7 +263,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
             **{world.ids[n]: value for n, value in ((0, 40.0), (1, 50.0), (2, 30.0), (4, 25.0))},
             world.baseline: 5.0,
         }
-        within = frontier_view(session, USER, world.job_id, by="perplexity", max_latency_ms=30.0)
+        within = frontier_view(session, USER, world.job_id, by="perplexity", limits=Limits(latency_ms=30.0))
         assert [point.id for point in within.points] == [world.ids[n] for n in (0, 2)]
         named = frontier_view(session, USER, world.job_id, by="perplexity", dataset="other")
         assert [point.id for point in named.points] == [world.ids[3]]

@@ -26,7 +26,7 @@ from edgefront.core.services.search import snapshots
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Generation, Measurement
 from edgefront.core.wire.agent import DeviceFacts
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import JobRequest, Limits
 
 GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
 PROTOCOL = MeasurementProtocol.model_validate(GENERATE)
@@ -161,9 +161,9 @@ def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAg
         page = list_candidates(session, service.user, job.id, CandidateFilter(role="search"))
         token_ms = sorted(one.token_ms or 0.0 for one in page.items)
         middle = token_ms[len(token_ms) // 2]
-        filters = CandidateFilter(role="search", max_token_ms=middle)
+        filters = CandidateFilter(role="search", limits=Limits(token_ms=middle))
         kept = list_candidates(session, service.user, job.id, filters).items
-        frontier = frontier_view(session, service.user, job.id, max_token_ms=middle)
+        frontier = frontier_view(session, service.user, job.id, limits=Limits(token_ms=middle))
     assert kept
     assert all(one.token_ms <= middle for one in kept)
     assert all(one.token_ms <= middle for one in frontier.points)  # type: ignore[operator]

@@ -23,7 +23,7 @@ from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.versions import FIELDS, fields_of
 from edgefront.core.store.tables import Candidate, Measurement
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import JobRequest, Limits
 
 SMOL = named_model("smollm2-135m").architecture
 _LAYER = [{"kind": "attention", "n_head": 3, "n_kv_head": 1, "bias": "none"}, {**SMOL.canonical["blocks"][1]}]
@@ -81,7 +81,9 @@ def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service:
         rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
         mine = next(row.latency_ms for row in rows if row.role == "baseline")
         limit = min(row.latency_ms for row in rows if row.role == "search")
-        view = recommendation.read(session, sqlite_service.user, job.id, max_latency_ms=limit).recommendation()
+        view = recommendation.read(
+            session, sqlite_service.user, job.id, asked=Limits(latency_ms=limit)
+        ).recommendation()
     assert view.recommended is not None
     if limit < mine:
         assert "Against my model, which is beyond the limits" in view.sentence

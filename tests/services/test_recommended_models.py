@@ -26,7 +26,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Evaluation
 from edgefront.core.units import MB
 from edgefront.core.wire.agent import RuntimeFacts
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import JobRequest, Limits
 
 pytestmark = pytest.mark.slow
 
@@ -227,7 +227,7 @@ def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
 def test_times_that_are_not_measured_have_no_limit(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(asked())
     with service.database.read() as session, pytest.raises(InvalidInput, match="measures no generations") as refused:
-        recommendation.read(session, service.user, job.id, max_token_ms=50.0)
+        recommendation.read(session, service.user, job.id, asked=Limits(token_ms=50.0))
     assert refused.value.field == "max_token_ms"
 
 

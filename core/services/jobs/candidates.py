@@ -27,7 +27,16 @@ from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.validation import one_of
-from edgefront.core.wire.jobs import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
+from edgefront.core.wire.jobs import (
+    GROUPS,
+    NO_LIMITS,
+    CandidatePage,
+    CandidateView,
+    Group,
+    LaunchView,
+    Limits,
+    PagePlace,
+)
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1
@@ -42,10 +51,7 @@ class CandidateFilter:
     role: CandidateRole | None = None
     on_frontier: bool | None = None
     generation: int | None = None
-    max_latency_ms: float | None = None
-    max_memory_mb: float | None = None
-    max_first_token_ms: float | None = None
-    max_token_ms: float | None = None
+    limits: Limits = NO_LIMITS
     min_decoder_parameters: int | None = None
     max_decoder_parameters: int | None = None
     group: Group | None = None
@@ -279,14 +285,15 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.generation is not None:
         # Numbers outside the column's range are replaced by its bound: no row has them.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
-    if filters.max_latency_ms is not None:
-        conditions.append(Candidate.latency_ms <= filters.max_latency_ms)
-    if filters.max_memory_mb is not None:
-        conditions.append(Candidate.memory_bytes <= _bounded(filters.max_memory_mb * MB))
-    if filters.max_first_token_ms is not None:
-        conditions.append(Candidate.first_token_ms <= filters.max_first_token_ms)
-    if filters.max_token_ms is not None:
-        conditions.append(Candidate.token_ms <= filters.max_token_ms)
+    limits = filters.limits
+    if limits.latency_ms is not None:
+        conditions.append(Candidate.latency_ms <= limits.latency_ms)
+    if limits.memory_mb is not None:
+        conditions.append(Candidate.memory_bytes <= _bounded(limits.memory_mb * MB))
+    if limits.first_token_ms is not None:
+        conditions.append(Candidate.first_token_ms <= limits.first_token_ms)
+    if limits.token_ms is not None:
+        conditions.append(Candidate.token_ms <= limits.token_ms)
     if filters.min_decoder_parameters is not None:
         conditions.append(Candidate.decoder_parameters >= _bounded(filters.min_decoder_parameters))
     if filters.max_decoder_parameters is not None:

@@ -35,7 +35,7 @@ from edgefront.core.services.trainings.queries.trainings import frontier as fron
 from edgefront.core.states import CandidateRole, CandidateState, JobEventKind
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
-from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
+from edgefront.core.wire.jobs import NO_LIMITS, FrontierView, Limits, ProxyTrust, Quality
 
 __all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
 
@@ -206,11 +206,8 @@ def frontier_view(
     principal: Principal,
     job_id: str,
     target: str | None = None,
+    limits: Limits = NO_LIMITS,
     *,
-    max_latency_ms: float | None = None,
-    max_memory_mb: float | None = None,
-    max_first_token_ms: float | None = None,
-    max_token_ms: float | None = None,
     by: Quality = "proxy",
     dataset: str | None = None,
 ) -> FrontierView:
@@ -230,10 +227,10 @@ def frontier_view(
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
     most = (
-        ("latency_ms", max_latency_ms),
-        ("memory_bytes", None if max_memory_mb is None else max_memory_mb * MB),
-        ("first_token_ms", max_first_token_ms),
-        ("token_ms", max_token_ms),
+        ("latency_ms", limits.latency_ms),
+        ("memory_bytes", None if limits.memory_mb is None else limits.memory_mb * MB),
+        ("first_token_ms", limits.first_token_ms),
+        ("token_ms", limits.token_ms),
     )
     bounds = {name: bound for name, bound in most if bound is not None}
     shown = [point for point in points if _within(point, bounds)]

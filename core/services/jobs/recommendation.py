@@ -27,7 +27,7 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
-from edgefront.core.wire.jobs import CandidateView, JobRequest, Limits, TrainedView
+from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limits, TrainedView
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
 
 MAX_CANDIDATES = 500
@@ -146,11 +146,7 @@ def read(
     principal: Principal,
     job_id: str,
     target: str | None = None,
-    *,
-    max_latency_ms: float | None = None,
-    max_memory_mb: float | None = None,
-    max_first_token_ms: float | None = None,
-    max_token_ms: float | None = None,
+    asked: Limits = NO_LIMITS,
 ) -> Known:
     """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
 
@@ -159,7 +155,7 @@ def read(
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
     protocol = PROTOCOL.read_or(row.protocol, None)
-    for field, limit in (("max_first_token_ms", max_first_token_ms), ("max_token_ms", max_token_ms)):
+    for field, limit in (("max_first_token_ms", asked.first_token_ms), ("max_token_ms", asked.token_ms)):
         if limit is not None and (protocol is None or protocol.mode != "generate"):
             raise InvalidInput(
                 f"{field}: the target {row.name!r} measures no generations, so it has no such time",
@@ -169,10 +165,10 @@ def read(
             )
     own = LIMITS.read_or(row.limits, Limits())
     limits = Limits(
-        latency_ms=max_latency_ms or own.latency_ms,
-        memory_mb=max_memory_mb or own.memory_mb,
-        first_token_ms=max_first_token_ms or own.first_token_ms,
-        token_ms=max_token_ms or own.token_ms,
+        latency_ms=asked.latency_ms or own.latency_ms,
+        memory_mb=asked.memory_mb or own.memory_mb,
+        first_token_ms=asked.first_token_ms or own.first_token_ms,
+        token_ms=asked.token_ms or own.token_ms,
     )
     searched = rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     searched = searched or rows.nearest_to(session, row.id, limits, NEAREST)
