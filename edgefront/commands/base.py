@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -125,6 +125,21 @@ class Identifies:
     kind: IdentifiedKind
 
 
+@dataclass(frozen=True)
+class Options:
+    """Options that several commands share: each field is one, annotated as a parameter of a command is.
+
+    A command that has a parameter of such a class has its options, and is given them as one object.
+    """
+
+
+@dataclass(frozen=True)
+class Helps:
+    """Marks a parameter of shared options of which some have another help here: name of the option → text."""
+
+    texts: Mapping[str, str]
+
+
 root_options = Session()
 """Options before the command: `edgefront --url … job list`."""
 
@@ -132,7 +147,8 @@ root_options = Session()
 def command(
     app: typer.Typer, name: str, *, server: bool = True, hidden: bool = False, panels: Mapping[str, str] | None = None
 ) -> Callable[..., Any]:
-    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here.
+    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here, and
+    those of `Options` in the place of their parameter.
 
     `panels` groups the options of a long help: title of a panel → names of parameters, with spaces between.
     """
@@ -147,19 +163,22 @@ def command(
             )
             for option, kind in shared.items()
         ]
+        declared = list(own.parameters.values())[1:]
+        groups = {item.name: options for item in declared if (options := _options_of(item.annotation))}
+        single = [one for item in declared for one in (_expanded(item) if item.name in groups else [item])]
         kept = [
             item.replace(
                 kind=inspect.Parameter.KEYWORD_ONLY, annotation=_in_panel(item.annotation, panel_of.get(item.name))
             )
-            for item in list(own.parameters.values())[1:]
+            for item in single
         ]
         identified = {
-            name: mark.kind
-            for name, item in own.parameters.items()
+            item.name: mark.kind
+            for item in single
             for mark in get_args(item.annotation)
             if isinstance(mark, Identifies)
         }
-        if unknown := panel_of.keys() - own.parameters.keys():
+        if unknown := panel_of.keys() - {item.name for item in single}:
             raise ValueError(f"{name} has no {', '.join(sorted(unknown))}")
 
         def run(**given: Any) -> None:
@@ -174,6 +193,8 @@ def command(
             try:
                 for name, kind in identified.items():
                     given[name] = _identified(session, kind, given[name])
+                for name, options in groups.items():
+                    given[name] = options(**{one.name: given.pop(one.name) for one in fields(options)})
                 function(session, **given)
             finally:
                 session.close()
@@ -186,6 +207,28 @@ def command(
         return function
 
     return register
+
+
+def _options_of(annotation: Any) -> type[Options] | None:
+    """The class of shared options that a parameter takes; None of a single option."""
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Options) else None
+
+
+def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The single options of a parameter that takes shared ones."""
+    kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
+    texts = {name: text for mark in marks if isinstance(mark, Helps) for name, text in mark.texts.items()}
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=_changed(hints[one.name], "help", texts.get(one.name)),
+        )
+        for one in fields(kind)
+    ]
 
 
 def _check_text(given: Mapping[str, Any]) -> None:
@@ -204,11 +247,16 @@ def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
 
 def _in_panel(annotation: Any, title: str | None) -> Any:
     """The annotation of an option that the help shows in this panel."""
-    if title is None:
+    return _changed(annotation, "rich_help_panel", title)
+
+
+def _changed(annotation: Any, setting: str, value: str | None) -> Any:
+    """The annotation of an option with this setting of it; unchanged where that is None."""
+    if value is None:
         return annotation
     kind, option, *marks = get_args(annotation)
     option = copy(option)  # other commands may share it
-    option.rich_help_panel = title
+    setattr(option, setting, value)
     annotation = (kind, option, *marks)
     return Annotated[annotation]
 

@@ -6,24 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_device, complete_mode
+from edgefront.commands.base import Helps, Session, command
+from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
-    CONTEXT,
-    DTYPE,
-    FIRST_LIMIT,
-    FURTHER_LIMIT,
-    LATENCY,
-    MEMORY_LENGTH,
-    MODE,
-    NEW,
-    PROMPT,
-    SEQUENCE_LENGTH,
-    WEIGHTS,
-    KvCacheFormat,
+    LimitOptions,
     MyModel,
     Narrow,
+    ProtocolOptions,
     Space,
     WhenBusy,
 )
@@ -43,16 +33,19 @@ _PANELS = {
 }
 
 
+_LIMITS = {
+    "max_latency_ms": "Maximum latency of a pass, in milliseconds.",
+    "max_memory_mb": "Maximum peak memory, in MB (10^6 bytes).",
+}
+
+
 def add_to(app: typer.Typer) -> None:
     command(app, "find", panels=_PANELS)(find)
 
 
 def find(
     session: Session,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a pass, in milliseconds.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory, in MB (10^6 bytes).")] = None,
-    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
-    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
+    limit: Annotated[LimitOptions, Helps(_LIMITS)] = LimitOptions(),
     device: Annotated[
         str | None,
         typer.Option(
@@ -69,19 +62,7 @@ def find(
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
-    memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
-    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
-    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
-    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None,
-    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
-    dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
-    kv_cache: KvCacheFormat = None,
+    how: ProtocolOptions = ProtocolOptions(),
     when_busy: WhenBusy = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
@@ -104,19 +85,12 @@ def find(
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
     from edgefront.requests.find import check_limits, find_request
-    from edgefront.requests.generation import generation_fields
     from edgefront.requests.jobs import narrowing, target
     from edgefront.show.recommendation import commands, show
 
-    limits = {
-        "latency_ms": max_latency_ms,
-        "memory_mb": max_memory_mb,
-        "first_token_ms": max_first_token_ms,
-        "token_ms": max_token_ms,
-    }
+    limits = limit.limits
     check_limits(limits)  # before the server is asked for its devices
-    lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
-    fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency)
+    fields = how.fields
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
     where: dict[str, Any] = {"device_class": device_class, "protocol": {}}
@@ -129,15 +103,8 @@ def find(
                 f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
             )
     runtimes = runtime or [named.pop("runtime", "onnxruntime")]
-    protocol: dict[str, Any] = {
-        "threads": threads,
-        **fields,
-        "dtype": dtype,
-        "weights": weights,
-        "kv_cache": kv_cache,
-        "when_busy": when_busy,
-    }
-    protocol = {field: value for field, value in protocol.items() if value is not None} | named
+    alone = {"threads": threads, "when_busy": when_busy}
+    protocol = fields | {field: value for field, value in alone.items() if value is not None} | named
     request = find_request(
         [{**where, "protocol": {**protocol, "runtime": one}, "limits": limits} for one in dict.fromkeys(runtimes)],
         space=space,

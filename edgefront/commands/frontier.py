@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.options import FIRST_LIMIT, FURTHER_LIMIT, Force, JobId, MaxLatency, MaxMemory
+from edgefront.commands.options import Force, JobId, LimitOptions
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,10 +20,7 @@ def frontier(
     session: Session,
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
-    max_latency_ms: MaxLatency = None,
-    max_memory_mb: MaxMemory = None,
-    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
-    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
+    limit: LimitOptions = LimitOptions(),
     by: Annotated[
         str, typer.Option(help="Quality axis: proxy, or perplexity, which includes trained candidates only.")
     ] = "proxy",
@@ -61,10 +59,7 @@ def frontier(
         client.frontier(
             job,
             target=name,
-            max_latency_ms=max_latency_ms,
-            max_memory_mb=max_memory_mb,
-            max_first_token_ms=max_first_token_ms,
-            max_token_ms=max_token_ms,
+            **asdict(limit),
             by=one_of("by", by, get_args(Quality)),
             dataset=data,
         )

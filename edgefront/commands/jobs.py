@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_algorithm, complete_device, complete_mode, complete_proxy
+from edgefront.commands.base import Helps, Session, command, group
+from edgefront.commands.completion import complete_algorithm, complete_device, complete_proxy
 from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
-    CONTEXT,
-    DTYPE,
     FIRST_LIMIT,
     FURTHER_LIMIT,
-    LATENCY,
-    MEMORY_LENGTH,
-    MODE,
-    NEW,
-    PROMPT,
-    SEQUENCE_LENGTH,
-    WEIGHTS,
     After,
     JobId,
-    KvCacheFormat,
-    MaxLatency,
-    MaxMemory,
+    LimitOptions,
     MyModel,
     Narrow,
     Newest,
     ProtocolFields,
+    ProtocolOptions,
     Space,
     Watch,
     WhenBusy,
@@ -51,6 +42,16 @@ _PANELS = {
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting",
+}
+_OUT_OF_BOUNDS = {
+    "max_latency_ms": "Slower candidates are out of bounds.",
+    "max_memory_mb": "Candidates with a higher peak memory (MB) are out of bounds.",
+}
+_THERE = {
+    "max_latency_ms": "Limit there. Default: its first target's.",
+    "max_memory_mb": "Limit there, in MB. Default: as above.",
+    "max_first_token_ms": f"{FIRST_LIMIT} Default: as above.",
+    "max_token_ms": f"{FURTHER_LIMIT} Default: as above.",
 }
 
 
@@ -75,25 +76,8 @@ def submit(
             autocompletion=complete_device,
         ),
     ] = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Slower candidates are out of bounds.")] = None,
-    max_memory_mb: Annotated[
-        float | None, typer.Option(help="Candidates with a higher peak memory (MB) are out of bounds.")
-    ] = None,
-    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
-    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
-    memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
-    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
-    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
-    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None,
-    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
-    dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
-    kv_cache: KvCacheFormat = None,
+    limit: Annotated[LimitOptions, Helps(_OUT_OF_BOUNDS)] = LimitOptions(),
+    how: ProtocolOptions = ProtocolOptions(),
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     when_busy: WhenBusy = None,
     preset: Annotated[
@@ -148,31 +132,16 @@ def submit(
 ) -> None:
     """Submit a search job."""
     from edgefront.requests import jobs as submission
-    from edgefront.requests.generation import generation_fields
 
     if file is not None:
         request = submission.read_request(file)
     else:
-        limits = {
-            "latency_ms": max_latency_ms,
-            "memory_mb": max_memory_mb,
-            "first_token_ms": max_first_token_ms,
-            "token_ms": max_token_ms,
-        }
-        lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
-        protocol = {
-            **generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency),
-            "dtype": dtype,
-            "weights": weights,
-            "kv_cache": kv_cache,
-            "precision": precision,
-            "when_busy": when_busy,
-        }
-        protocol = {field: value for field, value in protocol.items() if value is not None}
+        alone = {"precision": precision, "when_busy": when_busy}
+        protocol = how.fields | {field: value for field, value in alone.items() if value is not None}
         targets = [submission.target(given) for given in target or [only_device(session)]]
         for wanted in targets:
             wanted["protocol"] = protocol | wanted["protocol"]
-            wanted["limits"] = limits
+            wanted["limits"] = limit.limits
         chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = submission.parse_request(
             {
@@ -315,10 +284,7 @@ def recommend(
     session: Session,
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
-    max_latency_ms: MaxLatency = None,
-    max_memory_mb: MaxMemory = None,
-    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
-    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
+    limit: LimitOptions = LimitOptions(),
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
@@ -330,13 +296,7 @@ def recommend(
 
     client = session.client
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]
-    limits = {
-        "max_latency_ms": max_latency_ms,
-        "max_memory_mb": max_memory_mb,
-        "max_first_token_ms": max_first_token_ms,
-        "max_token_ms": max_token_ms,
-    }
-    found = [client.jobs.recommendation(job, target=name, **limits) for name in names]
+    found = [client.jobs.recommendation(job, target=name, **asdict(limit)) for name in names]
 
     def say() -> None:
         for view in found:
@@ -380,10 +340,7 @@ def extend(
         ),
     ],
     protocol: ProtocolFields = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Limit there. Default: its first target's.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Limit there, in MB. Default: as above.")] = None,
-    max_first_token_ms: Annotated[float | None, typer.Option(help=f"{FIRST_LIMIT} Default: as above.")] = None,
-    max_token_ms: Annotated[float | None, typer.Option(help=f"{FURTHER_LIMIT} Default: as above.")] = None,
+    limit: Annotated[LimitOptions, Helps(_THERE)] = LimitOptions(),
     watch: Watch = False,
 ) -> None:
     """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
@@ -394,13 +351,7 @@ def extend(
 
     place = submission.target(target)
     given = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    limits = {
-        "latency_ms": max_latency_ms,
-        "memory_mb": max_memory_mb,
-        "first_token_ms": max_first_token_ms,
-        "token_ms": max_token_ms,
-    }
-    changed = {name: limit for name, limit in limits.items() if limit is not None}
+    changed = {name: most for name, most in limit.limits.items() if most is not None}
     fields: dict[str, Any] = {}
     if given or changed:
         first = session.client.jobs.get(job).request.targets[0]

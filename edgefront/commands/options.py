@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from edgefront.commands.base import Identifies
+from edgefront.commands.base import Identifies, Options
 from edgefront.commands.completion import (
     complete_candidate,
     complete_device,
     complete_job,
+    complete_mode,
     complete_model,
     complete_recipe,
     complete_space,
@@ -70,6 +72,62 @@ WhenBusy = Annotated[
     ),
 ]
 
+MaxLatency = Annotated[float | None, typer.Option(help="Only models with at most this latency.")]
+MaxMemory = Annotated[float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")]
+
+
+@dataclass(frozen=True)
+class LimitOptions(Options):
+    """The limits of a target, or on the points of a frontier."""
+
+    max_latency_ms: MaxLatency = None
+    max_memory_mb: MaxMemory = None
+    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None
+    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """As the fields of `core.wire.jobs.Limits`."""
+        return {
+            "latency_ms": self.max_latency_ms,
+            "memory_mb": self.max_memory_mb,
+            "first_token_ms": self.max_first_token_ms,
+            "token_ms": self.max_token_ms,
+        }
+
+
+@dataclass(frozen=True)
+class ProtocolOptions(Options):
+    """How a search measures: the pass or the generation, and the number formats."""
+
+    mode: Annotated[
+        str | None,
+        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
+    ] = None
+    sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None
+    memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None
+    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None
+    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None
+    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None
+    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None
+    dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None
+    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None
+    kv_cache: KvCacheFormat = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As fields of the measurement protocol, those that are given alone. `ProtocolError` where the mode and the
+        options of a generation do not go together.
+        """
+        from edgefront.requests.generation import generation_fields
+
+        lengths = {"sequence_length": self.sequence_length, "memory_length": self.memory_length}
+        generation = {"prompt": self.prompt, "new": self.new, "context": self.context, "latency": self.latency}
+        formats = {"dtype": self.dtype, "weights": self.weights, "kv_cache": self.kv_cache}
+        given = {name: value for name, value in formats.items() if value is not None}
+        return generation_fields(self.mode, lengths, **generation) | given
+
+
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
 ProtocolFields = Annotated[
@@ -119,8 +177,6 @@ Narrow = Annotated[
         metavar="GENE=VALUES", help="Restrict a gene to these values: n_layer=2..6, d_model=128..512:64, n_head=2,4."
     ),
 ]
-MaxLatency = Annotated[float | None, typer.Option(help="Only models with at most this latency.")]
-MaxMemory = Annotated[float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")]
 DataOfService = Annotated[
     str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command, group
+from edgefront.commands.base import Options, Session, command, group
 from edgefront.commands.completion import complete_law, complete_proxy, complete_recipe
 from edgefront.commands.options import Described, Force
 
@@ -33,23 +34,36 @@ Proxies = Annotated[
         autocompletion=complete_proxy,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")]
-Rows = Annotated[int, typer.Option("--rows", min=1, help="Sequences of the batch that a model is scored on.")]
-Length = Annotated[int, typer.Option("--length", min=2, help="Tokens of a sequence.")]
-Data = Annotated[
-    str | None,
-    typer.Option("--data", metavar="NAME_OR_FOLDER", help="A prepared data set; without one tokens are random."),
-]
-Steps = Annotated[int, typer.Option(min=1, help="Of partial_training.")]
-Recipe = Annotated[str, typer.Option(help="Of partial_training.", autocompletion=complete_recipe)]
-Law = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME_OR_FILE",
-        help="Of quality_law. Default: that of the model's family which knows most of the models.",
-        autocompletion=complete_law,
-    ),
-]
+
+
+@dataclass(frozen=True)
+class ScoreOptions(Options):
+    """How models are scored."""
+
+    seed: Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")] = 0
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Sequences of the batch that a model is scored on.")] = 16
+    length: Annotated[int, typer.Option("--length", min=2, help="Tokens of a sequence.")] = 192
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="NAME_OR_FOLDER", help="A prepared data set; without one tokens are random."),
+    ] = None
+    steps: Annotated[int, typer.Option(min=1, help="Of partial_training.")] = 500
+    recipe: Annotated[str, typer.Option(help="Of partial_training.", autocompletion=complete_recipe)] = "quick"
+    law: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FILE",
+            help="Of quality_law. Default: that of the model's family which knows most of the models.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+
+    def settings(self, *, without_law: bool = False) -> ProxySettings:
+        """As settings of proxies; a study looks for its law itself."""
+        from edgefront.core.proxies.settings import ProxySettings
+
+        given = {name: value for name, value in asdict(self).items() if name != "seed"}
+        return ProxySettings.parse(given | ({"law": None} if without_law else {}))
 
 
 @command(app, "list", server=False)
@@ -90,13 +104,7 @@ def score_model(
     session: Session,
     model: Described,
     proxy: Proxies = None,
-    seed: Seed = 0,
-    rows: Rows = 16,
-    length: Length = 192,
-    data: Data = None,
-    steps: Steps = 500,
-    recipe: Recipe = "quick",
-    law: Law = None,
+    how: ScoreOptions = ScoreOptions(),
 ) -> None:
     """Score a model by one or several proxies (by default those that need no torch)."""
     from edgefront.core.evaluation.given_model import architecture_of
@@ -104,10 +112,10 @@ def score_model(
     from edgefront.core.proxies.score import score
 
     architecture = architecture_of(model)
-    settings, chosen = _settings(rows, length, data, steps, recipe, law), _chosen(proxy)
+    settings, chosen = how.settings(), _chosen(proxy)
     if proxy is None:
         chosen = [one for one in chosen if one.name != QUALITY_LAW or covers(architecture)]
-    values = {one.name: score(architecture, one, seed, settings, data=_folder(data)) for one in chosen}
+    values = {one.name: score(architecture, one, how.seed, settings, data=_folder(how.data)) for one in chosen}
     costs = {one.name: one.cost(architecture, settings) for one in chosen}
 
     def show() -> None:
@@ -120,7 +128,7 @@ def score_model(
             shown.add_row(one.name, text, "higher" if one.higher_is_better else "lower", _flops(costs[one.name]))
         session.out.print(shown)
 
-    result = [{"proxy": name, "score": value, "flops": costs[name], "seed": seed} for name, value in values.items()]
+    result = [{"proxy": name, "score": value, "flops": costs[name], "seed": how.seed} for name, value in values.items()]
     session.put({"digest": architecture.digest, "scores": result}, show)
 
 
@@ -154,13 +162,7 @@ def study_table(
         typer.Option(metavar="COLUMN", help="Of rows that agree in these columns only the best (of learning rates)."),
     ] = None,
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="One study for each value of a column.")] = None,
-    seed: Seed = 0,
-    rows: Rows = 16,
-    length: Length = 192,
-    data: Data = None,
-    steps: Steps = 500,
-    recipe: Recipe = "quick",
-    law: Law = None,
+    how: ScoreOptions = ScoreOptions(),
     save: Annotated[
         Path | None, typer.Option("--save", help="Write the table with computed scores as columns (JSON lines).")
     ] = None,
@@ -183,7 +185,7 @@ def study_table(
     for written in (save, output):
         if written is not None:
             check_free(written, force=force)
-    settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
+    settings, chosen = how.settings(without_law=True), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table has, or all where it has none, for the error
         chosen = [one for one in chosen if has_scores(table_rows, one.name)] or chosen
@@ -195,11 +197,11 @@ def study_table(
     studies: dict[str, Study] = {}
     laws: dict[str, tuple[Judged, ...]] = {}
     with _progress(session) as scored:
-        score = _scorer(seed, settings, scores, scored)
+        score = _scorer(how.seed, settings, scores, scored)
         for name, part in _parts(table_rows, by).items():
             asked = chosen
             if any(one.name == QUALITY_LAW for one in chosen):
-                values, laws[name] = judge(part, measure, None if law is None else find_law(law))
+                values, laws[name] = judge(part, measure, None if how.law is None else find_law(how.law))
                 scores[QUALITY_LAW] = scores.get(QUALITY_LAW, {}) | values
                 if proxy is None and not values:
                     asked = [one for one in chosen if one.name != QUALITY_LAW]
@@ -287,15 +289,6 @@ def _judged(found: Judged) -> str:
             f"trained to predicted perplexity, {found.ratio:.3f}, is taken out"
         )
     return text
-
-
-def _settings(
-    rows: int, length: int, data: str | None, steps: int, recipe: str, law: str | None = None
-) -> ProxySettings:
-    from edgefront.core.proxies.settings import ProxySettings
-
-    given = {"rows": rows, "length": length, "data": data, "steps": steps, "recipe": recipe, "law": law}
-    return ProxySettings.parse(given)
 
 
 def _folder(data: str | None) -> Path | None:
