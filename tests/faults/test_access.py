@@ -33,7 +33,7 @@ from edgefront.core.store.tables import ApiKey, Job, WebSession
 ENDED_S = 1.2
 """Seconds after which what was revoked elsewhere has ended here."""
 LEASE = {"wait_s": 0, "max_items": 1}
-SIZE = 16 << 20
+SIZE = 32 << 20
 
 
 @pytest.fixture
@@ -137,19 +137,19 @@ def test_a_download_is_cut_when_its_key_ends(
     folder = here.settings.artifact_folder / "trainings" / made / "result"
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(bytes(SIZE))
-    url, ended = f"/v1/trainings/{made}/{path}", threading.Event()
+    url, ended, noticed = f"/v1/trainings/{made}/{path}", threading.Event(), threading.Event()
     with (
         asked(here, secret, url) as cut,
         asked(here, made_key(here, admin)[1], url) as whole,
         ThreadPoolExecutor(2) as pool,
     ):
-        found = pool.submit(received, cut, lambda: 0.1)
+        found = pool.submit(received, cut, lambda: 0.0 if noticed.is_set() else 0.1)
         other = pool.submit(received, whole, lambda: 0.0 if ended.is_set() else 0.1)
         time.sleep(1)
         assert admin.delete(f"/v1/keys/{key_id}").status_code == 204
-        begun = time.monotonic()
+        time.sleep(2)
+        noticed.set()  # what the system had taken in before is still read: megabytes
         answer = found.result()
-        assert time.monotonic() - begun < 10
         ended.set()
         assert SIZE > len(answer) > 1000
         assert len(answer) < SIZE / 2
