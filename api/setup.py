@@ -21,6 +21,7 @@ from edgefront.core.errors import EdgefrontError, Unauthenticated
 from edgefront.core.services.access.keys import Principal, authenticate, create_key
 from edgefront.core.services.fleet.devices import create_enrolment_token
 from edgefront.core.services.settings import Settings
+from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.wire.service import EnrolmentTokenRequest
 
@@ -46,7 +47,7 @@ def _admin(session: Session, database: Database, path: Path) -> Principal:
             return authenticate(session, path.read_text().strip(), now)
         except Unauthenticated:
             pass  # for another database, or revoked
-    _, secret = create_key(session, name="setup", owner="admin", role="admin", now=now)
+    _, secret = create_key(session, name="setup", owner="admin", role=KeyRole.ADMIN, now=now)
     _write_private(path, secret)
     return authenticate(session, secret, now)
 

@@ -1,7 +1,5 @@
-"""States, roles and purposes of jobs, targets, candidates, launches, trainings and devices: for tables, services,
-messages and pages.
-
-Rows hold the values; a member equals its value and prints as it.
+"""States, roles, purposes and kinds of jobs, targets, candidates, launches, trainings, devices, keys and events: for
+tables, services, messages and pages.
 """
 
 from __future__ import annotations
@@ -127,6 +125,23 @@ class DeviceState(State):
     DRAINING = "draining"
     """It finishes what it holds and gets no more."""
     REVOKED = "revoked"
+
+
+class KeyRole(State):
+    """Whose a key is: an admin does everything, a user what concerns its owner, a viewer reads everything and changes
+    nothing; an agent has the credential of a device."""
+
+    ADMIN = "admin"
+    USER = "user"
+    VIEWER = "viewer"
+    AGENT = "agent"
+
+
+class Goal(State):
+    """What a search job is to find."""
+
+    FRONTIER = "frontier"
+    BEST_WITHIN_LIMITS = "best_within_limits"
 
 
 class JobEventKind(State):

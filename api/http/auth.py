@@ -18,6 +18,7 @@ from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.forwarded import own_path
 from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.states import KeyRole
 
 COOKIE = "edgefront_session"
 ENROLMENT_PREFIX = "efe_"
@@ -113,7 +114,7 @@ class Authenticate:
         context.rates.take(principal.key_id)
         if credential.cookie and scope["method"] not in _SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
-        if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
+        if principal.role == KeyRole.VIEWER and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
         asked_by(
@@ -197,19 +198,19 @@ async def _anyone(request: Request) -> Principal:
 
 
 async def _person(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role not in ("admin", "user"):
+    if principal.role not in (KeyRole.ADMIN, KeyRole.USER):
         raise Forbidden(f"this needs a key of the role user or admin, not {principal.role}")
     return principal
 
 
 async def _reader(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role not in ("admin", "user", "viewer"):
+    if principal.role not in (KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER):
         raise Forbidden(f"this needs a key of the role user, viewer or admin, not {principal.role}")
     return principal
 
 
 async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role != "admin":
+    if principal.role != KeyRole.ADMIN:
         raise Forbidden(f"this needs a key of the role admin, not {principal.role}")
     return principal
 
@@ -217,7 +218,7 @@ async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal
 def device_of(request: Request) -> str:
     """The device of the requesting agent; `Forbidden` for other roles."""
     principal = principal_of(request)
-    if principal.role != "agent" or principal.device_id is None:
+    if principal.role != KeyRole.AGENT or principal.device_id is None:
         raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
     return principal.device_id
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgefront.core.search.problem import Problem
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import Goal
 
 FIRST = 2
 """Depths that are measured first: as many as say what one more costs."""
@@ -39,14 +40,14 @@ class Depth:
 
 def complete(known: Sequence[Depth], count: int, problem: Problem) -> bool:
     """Whether no more of `count` depths are measured, `known` being the shallowest."""
-    if problem.goal != "best_within_limits":
+    if problem.goal != Goal.BEST_WITHIN_LIMITS:
         return bool(known)
     return len(known) >= count or any(one.beyond(problem) for one in known)
 
 
 def next_depths(known: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Sequence[Architecture]:
     """The depths to measure next, of `every` by rising depth; all at once unless the best within limits is wanted."""
-    if problem.goal != "best_within_limits":
+    if problem.goal != Goal.BEST_WITHIN_LIMITS:
         return every[len(known) :]
     if not known:
         return every[:FIRST]

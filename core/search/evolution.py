@@ -21,6 +21,7 @@ from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Problem
 from edgefront.core.spaces.rules.base import Rules
 from edgefront.core.spaces.rules.table import Codes
+from edgefront.core.states import Goal
 
 RISKS = (-1.0, 0.0, 1.0, 2.0)
 """Standard deviations by which latency and memory may exceed their predictions; each level has its share of room."""
@@ -100,7 +101,7 @@ class Evolution:
         """The rows that survive, at most `count`."""
         if len(pool) <= count:
             return np.arange(len(pool))
-        if self._problem.goal == "frontier":
+        if self._problem.goal == Goal.FRONTIER:
             return self._frontiers(pool, count)
         return self._best(pool, count)
 

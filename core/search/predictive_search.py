@@ -47,7 +47,7 @@ from edgefront.core.search.interface import (
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.surrogate_settings import SurrogateSettings
-from edgefront.core.states import CandidateState
+from edgefront.core.states import CandidateState, Goal
 
 POOL_SIZE = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
@@ -242,7 +242,7 @@ class PredictiveSearch(Algorithm):
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(known.latency_ms, known.memory_bytes, known.times_ms)
         within, corner = self._within(snapshot), self._reference(snapshot, known, pool)
-        if problem.goal == "best_within_limits":
+        if problem.goal == Goal.BEST_WITHIN_LIMITS:
             choice = expected_gain.best_within_limits(
                 pool,
                 problem,
@@ -285,7 +285,7 @@ class PredictiveSearch(Algorithm):
 
     def _rivals(self, snapshot: Snapshot) -> Sequence[Observation]:
         """The baselines, where the best model is looked for: nothing is gained by what is worse than they are."""
-        return snapshot.baselines if self.baselines_count and self._problem.goal == "best_within_limits" else ()
+        return snapshot.baselines if self.baselines_count and self._problem.goal == Goal.BEST_WITHIN_LIMITS else ()
 
     def _points_of(self, observed: Sequence[Observation]) -> Floats:
         """(n, 3) quality, latency and memory."""

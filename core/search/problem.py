@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,8 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot
-from edgefront.core.states import CandidateState
+from edgefront.core.states import CandidateState, Goal
 
-Goal = Literal["frontier", "best_within_limits"]
 Floats = NDArray[np.float64]
 Scores = Callable[[Shapes], Floats]
 """The proxy of many architectures, higher is better."""
@@ -30,7 +28,7 @@ class Problem:
     they say where to look.
     """
 
-    goal: Goal = "frontier"
+    goal: Goal = Goal.FRONTIER
     latency_ms: float | None = None
     """Most latency; None without a limit."""
     memory_bytes: float | None = None

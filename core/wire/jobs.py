@@ -13,6 +13,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.states import (
     CandidateRole,
     CandidateState,
+    Goal,
     JobEventKind,
     JobState,
     LaunchState,
@@ -38,8 +39,6 @@ ProxyName = Literal[
     "partial_training",
 ]
 """The proxies of `core.proxies.registry`."""
-
-Goal = Literal["frontier", "best_within_limits"]
 
 EPSILON = 0.02
 """The precision that a protocol asks of a latency unless it says otherwise."""
@@ -178,7 +177,7 @@ class JobRequest(Request):
     """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
     within limits without those whose weights alone exceed the memory. For the best within limits they are measured from
     the shallowest on, up to the first that is beyond the limits."""
-    goal: Goal = "frontier"
+    goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
     """The whole frontier, or the best model within the limits of each target."""
     proxy: ProxyName | Literal["auto"] = "auto"
     """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters.
@@ -448,7 +447,15 @@ class EventView(View):
     """
 
     number: int
-    kind: JobEventKind
+    kind: Literal[
+        JobEventKind.JOB_STATE,
+        JobEventKind.TARGET_STATE,
+        JobEventKind.GENERATION,
+        JobEventKind.CANDIDATE,
+        JobEventKind.FRONTIER,
+        JobEventKind.LAW,
+        JobEventKind.LAUNCH,
+    ]
     target_id: Identifier | None
     data: dict[str, Any]
     created_at: datetime

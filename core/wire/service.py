@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
 
-from edgefront.core.states import DeviceState, Purpose
+from edgefront.core.states import DeviceState, KeyRole, Purpose
 from edgefront.core.wire.agent import DeviceFacts, Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
-Role = Literal["admin", "user", "viewer", "agent"]
-PersonRole = Literal["admin", "user", "viewer"]
+Role = Literal[KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER, KeyRole.AGENT]
+PersonRole = Literal[KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER]
 """Of a key: an admin does everything, a user what concerns its owner, a viewer reads everything and changes nothing."""
 IdentifiedKind = Literal["job", "candidate", "training", "device", "token", "key"]
 
@@ -179,7 +179,7 @@ class EnrolmentTokenView(View):
 
 class KeyRequest(Request):
     name: Name
-    role: PersonRole = "user"
+    role: PersonRole = KeyRole.USER
     owner: Name | None = None
     """Whose rows it sees; the name if absent. Admins and viewers see all."""
     days: Annotated[StrictInt, Field(ge=1, le=3650)] | None = None

@@ -221,6 +221,13 @@ class TrainingEventView(View):
     """
 
     number: int
-    kind: TrainingEventKind
+    kind: Literal[
+        TrainingEventKind.STATE,
+        TrainingEventKind.METRIC,
+        TrainingEventKind.REWOUND,
+        TrainingEventKind.CHECKPOINT,
+        TrainingEventKind.NOTE,
+        TrainingEventKind.EVALUATION,
+    ]
     data: dict[str, Any]
     created_at: datetime

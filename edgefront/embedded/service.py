@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import own_home
 from edgefront.embedded.port import address, bind
@@ -185,7 +186,7 @@ class EmbeddedService:
                 else:
                     self.key = kept
                     return principal
-            _, secret = create_key(session, name="embedded", owner="local", role="admin", now=now)
+            _, secret = create_key(session, name="embedded", owner="local", role=KeyRole.ADMIN, now=now)
             principal = authenticate(session, secret, now)
         write_private(self.home / "key", secret + "\n")
         self.key = secret

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgefront.core.states import TargetState
-from edgefront.core.wire.jobs import Goal, JobView, TargetView
+from edgefront.core.states import Goal, TargetState
+from edgefront.core.wire.jobs import JobView, TargetView
 from edgefront.show.output import duration, share, table
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
     return last
 
 
-def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
+def progress_line(target: TargetView, goal: Goal = Goal.FRONTIER) -> str:
     """One target in one line of text, without its note. A hypervolume says nothing of a search for the best within
     limits.
     """
     parts = [
         f"{target.settled} of {target.planned or target.candidates} measured",
         f"frontier {target.frontier_size}",
-        *([f"hypervolume {target.hypervolume:.4f}"] if goal == "frontier" else []),
+        *([f"hypervolume {target.hypervolume:.4f}"] if goal == Goal.FRONTIER else []),
         f"measuring {share(target.measuring_share)}",
     ]
     parts += doubts(target)
@@ -76,7 +76,7 @@ def progress_table(job: JobView) -> FittingTable:
     """All targets of a job, each with a bar."""
     from rich.progress_bar import ProgressBar
 
-    whole_frontier = job.request.goal == "frontier"
+    whole_frontier = job.request.goal == Goal.FRONTIER
     numbers = ("measured", "frontier", *(["hypervolume"] if whole_frontier else []), "measuring", "left")
     shown = table(
         *("target", "state", "progress", *numbers, "note"),

@@ -1,4 +1,4 @@
-"""Kinds of events keep to their values: a CHECK on each log.
+"""Kinds of events and roles of keys keep to their values: a CHECK on each column that holds one.
 
 Revision: 0033
 Follows: 0032
@@ -13,20 +13,21 @@ down_revision = "0032"
 branch_labels = None
 depends_on = None
 
-KINDS = {
-    "event": ("job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"),
-    "training_event": ("state", "metric", "rewound", "checkpoint", "note", "evaluation"),
+VALUES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "event": ("kind", ("job_state", "target_state", "generation", "candidate", "frontier", "law", "launch")),
+    "training_event": ("kind", ("state", "metric", "rewound", "checkpoint", "note", "evaluation")),
+    "api_key": ("role", ("admin", "user", "viewer", "agent")),
 }
 
 
 def upgrade() -> None:
-    for table, kinds in KINDS.items():
-        listed = ", ".join(f"'{kind}'" for kind in kinds)
+    for table, (column, values) in VALUES.items():
+        listed = ", ".join(f"'{value}'" for value in values)
         with op.batch_alter_table(table) as batch:
-            batch.create_check_constraint(op.f(f"ck_{table}_kind"), f"kind IN ({listed})")
+            batch.create_check_constraint(op.f(f"ck_{table}_{column}"), f"{column} IN ({listed})")
 
 
 def downgrade() -> None:
-    for table in KINDS:
+    for table, (column, _) in VALUES.items():
         with op.batch_alter_table(table) as batch:
-            batch.drop_constraint(op.f(f"ck_{table}_kind"), type_="check")
+            batch.drop_constraint(op.f(f"ck_{table}_{column}"), type_="check")

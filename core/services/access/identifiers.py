@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import storable
+from edgefront.core.states import KeyRole
 from edgefront.core.store.tables import ApiKey, Candidate, Device, EnrolmentToken, Job, Training
 from edgefront.core.validation import existing, short
 from edgefront.core.wire.service import IdentifiedKind
@@ -71,7 +72,7 @@ def _seen(principal: Principal, kind: IdentifiedKind, table: Any) -> Select[Any]
     """The identifiers of this kind that the caller may see."""
     query: Select[Any] = select(table.id)
     if kind == "token":
-        principal.require("admin")
+        principal.require(KeyRole.ADMIN)
     if kind == "candidate":
         query = query.join(Job, Job.id == Candidate.job_id)
     if kind == "key":

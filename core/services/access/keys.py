@@ -11,14 +11,15 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal, cast
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import queries as access
+from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.tables import ApiKey, WebSession
-from edgefront.core.wire.service import KeyView, Role
+from edgefront.core.wire.service import KeyView
 
 SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""
@@ -38,7 +39,7 @@ class Principal:
     key_id: str
     name: str
     owner: str
-    role: Role
+    role: KeyRole
     device_id: str | None = None
     created_at: datetime | None = field(default=None, compare=False)
     """Of the key."""
@@ -48,21 +49,21 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        return self.role == "admin"
+        return self.role == KeyRole.ADMIN
 
     @property
     def sees_all(self) -> bool:
-        return self.role in ("admin", "viewer")
+        return self.role in (KeyRole.ADMIN, KeyRole.VIEWER)
 
     def may_see(self, owner: str) -> bool:
         return self.sees_all or self.owner == owner
 
     def may_change(self, owner: str) -> bool:
-        return self.is_admin or (self.role != "viewer" and self.owner == owner)
+        return self.is_admin or (self.role != KeyRole.VIEWER and self.owner == owner)
 
-    def require(self, *roles: Role) -> None:
+    def require(self, *roles: KeyRole) -> None:
         """Raises `Forbidden` unless the role is one of these; an admin has all permissions of a user."""
-        if self.role in roles or (self.is_admin and "user" in roles):
+        if self.role in roles or (self.is_admin and KeyRole.USER in roles):
             return
         raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
 
@@ -82,7 +83,7 @@ def create_key(
     *,
     name: str,
     owner: str,
-    role: Role,
+    role: KeyRole,
     now: datetime,
     expires_at: datetime | None = None,
     device_id: str | None = None,
@@ -91,7 +92,7 @@ def create_key(
     enrolment_nonce: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which is not stored and cannot be shown again."""
-    if (role == "agent") != (device_id is not None):
+    if (role == KeyRole.AGENT) != (device_id is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
         )
@@ -130,14 +131,13 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
     if found is None:
         raise Unauthenticated("the API key is unknown")
     key, device_state = found
-    if device_state == "revoked":
+    if device_state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     if key.revoked_at is not None:
         raise Unauthenticated("the key was revoked")
     if key.expires_at is not None and key.expires_at <= now:
         raise Unauthenticated(f"the key expired at {key.expires_at:%Y-%m-%d %H:%M} UTC")
-    role = cast(Role, key.role)
-    return Principal(key.id, key.name, key.owner, role, key.device_id, key.created_at, key.expires_at, key.pending)
+    return Principal(key.id, key.name, key.owner, key.role, key.device_id, key.created_at, key.expires_at, key.pending)
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
@@ -156,9 +156,9 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
     key = access.key(session, key_id)
     if key is None or key.device_id is not None or not principal.may_change(key.owner):
         raise NotFound(f"no key {key_id}")
-    if key.role == "admin" and not principal.is_admin:
+    if key.role == KeyRole.ADMIN and not principal.is_admin:
         raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
-    if key.role == "admin" and not force and _is_last(key, access.lock_admin_keys(session, now)):
+    if key.role == KeyRole.ADMIN and not force and _is_last(key, access.lock_admin_keys(session, now)):
         raise Conflict(
             f"{key.name!r} is the last admin key, or all others expire earlier: without it nobody can create keys or "
             "enrol devices. Create another admin key first, or confirm with force (edgefront key revoke --force)",
@@ -194,7 +194,7 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
         id=key.id,
         name=key.name,
         owner=key.owner,
-        role=cast(Role, key.role),
+        role=key.role,
         prefix=key.prefix,
         created_at=key.created_at,
         expires_at=key.expires_at,

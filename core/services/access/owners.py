@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.settings import OwnerSettings
-from edgefront.core.states import LIVE_JOBS
+from edgefront.core.states import LIVE_JOBS, KeyRole
 from edgefront.core.store.tables import ApiKey, Job, OwnerBounds
 from edgefront.core.wire.owners import OwnerRequest
 
@@ -44,7 +44,7 @@ def set_bounds(
     A weight counts for the launches that the owner's live jobs ask for from now on. Nothing that is under way ends.
     Raises `Forbidden` for others than admins.
     """
-    admin.require("admin")
+    admin.require(KeyRole.ADMIN)
     former = history(session, owner, 1)
     values = {name: getattr(former[0], name) if former else None for name in _FIELDS}
     values |= request.model_dump(include=request.model_fields_set)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import NotFound
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.states import KeyRole
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 
@@ -17,7 +18,7 @@ def owns(principal: Principal, owner: str) -> bool:
     """Whether the caller may read the owner's rows. Agents own nothing: their credential is for leases and
     reports.
     """
-    return principal.role != "agent" and principal.may_see(owner)
+    return principal.role != KeyRole.AGENT and principal.may_see(owner)
 
 
 def job_of(session: Session, principal: Principal, job_id: str) -> Job:

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.states import KeyRole
 from edgefront.core.store import sql
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
@@ -64,7 +65,7 @@ def keys(session: Session, owner: str | None) -> Sequence[ApiKey]:
 
 def lock_admin_keys(session: Session, now: datetime) -> Sequence[ApiKey]:
     """Admins' keys that are valid, locked, so that two of them do not end each other."""
-    query = select(ApiKey).where(ApiKey.role == "admin", *_valid(now))
+    query = select(ApiKey).where(ApiKey.role == KeyRole.ADMIN, *_valid(now))
     return session.scalars(query.order_by(ApiKey.id).with_for_update()).all()
 
 

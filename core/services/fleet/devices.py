@@ -17,7 +17,7 @@ from edgefront.core.services.access.keys import REVOKED, Principal, create_key, 
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.states import DeviceState
+from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.tables import Device, EnrolmentToken
 from edgefront.core.validation import existing
 from edgefront.core.wire.agent import (
@@ -48,7 +48,7 @@ def create_enrolment_token(
     session: Session, principal: Principal, request: EnrolmentTokenRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
     """A token that enrols devices for the principal's owner, and its secret. Forbidden unless admin."""
-    principal.require("admin")
+    principal.require(KeyRole.ADMIN)
     secret = new_secret("efe")
     token = EnrolmentToken(
         name=request.name,
@@ -66,13 +66,13 @@ def create_enrolment_token(
 
 def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
     """All tokens, including used and expired ones. Forbidden unless admin."""
-    principal.require("admin")
+    principal.require(KeyRole.ADMIN)
     return [token_view(token) for token in access.enrolment_tokens(session)]
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
     """One token, with the devices that have enrolled by it. Forbidden unless admin; NotFound if there is none."""
-    principal.require("admin")
+    principal.require(KeyRole.ADMIN)
     token = access.enrolment_token(session, token_id)
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
@@ -88,7 +88,7 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
     """
     token = access.enrolment_token(session, token_id)
     of_device = token is not None and token.device_id is not None and principal.may_change(token.owner)
-    principal.require("user" if of_device else "admin")
+    principal.require(KeyRole.USER if of_device else KeyRole.ADMIN)
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     token.revoked_at = token.revoked_at or now
@@ -149,7 +149,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         session,
         name=device.name,
         owner=device.owner,
-        role="agent",
+        role=KeyRole.AGENT,
         now=now,
         device_id=device.id,
         pending=True,
@@ -195,7 +195,7 @@ def list_devices(
     session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
 ) -> DevicePage:
     """All devices in the order of their enrolment; `cursor` is the last id of the previous page."""
-    principal.require("user", "viewer")
+    principal.require(KeyRole.USER, KeyRole.VIEWER)
     found = rows.page(session, cursor, limit + 1)
     more = len(found) > limit
     page = found[:limit]
@@ -205,8 +205,8 @@ def list_devices(
 def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
     """A device by id or name. A device can access only itself. NotFound if there is none."""
     device = rows.find(session, id_or_name)
-    if device is None or (principal.role == "agent" and principal.device_id != device.id):
-        names = [] if principal.role == "agent" else rows.names(session)
+    if device is None or (principal.role == KeyRole.AGENT and principal.device_id != device.id):
+        names = [] if principal.role == KeyRole.AGENT else rows.names(session)
         known = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
         raise NotFound(f"no device {id_or_name!r}{known}")
     return device
@@ -268,7 +268,7 @@ def locked(session: Session, principal: Principal, id_or_name: str, *, itself: b
     if device is None:
         raise NotFound(f"no device {id_or_name}")
     if not (itself and principal.device_id == device.id):
-        principal.require("user")
+        principal.require(KeyRole.USER)
         if not principal.may_change(device.owner):
             raise Forbidden(
                 f"the device {device.name!r} belongs to {device.owner}: only the owner or an admin may do this"

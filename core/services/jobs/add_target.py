@@ -21,7 +21,7 @@ from edgefront.core.services.jobs.transitions import change_job
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.states import LIVE_JOBS, JobState
+from edgefront.core.states import LIVE_JOBS, JobState, KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import lock_name
 from edgefront.core.store.tables import Job, Target
@@ -50,7 +50,7 @@ def extend_job(
         BoundReached: its owner has as many launches that wait as the admin allows (`settings`), or it has finished and
             there are as many running jobs.
     """
-    principal.require("user")
+    principal.require(KeyRole.USER)
     with database.read() as session:
         job = job_of(session, principal, job_id)
         _must_be_extensible(job)

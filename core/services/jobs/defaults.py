@@ -11,6 +11,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.services.spaces import space_of
+from edgefront.core.states import Goal
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
 
@@ -29,7 +30,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
         predictable = proxy == "quality_law" or proxy in COUNTED
         algorithm = algorithm.model_copy(update={"name": "surrogate" if predictable else "lts"})
     depths = request.baseline_layers
-    if depths is None and request.space.model is None and request.goal == "best_within_limits":
+    if depths is None and request.space.model is None and request.goal == Goal.BEST_WITHIN_LIMITS:
         depths = _depths_within_memory(request)
     return request.model_copy(update={"proxy": proxy, "algorithm": algorithm, "baseline_layers": depths})
 

@@ -34,7 +34,7 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import stack_in_words
-from edgefront.core.states import JobEventKind
+from edgefront.core.states import JobEventKind, KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, update_rows
@@ -230,7 +230,7 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
         InvalidInput: there is no such law, which lists those that exist, or it is not about the space's models.
         NotFound: there is no such job, or it is another owner's.
     """
-    principal.require("user")
+    principal.require(KeyRole.USER)
     with database.read() as session:
         request = JOB_REQUEST.read(job_of(session, principal, job_id).request)
         law = laws.named(session, asked.law if asked.version is None else f"{asked.law}@{asked.version}")

@@ -30,7 +30,7 @@ from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import lock_name
@@ -60,7 +60,7 @@ def submit_job(
         Conflict: the key was used with another request.
         BoundReached: the owner has as many jobs, or launches that wait, as the admin allows.
     """
-    principal.require("user")
+    principal.require(KeyRole.USER)
     digest = request_digest(request.model_dump(mode="json"))
     if idempotency_key is not None:
         check_key(idempotency_key)
@@ -168,7 +168,7 @@ def list_jobs(
     limit: int = 50,
 ) -> JobPage:
     """Jobs, the newest first: the caller's own, or all for an admin or a viewer; in one state, if given."""
-    principal.require("user", "viewer")
+    principal.require(KeyRole.USER, KeyRole.VIEWER)
     before = None
     if cursor is not None:
         created, job_id = cursors.decode(cursor, (str, str))
@@ -243,7 +243,7 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
     """The job with its targets, all locked: to change it."""
-    principal.require("user")
+    principal.require(KeyRole.USER)
     job = job_of(session, principal, job_id)
     targets = rows.lock_targets(session, job.id)
     locked = rows.lock_job(session, job.id)

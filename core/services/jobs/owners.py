@@ -11,6 +11,7 @@ from edgefront.core.services.jobs import quotas
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.sizes import stored_bytes
 from edgefront.core.services.trainings.queries import trainings
+from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.wire.owners import BoundView, OwnerChange, OwnerRequest, OwnerView
 
@@ -21,13 +22,13 @@ def list_owners(
     session: Session, principal: Principal, settings: Settings, *, after: str | None = None, limit: int = 100
 ) -> list[OwnerView]:
     """Owners by name, from the one after `after`; for admins."""
-    principal.require("admin")
+    principal.require(KeyRole.ADMIN)
     return [_view(session, one, settings, None) for one in owners.known_owners(session, after, limit)]
 
 
 def get_owner(database: Database, principal: Principal, owner: str, settings: Settings) -> OwnerView:
     """One owner, for itself or an admin. NotFound if nothing is known of it. Looks at files, in no transaction."""
-    principal.require("user")
+    principal.require(KeyRole.USER)
     with database.read() as session:
         if not principal.may_see(owner) or not (owner == principal.owner or owners.is_known(session, owner)):
             raise NotFound(f"no owner {owner}")

@@ -20,6 +20,7 @@ from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.states import Goal
 from edgefront.core.store.database import Database
 from edgefront.core.units import MB
 from edgefront.core.validation import short
@@ -133,7 +134,7 @@ def _check_limited(request: JobRequest, target: TargetRequest, index: int) -> No
             value=getattr(limits, name),
             allowed="no value, or mode generate",
         )
-    if request.goal == "best_within_limits" and not limits.any:
+    if request.goal == Goal.BEST_WITHIN_LIMITS and not limits.any:
         field = f"targets.{index}.limits"
         raise InvalidInput(
             f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both"

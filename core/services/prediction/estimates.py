@@ -32,6 +32,7 @@ from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words
+from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, StockEstimate, TargetEstimate
 from edgefront.core.wire.jobs import JobRequest
@@ -61,7 +62,7 @@ def estimate(
     database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
 ) -> JobEstimate:
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
-    principal.require("user")
+    principal.require(KeyRole.USER)
     resolution = resolve(database, request, settings)
     request, job, faults = resolution.request, resolution.job, resolution.faults
     faults.attempt(lambda: check_limits(database, principal, request, fits))

@@ -15,6 +15,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.placement import find_devices
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.spaces import space_of
+from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Measurement
 from edgefront.core.units import MB, plain, rounded_up
@@ -34,7 +35,7 @@ def check_limits(database: Database, principal: Principal, request: JobRequest, 
     far longer, or where no device has a tenth of the memory. What else is wrong with a request is left to its
     submission.
     """
-    principal.require("user")
+    principal.require(KeyRole.USER)
     for index, target in enumerate(request.targets):
         limit, memory_mb = target.limits.latency_ms, target.limits.memory_mb
         if limit is None and memory_mb is None:

@@ -25,6 +25,7 @@ from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality.expected import perplexities, perplexity_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
+from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
@@ -50,7 +51,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         NotFound: no such device, class or named model.
         Conflict: fewer than three different architectures were measured there by this protocol; says by which others.
     """
-    principal.require("user", "viewer")
+    principal.require(KeyRole.USER, KeyRole.VIEWER)
     protocol = request.protocol
     architectures = [_architecture(given, index, protocol) for index, given in enumerate(request.architectures)]
     place = TargetRequest(device=request.device, device_class=request.device_class, protocol=protocol)

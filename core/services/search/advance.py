@@ -48,7 +48,7 @@ from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState, JobState, Purpose, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState, Goal, JobState, Purpose, TargetState
 from edgefront.core.store.tables import Candidate, Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -358,7 +358,7 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> bo
 
 def _reopened(session: Session, request: JobRequest, target: Target) -> bool:
     """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
-    if request.goal != "best_within_limits" or demand.has_live_launch(session, target):
+    if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
         return False
     if job_rows.find_generation(session, target.id, target.generation + 1) is None:
         return False  # the budget was spent

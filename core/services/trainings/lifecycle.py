@@ -30,7 +30,7 @@ from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.steering import pause, resume, want
 from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.services.trainings.views import training_view, training_views
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
@@ -67,7 +67,7 @@ def submit_trainings(
         Conflict: the key was used with another request.
         BoundReached: the owner has as many trainings as the admin allows.
     """
-    principal.require("user")
+    principal.require(KeyRole.USER)
     with database.read() as session:
         if idempotency_key is not None:
             check_key(idempotency_key)
@@ -206,7 +206,7 @@ def list_trainings(
     """Trainings, the newest first: the caller's own, or all for an admin or a viewer; in one state, of one job or
     digest, if given.
     """
-    principal.require("user", "viewer")
+    principal.require(KeyRole.USER, KeyRole.VIEWER)
     before = None
     if cursor is not None:
         created, training_id = cursors.decode(cursor, (str, str))
@@ -315,7 +315,7 @@ def _begin(session: Session, training: Training, now: datetime) -> None:
 
 def _locked(session: Session, principal: Principal, training_id: str) -> Training:
     """The training, to change it."""
-    principal.require("user")
+    principal.require(KeyRole.USER)
     training = training_of(session, principal, training_id)
     locked = rows.lock(session, training.id)
     if locked is None:  # deleted while we waited

@@ -10,7 +10,8 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, BigInt, UtcDateTime, new_id
+from edgefront.core.states import KeyRole
+from edgefront.core.store.tables.base import Base, BigInt, UtcDateTime, new_id, state_type
 
 
 class ApiKey(Base):
@@ -19,7 +20,7 @@ class ApiKey(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("key"))
     name: Mapped[str] = mapped_column(String(100))
     owner: Mapped[str] = mapped_column(String(100), index=True)
-    role: Mapped[str] = mapped_column(String(10))
+    role: Mapped[KeyRole] = mapped_column(state_type(KeyRole, 10, "role"))
     prefix: Mapped[str] = mapped_column(String(16))
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
