@@ -98,17 +98,16 @@ class Client:
         """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
         "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
         """
-        return frontier(
-            self._transport,
-            job_id,
-            target=target,
-            max_latency_ms=max_latency_ms,
-            max_memory_mb=max_memory_mb,
-            max_first_token_ms=max_first_token_ms,
-            max_token_ms=max_token_ms,
-            by=by,
-            dataset=dataset,
-        )
+        params = {
+            "target": target,
+            "max_latency_ms": max_latency_ms,
+            "max_memory_mb": max_memory_mb,
+            "max_first_token_ms": max_first_token_ms,
+            "max_token_ms": max_token_ms,
+            "by": by,
+            "dataset": dataset,
+        }
+        return frontier(self._transport, job_id, params)
 
     def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
         """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their

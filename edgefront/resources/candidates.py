@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +14,6 @@ from edgefront.core.wire.jobs import (
     CandidateView,
     Group,
     LaunchView,
-    Quality,
 )
 from edgefront.resources.results import Frontier
 from edgefront.transport import Transport, segment
@@ -120,25 +119,6 @@ class Candidates:
             yield from response.iter_bytes()
 
 
-def frontier(
-    transport: Transport,
-    job_id: str,
-    *,
-    target: str | None,
-    max_latency_ms: float | None,
-    max_memory_mb: float | None,
-    max_first_token_ms: float | None,
-    max_token_ms: float | None,
-    by: Quality,
-    dataset: str | None,
-) -> Frontier:
-    params = {
-        "target": target,
-        "max_latency_ms": max_latency_ms,
-        "max_memory_mb": max_memory_mb,
-        "max_first_token_ms": max_first_token_ms,
-        "max_token_ms": max_token_ms,
-        "by": by,
-        "dataset": dataset,
-    }
+def frontier(transport: Transport, job_id: str, params: Mapping[str, float | str | None]) -> Frontier:
+    """`params` are those of `GET /v1/jobs/{id}/frontier`."""
     return transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)

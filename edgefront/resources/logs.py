@@ -12,6 +12,7 @@ import httpx
 from httpx_sse import EventSource
 
 from edgefront.core.errors import Unavailable
+from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.transport import Transport
 
 # The server sends an event or a comment far more often, so after this time the connection is dead.
@@ -68,7 +69,10 @@ def follow_log(
                 yield event
                 if end is not None and last >= end:
                     return
-                if entry.kind in ("job_state", "state") and getattr(entry.data, "state", None) in ended:
+                if (
+                    entry.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE)
+                    and getattr(entry.data, "state", None) in ended
+                ):
                     break  # the next read shows whether more has happened since
         except Unavailable:
             now = time.monotonic()
