@@ -124,7 +124,7 @@ def tasks(
                 scores=scores,
             ),
         )
-        for latency, memory in (device.launch(one, LIMITS_SEED) for one in SPACE.baselines(depths))
+        for latency, memory in (device.launch(baseline, LIMITS_SEED) for baseline in SPACE.baselines(depths))
     ]
 
 
@@ -173,21 +173,21 @@ def ours(
         proposals = algorithm.ask(seed, generation, Snapshot(tuple(results), tuple(baselines)))
         if not proposals:
             return
-        for one in proposals[: launches - len(baselines) - len(results)]:
-            quality, latency, memory = task.launch(one.architecture, seed)
+        for proposal in proposals[: launches - len(baselines) - len(results)]:
+            quality, latency, memory = task.launch(proposal.architecture, seed)
             results.append(
                 Evaluated(
                     id=str(len(results)),
-                    genome=one.genome,
-                    digest=one.architecture.digest,
+                    genome=proposal.genome,
+                    digest=proposal.architecture.digest,
                     state=state(task, latency, memory),
                     proxy=quality,
                     latency_ms=latency if np.isfinite(latency) else None,
                     memory_bytes=memory if np.isfinite(latency) else None,
                     generation=generation,
-                    parents=one.parents,
-                    operator=one.operator,
-                    predicted=one.predicted,
+                    parents=proposal.parents,
+                    operator=proposal.operator,
+                    predicted=proposal.predicted,
                 )
             )
             yield quality, latency, memory
@@ -289,10 +289,10 @@ def compared(
 def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for after in AFTER:
-        reached = [100 * one[min(after, len(one)) - 1] for one in curves]
+        reached = [100 * curve[min(after, len(curve)) - 1] for curve in curves]
         if after <= launches:
             row[f"after {after}"] = f"{statistics.median(reached):.2f} ({max(reached):.2f})"
-    until = [int(np.argmax(one <= WITHIN)) + 1 if one[-1] <= WITHIN else np.inf for one in curves]
+    until = [int(np.argmax(curve <= WITHIN)) + 1 if curve[-1] <= WITHIN else np.inf for curve in curves]
     middle = statistics.median(until)
     row["launches until within 1 %"] = "never" if middle == np.inf else round(middle)
     row["limits never within 1 %"] = sum(one == np.inf for one in until)

@@ -133,11 +133,11 @@ def _row(results: list[LaunchResult], first: list[LaunchResult]) -> dict[str, An
     own, base = ([_latency(one) for one in some if one.latency] for some in (results, first))
     ratios = [one / other for one, other in zip(own, base, strict=False)]
     middle = statistics.median(own)
-    overheads = [float(str(one.environment.get("request_overhead_ms", "nan"))) for one in results]
+    overheads = [float(str(result.environment.get("request_overhead_ms", "nan"))) for result in results]
     return {
         "ms": middle,
         "relative": statistics.median(ratios) if ratios else "",
-        "peak MiB": round(statistics.median(one.memory.peak_bytes for one in results if one.memory) / MIB),
+        "peak MiB": round(statistics.median(result.memory.peak_bytes for result in results if result.memory) / MIB),
         "by the clock": "" if overheads[0] != overheads[0] else 1 + statistics.median(overheads) / middle,
     }
 

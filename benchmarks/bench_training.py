@@ -118,10 +118,10 @@ def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
 def theirs(size: Gpt2, shape: Shape, compiled: bool) -> Step:
     """A step of the same GPT-2 in transformers, by the same optimiser and in the same numbers."""
     model = GPT2LMHeadModel(size.config).to(shape.device).train()
-    assert sum(one.numel() for one in model.parameters()) == costs(size.architecture).total_parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == costs(size.architecture).total_parameters
     call = torch.compile(model) if compiled else model
-    matrices = [one for one in model.parameters() if one.dim() > 1]
-    others = [one for one in model.parameters() if one.dim() <= 1]
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": OPTIMIZER.weight_decay}, {"params": others, "weight_decay": 0.0}],
         lr=OPTIMIZER.lr,

@@ -171,12 +171,14 @@ async def main(name: str, given: dict[str, Any]) -> None:
     }
 
     async def send(client: httpx.AsyncClient) -> None:
-        for one in requests:
+        for request in requests:
             if time.monotonic() > end:
                 return
-            headers = {**heads[one.who], "Content-Type": "application/json"}
+            headers = {**heads[request.who], "Content-Type": "application/json"}
             try:
-                answer = await client.request(one.method, one.path, content=one.body or None, headers=headers)
+                answer = await client.request(
+                    request.method, request.path, content=request.body or None, headers=headers
+                )
                 counts[str(answer.status_code)] += 1
                 if answer.status_code == 429:
                     await asyncio.sleep(0.05)

@@ -235,7 +235,9 @@ def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]
 
 
 # A class without its own `kind` refines another for local use; a client gets the base class.
-_BY_KIND = {one.kind: one for one in _error_classes(errors.EdgefrontError) if "kind" in vars(one)}
+_BY_KIND = {
+    error_cls.kind: error_cls for error_cls in _error_classes(errors.EdgefrontError) if "kind" in vars(error_cls)
+}
 _BY_STATUS: dict[int, type[EdgefrontError]] = {
     error_class.status: error_class
     for error_class in errors.EdgefrontError.__subclasses__()

@@ -66,7 +66,7 @@ class Trainings:
     def learn(self, service: Service) -> None:
         """Does the tasks that wait, as a worker would."""
         waiting = [arguments["manner"] for task, arguments in service.tasks.others if task == REFIT]
-        service.tasks.others[:] = [one for one in service.tasks.others if one[0] != REFIT]
+        service.tasks.others[:] = [other for other in service.tasks.others if other[0] != REFIT]
         for manner in dict.fromkeys(waiting):
             refits.refit(self.database, manner)
 

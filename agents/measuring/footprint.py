@@ -23,7 +23,7 @@ def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProto
     """
     passes = [prompt_pass(protocol), token_pass(protocol)] if protocol.mode == "generate" else [protocol]
     weights = protocol_costs(architecture, protocol).weight_bytes
-    return weights + max(_beside_weights(architecture, one) for one in passes)
+    return weights + max(_beside_weights(architecture, pass_) for pass_ in passes)
 
 
 def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -> int:

@@ -36,7 +36,7 @@ def _f1_of(found: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> float:
 def matthews(found: NDArray[Any], wanted: NDArray[Any]) -> float:
     """Matthews' correlation (CoLA), for any number of classes (Gorodkin 2004, eq. 8); 0 where either is constant."""
     classes = np.union1d(found, wanted)
-    predicted, actual = (np.array([(rows == one).sum() for one in classes], np.float64) for rows in (found, wanted))
+    predicted, actual = (np.array([(rows == cls).sum() for cls in classes], np.float64) for rows in (found, wanted))
     n = float(len(wanted))
     covariance = n * float((found == wanted).sum()) - float(predicted @ actual)
     spread = (n * n - float(predicted @ predicted)) * (n * n - float(actual @ actual))

@@ -207,7 +207,7 @@ class OutputLayer(nn.Module):
         """Before any softmax, one tensor a cluster: […, cluster.size]."""
         tables = self._tables(embedding)
         sizes = [cluster.size for cluster in self.clusters]
-        if all(one is features[0] for one in features) and len(tables) == 1:
+        if all(feature is features[0] for feature in features) and len(tables) == 1:
             # All clusters see the same features: one product with the whole matrix, split afterwards.
             return list(F.linear(features[0], tables[0], self.bias).split(sizes, -1))
         biases = [None] * len(sizes) if self.bias is None else list(self.bias.split(sizes))

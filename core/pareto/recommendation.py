@@ -162,11 +162,13 @@ def _runners_up(ranked: Sequence[Option]) -> list[Option]:
     """Searched ones by falling quality: those faster or smaller than all better ones beyond doubt, else the next."""
     best, others = ranked[0], [one for one in ranked[1:] if not one.stock]
     traded: list[Option] = []
-    for one in others:
-        if all(one.latency.over(kept.latency).below or one.memory.over(kept.memory).below for kept in (best, *traded)):
-            traded.append(one)
+    for other in others:
+        if all(
+            other.latency.over(kept.latency).below or other.memory.over(kept.memory).below for kept in (best, *traded)
+        ):
+            traded.append(other)
     chosen = traded[:RUNNERS_UP]
-    chosen += [one for one in others if one not in chosen][: RUNNERS_UP - len(chosen)]
+    chosen += [other for other in others if other not in chosen][: RUNNERS_UP - len(chosen)]
     return sorted(chosen, key=ranked.index)
 
 
@@ -266,7 +268,7 @@ def _alone(options: Sequence[Option], limits: Limits) -> tuple[Move, ...]:
     for name in limits.given:
         freed = replace(limits, **{name: None})
         others = [one for one in options if freed.violation(one) == 0]
-        found += [_move(name, one) for one in sorted(others, key=lambda one: (one.value(name), one.id))[:1]]
+        found += [_move(name, other) for other in sorted(others, key=lambda one: (one.value(name), one.id))[:1]]
     return tuple(found)
 
 

@@ -77,5 +77,5 @@ def _rank_correlations(genes: Floats, objectives: Floats) -> Floats:
     from scipy.stats import rankdata
 
     ranks = [rankdata(one, axis=0) for one in (genes, objectives)]
-    a, b = ((one - one.mean(axis=0)) / one.std(axis=0) for one in ranks)
+    a, b = ((rank - rank.mean(axis=0)) / rank.std(axis=0) for rank in ranks)
     return np.asarray(a.T @ b / len(genes))

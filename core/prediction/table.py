@@ -68,7 +68,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
         values.append([row.positive(name) for name in wanted])
     if not rows:
         raise InvalidInput(f"{path.name}: no rows below the header", field="rows", value=0, allowed="at least one")
-    return Table(_shapes(rows), {name: np.array([one[place] for one in values]) for place, name in enumerate(wanted)})
+    return Table(
+        _shapes(rows), {name: np.array([value[place] for value in values]) for place, name in enumerate(wanted)}
+    )
 
 
 @dataclass(frozen=True)

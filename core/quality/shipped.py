@@ -80,7 +80,7 @@ def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[QualityLaw | None]:
     """For each architecture of a table the law of its family that has to extrapolate least over the whole table."""
-    families = [family(one) for one in architectures]
+    families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> QualityLaw | None:
         shapes = Shapes.of([one for one, own in zip(architectures, families, strict=True) if own == name])

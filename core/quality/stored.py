@@ -75,7 +75,7 @@ class _Stored(_Part):
 
     @model_validator(mode="after")
     def _columns_known(self) -> _Stored:
-        if tuple(one.name for one in self.features) != NAMES or self.columns != COLUMNS:
+        if tuple(feature.name for feature in self.features) != NAMES or self.columns != COLUMNS:
             raise InvalidInput(
                 "features and columns are not those of this release",
                 field="columns",
@@ -162,8 +162,8 @@ def _law(stored: _Stored) -> QualityLaw:
         log_perplexity=rows[:, 0],
         kernel=Kernel(kernel.amplitude, kernel.length_scales, kernel.linear, kernel.noise),
         models=stored.table_models,
-        low=np.array([one.low for one in stored.features]),
-        high=np.array([one.high for one in stored.features]),
+        low=np.array([feature.low for feature in stored.features]),
+        high=np.array([feature.high for feature in stored.features]),
         kinds=frozenset(stored.blocks),
         widening=stored.widening,
         quantile=stored.quantile,

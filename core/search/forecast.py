@@ -113,7 +113,7 @@ class Known:
                 Shapes.of([one.architecture for one in observed]),
             ]
         )
-        rows = [(one.latency_ms, one.memory_bytes, one.launches) for one in results]
+        rows = [(result.latency_ms, result.memory_bytes, result.launches) for result in results]
         rows += [(one.latency_ms, one.memory_bytes, one.launches) for one in observed]
         numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
         times = problem.times_of([*results, *observed])
@@ -127,7 +127,7 @@ class Known:
 
 def measured(snapshot: Snapshot) -> list[Evaluated]:
     """Results with figures, those beyond the limits too, ordered by digest."""
-    known = [one for one in snapshot.results if one.latency_ms is not None and one.memory_bytes is not None]
+    known = [result for result in snapshot.results if result.latency_ms is not None and result.memory_bytes is not None]
     return sorted(known, key=lambda one: (one.digest, one.id))
 
 
@@ -210,7 +210,7 @@ class Forecaster:
             return Forecast(nothing, nothing, nothing, nothing, nothing, none, none)
         latency = self._latency.predict(shapes)
         memory, low, high = self._memory.predict(shapes)
-        times = [one.predict(shapes) for one in self._times]
+        times = [time.predict(shapes) for time in self._times]
         nothing = np.zeros((len(shapes), 0))
         return Forecast(
             quality=np.full(len(shapes), np.nan),
@@ -218,9 +218,9 @@ class Forecaster:
             latency_spread=rounded(latency.deviation * self.widening[0]),
             memory_bytes=rounded(memory),
             memory_spread=rounded(np.log(high / low) / (2 * Z_95) * self.widening[1]),
-            times_ms=rounded(np.column_stack([nothing, *(one.ms for one in times)])),
+            times_ms=rounded(np.column_stack([nothing, *(time.ms for time in times)])),
             # What audits say of the latency they say of the generation's other times.
-            times_spread=rounded(np.column_stack([nothing, *(one.deviation * self.widening[0] for one in times)])),
+            times_spread=rounded(np.column_stack([nothing, *(time.deviation * self.widening[0] for time in times)])),
         )
 
 

@@ -222,7 +222,7 @@ class PredictiveSearch(Algorithm):
     ) -> Pool:
         """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
         new = ~np.isin(pool.keys, identity(candidates.shapes(snapshot.results)))
-        refused = [one for one in snapshot.results if one.state == CandidateState.INFEASIBLE]
+        refused = [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
             heavy = forecaster.costs(candidates.shapes(refused))
             for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
@@ -277,9 +277,9 @@ class PredictiveSearch(Algorithm):
     def _posterior(self, forecaster: Forecaster, candidates: Candidates, snapshot: Snapshot) -> Forecast:
         """What was measured within the limits, and the baselines that count as well."""
         found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        every = Shapes.concatenate([candidates.shapes(found), Shapes.of([one.architecture for one in rivals])])
+        every = Shapes.concatenate([candidates.shapes(found), Shapes.of([rival.architecture for rival in rivals])])
         points = np.concatenate([objectives(found), self._points_of(rivals)])
-        launches = [*(one.launches for one in found), *(one.launches for one in rivals)]
+        launches = [*(one.launches for one in found), *(rival.launches for rival in rivals)]
         times = self._problem.times_of([*found, *rivals])
         return forecaster.posterior(every, points, times, np.array(launches, dtype=np.int64))
 
@@ -310,8 +310,8 @@ class PredictiveSearch(Algorithm):
 
     def _audits_due(self, snapshot: Snapshot) -> int:
         """How many of this batch are audits, so that their share of all predicted candidates is what it should be."""
-        audits = sum(one.operator == AUDIT for one in snapshot.results)
-        predicted = sum(one.operator in (PREDICTED, AUDIT) for one in snapshot.results)
+        audits = sum(result.operator == AUDIT for result in snapshot.results)
+        predicted = sum(result.operator in (PREDICTED, AUDIT) for result in snapshot.results)
         due = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
         return max(0, min(due, self._settings.batch))
 

@@ -114,14 +114,18 @@ def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
     found = [
         (
             float(
-                problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]), problem.times_of([one]))[0]
+                problem.violation(
+                    np.array([result.latency_ms]), np.array([result.memory_bytes]), problem.times_of([result])
+                )[0]
             ),
-            one.digest,
-            one.id,
-            one,
+            result.digest,
+            result.id,
+            result,
         )
-        for one in snapshot.results
-        if one.state == CandidateState.OUT_OF_BOUNDS and one.latency_ms is not None and one.memory_bytes is not None
+        for result in snapshot.results
+        if result.state == CandidateState.OUT_OF_BOUNDS
+        and result.latency_ms is not None
+        and result.memory_bytes is not None
     ]
     return [one for violation, *_, one in sorted(found, key=lambda item: item[:3]) if violation > 0]
 

@@ -70,7 +70,7 @@ def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, .
     found = []
     for kind in map(str, kinds):
         if kind == "srupp":
-            found += [Choice(kind, "recurrent" if one == "none" else "attention", one) for one in attends]
+            found += [Choice(kind, "recurrent" if attend == "none" else "attention", attend) for attend in attends]
         elif kind != IDENTITY:
             found.append(Choice(kind, "attention" if kind == "attention" else "pointwise"))
     return tuple(found)

@@ -350,7 +350,7 @@ class LayeredSpace(FramedSpace):
                     value=[0],
                     allowed="a d_inner or an n_head above 0",
                 )
-        percents = [int(one) for one in space.gene(MIN_ATTENTION).values] if MIN_ATTENTION in space._genes else [0]
+        percents = [int(value) for value in space.gene(MIN_ATTENTION).values] if MIN_ATTENTION in space._genes else [0]
         if not space.can_attend:
             if 0 not in percents:
                 raise SpaceError(
@@ -365,8 +365,8 @@ class LayeredSpace(FramedSpace):
 
     def _with_groups(self) -> LayeredSpace:
         """Without heads that no number of key and value heads divides, and the other way round."""
-        groups = [int(one) for one in self.gene("n_kv_head").values]
-        heads = [int(one) for one in self.gene("n_head").values]
+        groups = [int(value) for value in self.gene("n_kv_head").values]
+        heads = [int(value) for value in self.gene("n_head").values]
         fitting = {number for number in heads if any(number % group == 0 for group in groups)}
         if not fitting:
             raise SpaceError(

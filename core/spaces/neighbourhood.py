@@ -78,8 +78,8 @@ def _around(name: str, text: str) -> LayeredSpace:
             value=model.digest,
             allowed=f"decoders of attention{' or short_conv' * (base is LFM)} and feed_forward in layers{other}",
             errors=[
-                {"field": f"model.{one.field}", "value": one.value, "allowed": one.reason, "detail": str(one)}
-                for one in faults[:_LISTED]
+                {"field": f"model.{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
+                for fault in faults[:_LISTED]
             ],
         )
     return found
@@ -224,7 +224,7 @@ def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
             yield gene
         elif gene.name == MIN_ATTENTION:
             count, of = len(attentions), _layers_of(model)
-            kept = [int(one) for one in gene.options if base.floor(of, int(one)) <= count]
+            kept = [int(option) for option in gene.options if base.floor(of, int(option)) <= count]
             wanted = min(int(gene.values[0]), max(kept))
             yield Gene(gene.name, (wanted,), options=gene.options)
         elif gene.name == "n_layer":
@@ -246,7 +246,7 @@ def _around_values(gene: Gene, own: Sequence[int]) -> Gene:
     if not own:
         return gene
     low, high = min(one for one in own if one or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
-    every: list[Value] = [one for one in gene.options if isinstance(one, int) and low <= one <= high]
+    every: list[Value] = [option for option in gene.options if isinstance(option, int) and low <= option <= high]
     zero = [0] if 0 in gene.values else []
     return Gene(gene.name, _joined(every, [*own, *zero]), options=_joined(gene.options, own), per_layer=gene.per_layer)
 

@@ -41,14 +41,14 @@ def compare(
     client = session.client
     found = client.compare([one for given in targets for one in _ids(client, given)])
     if everywhere:
-        kept = tuple(one for one in found.architectures if _is_measured(one))
+        kept = tuple(architecture for architecture in found.architectures if _is_measured(architecture))
         found = found.model_copy(update={"architectures": kept})
 
     def show() -> None:
         from urllib.parse import urlencode
 
         _show(session, found)
-        query = urlencode([("target", one.target_id) for one in found.targets])
+        query = urlencode([("target", target.target_id) for target in found.targets])
         session.note(f"page: {client.url}/compare?{query}")
 
     session.put(found, show)
@@ -64,9 +64,9 @@ def _ids(client: Client, given: str) -> list[str]:
 
     job_id, _, name = given.partition(_SEPARATOR)
     job = client.jobs.get(job_id)
-    named = [one.id for one in job.targets if not name or name in (one.id, one.name)]
+    named = [target.id for target in job.targets if not name or name in (target.id, target.name)]
     if not named:
-        names = ", ".join(repr(one.name) for one in job.targets)
+        names = ", ".join(repr(target.name) for target in job.targets)
         raise NotFound(f"job {job.id} has no target {name!r}; it has {names}")
     return named
 

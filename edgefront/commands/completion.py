@@ -50,7 +50,7 @@ def complete_recipe(incomplete: str) -> Items:
     with suppress(Exception):
         from edgefront.core.recipes.papers import recipes
 
-        return _begin(incomplete, ((one.name, one.title) for one in recipes().values()))
+        return _begin(incomplete, ((recipe.name, recipe.title) for recipe in recipes().values()))
     return []
 
 
@@ -71,7 +71,7 @@ def complete_mode(incomplete: str) -> Items:
 def complete_proxy(incomplete: str) -> Items:
     from edgefront.core.proxies.registry import proxies
 
-    return [(one.name, one.title) for one in proxies().values() if one.name.startswith(incomplete)]
+    return [(proxy.name, proxy.title) for proxy in proxies().values() if proxy.name.startswith(incomplete)]
 
 
 def complete_law(incomplete: str) -> Items:

@@ -106,7 +106,10 @@ def find(
     alone = {"threads": threads, "when_busy": when_busy}
     protocol = fields | {field: value for field, value in alone.items() if value is not None} | named
     request = find_request(
-        [{**where, "protocol": {**protocol, "runtime": one}, "limits": limits} for one in dict.fromkeys(runtimes)],
+        [
+            {**where, "protocol": {**protocol, "runtime": fromkey}, "limits": limits}
+            for fromkey in dict.fromkeys(runtimes)
+        ],
         space=space,
         narrow=narrowing(narrow or []),
         model=model,

@@ -111,7 +111,7 @@ def _notes(session: Session, found: PredictionsView) -> None:
     )
     if found.perplexity_of:
         session.note(f"predicted perplexity is that of {found.perplexity_of}")
-    if any(one.beyond_measured for one in found.predictions):
+    if any(prediction.beyond_measured for prediction in found.predictions):
         session.note("extrapolated: it does much more, or much less, than anything that was measured there")
     if found.note:
         session.note(found.note)

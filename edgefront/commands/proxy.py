@@ -250,7 +250,7 @@ def _show(session: Session, found: Study, name: str) -> None:
                 (NONE if one.flops is None else _flops(one.flops)) if index == 0 else "",
             )
     session.out.print(shown)
-    if any(part.spearman is not None and part.low is None for one in found.proxies for part in one.slices):
+    if any(part.spearman is not None and part.low is None for proxy in found.proxies for part in proxy.slices):
         session.note(f"of fewer than {MIN_FOR_INTERVAL} models Spearman's rho has no interval")
     for one in found.proxies:
         if one.d_avg is not None:
@@ -269,7 +269,9 @@ def _show(session: Session, found: Study, name: str) -> None:
 def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     from edgefront.core.proxies.registry import proxies, proxy_named
 
-    chosen = [proxy_named(name) for name in names or [one.name for one in proxies().values() if not one.needs_torch]]
+    chosen = [
+        proxy_named(name) for name in names or [proxy.name for proxy in proxies().values() if not proxy.needs_torch]
+    ]
     if any(one.needs_torch for one in chosen):
         from edgefront.extras import need
 

@@ -267,7 +267,7 @@ def _family(architectures: tuple[Architecture, ...]) -> str:
     """That of all models; none if they are of several."""
     from edgefront.core.quality.shipped import family
 
-    found = {family(one) or "" for one in architectures}
+    found = {family(architecture) or "" for architecture in architectures}
     return found.pop() if len(found) == 1 else ""
 
 

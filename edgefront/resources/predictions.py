@@ -20,7 +20,10 @@ def predict(
     protocol: Mapping[str, Any] | None,
 ) -> PredictionsView:
     """See `Client.predict`. Raises `InvalidInput` that names the field, here for what the client can see."""
-    given = [one.canonical if isinstance(one, Architecture) else one for one in architectures]
+    given = [
+        architecture.canonical if isinstance(architecture, Architecture) else architecture
+        for architecture in architectures
+    ]
     value = {"device": device, "device_class": device_class, "protocol": protocol or {}, "architectures": given}
     request = checked(PredictionRequest, value)
     # It changes nothing, so it may be sent again.

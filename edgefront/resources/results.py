@@ -51,7 +51,7 @@ class Job(JobView):
         from edgefront.show.progress import progress_table
 
         told = [self.reason] if self.reason else []
-        told += [f"{one.name}: {one.summary}" for one in self.targets if one.summary]
+        told += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
         return progress_table(self)._repr_html_() + _paragraphs(told)
 
 

@@ -83,8 +83,8 @@ def _place(percent: int, one: ProxyStudy) -> int:
 
 def _heat(axes: Axes, studies: Mapping[str, Study]) -> None:
     """Spearman's ρ over all models: a row for each table, a column for each proxy."""
-    names = [one.proxy for one in next(iter(studies.values())).proxies]
-    cells = [[_over_all(one) for one in found.proxies] for found in studies.values()]
+    names = [proxy.proxy for proxy in next(iter(studies.values())).proxies]
+    cells = [[_over_all(proxy) for proxy in found.proxies] for found in studies.values()]
     axes.imshow(
         [[0.0 if value is None else value for value in row] for row in cells],
         cmap="BrBG",

@@ -206,7 +206,7 @@ def stock_request(*, minutes: float) -> JobRequest:
 def limits_of(frontier: FrontierView) -> dict[str, float]:
     """What the stock model of `LIMITED_BY` layers takes, or the deepest that was measured below it, with some room."""
     depths = sorted((one for one in frontier.baseline if one.latency_ms), key=lambda one: one.decoder_parameters)
-    fitting = [one for one in depths if len(one.architecture["blocks"]) <= 2 * LIMITED_BY]
+    fitting = [depth for depth in depths if len(depth.architecture["blocks"]) <= 2 * LIMITED_BY]
     if not fitting:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
     latency, half = fitting[-1].latency_ms or 0.0, fitting[-1].latency_half_width_ms or 0.0

@@ -54,7 +54,7 @@ def test_a_run_is_told_from_its_enrolment_to_its_end(config) -> None:  # noqa: F
     assert sum("% of it measuring" in message for message in messages) == 2
     assert messages[-1] == "drained"
     assert len(messages) == len(set(messages))
-    assert not [one for one in logging.getLogger(AGENTS).handlers if isinstance(one, LogBuffer)]
+    assert not [handler for handler in logging.getLogger(AGENTS).handlers if isinstance(handler, LogBuffer)]
 
 
 def test_a_server_that_takes_no_logs_is_asked_once(config) -> None:  # noqa: F811

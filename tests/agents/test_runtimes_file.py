@@ -48,14 +48,14 @@ def test_a_second_start_loads_no_runtime(
     facts: DeviceFacts, tmp_path: Path, started: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of real processes; the other runtimes are known from the first start of all, that of the fixture."""
-    others = [one for one in facts.runtimes if one.runtime != "llamacpp"]
+    others = [runtime for runtime in facts.runtimes if runtime.runtime != "llamacpp"]
     RuntimesFile(tmp_path).write(others)
     monkeypatch.setenv("CRASHES", "1")
     kept = RuntimesFile(tmp_path)
     first = runtimes(kept)
     assert started() == _LLAMA
-    assert {one.runtime for one in first} == {one.runtime for one in facts.runtimes}
-    assert set(kept.read()) == {one.runtime for one in others}, "a process that crashed is no complete test"
+    assert {one.runtime for one in first} == {runtime.runtime for runtime in facts.runtimes}
+    assert set(kept.read()) == {other.runtime for other in others}, "a process that crashed is no complete test"
     monkeypatch.delenv("CRASHES")
     assert runtimes(RuntimesFile(tmp_path)) == facts.runtimes
     assert started() == _LLAMA
@@ -66,11 +66,11 @@ def test_a_second_start_loads_no_runtime(
 def test_what_is_kept_holds_until_something_changes(
     facts: DeviceFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    by_name = {one.runtime: one for one in facts.runtimes}
+    by_name = {runtime.runtime: runtime for runtime in facts.runtimes}
     on_gpu = RuntimeFacts(runtime="pytorch", version="2", providers=("cpu", "cuda"), memory_methods=("resident",))
     file = RuntimesFile(tmp_path)
     assert file.read() == {}
-    file.write([*(one for one in facts.runtimes if one.runtime != "pytorch"), on_gpu])
+    file.write([*(runtime for runtime in facts.runtimes if runtime.runtime != "pytorch"), on_gpu])
     del by_name["pytorch"]
     assert RuntimesFile(tmp_path).read() == by_name
     assert RuntimesFile(tmp_path, again=True).read() == {}

@@ -74,7 +74,7 @@ def test_what_another_job_has_measured_counts(service: Service) -> None:
     found = ada.get("/v1/comparison", params={"target": ids}).json()
     of_others = [one["entries"][0] for one in found["architectures"] if one["entries"][0]["candidate_id"] is None]
     assert of_others
-    assert all(not one["on_frontier"] for one in of_others)
+    assert all(not of_other["on_frontier"] for of_other in of_others)
     assert all(one["entries"][0]["latency_ms"] == one["entries"][1]["latency_ms"] for one in found["architectures"])
 
 
@@ -105,7 +105,7 @@ def test_one_candidate_in_full(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada)
     items = ada.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
-    child = next(one for one in items if one["parents"])
+    child = next(item for item in items if item["parents"])
     found = ada.get(f"/v1/candidates/{child['id']}/details").raise_for_status().json()
     assert found["candidate"] == child
     assert (found["job_name"], found["target"], found["device"]) == (job["name"], job["targets"][0]["name"], CLASS)

@@ -47,7 +47,7 @@ def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
     assert target["launches"]["at_most"] == 2 * 3 + target["candidates"]["at_most"]
     wrong = job(targets=[{"device": "nowhere"}, {"device_class": CLASS, "protocol": {"threads": 99}}])
     refusals = client.post("/v1/jobs/estimate", json=wrong).json()["refusals"]
-    assert [(one["status"], one["field"]) for one in refusals] == [
+    assert [(refusal["status"], refusal["field"]) for refusal in refusals] == [
         (404, "targets.0.device"),
         (422, "targets.1.protocol.threads"),
     ]

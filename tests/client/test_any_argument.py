@@ -153,7 +153,9 @@ READ = {"model_validate", "model_validate_json", "validate_json", "validate_pyth
 
 def read_unguarded(node: ast.AST) -> Iterator[str]:
     """What reads a model where pydantic's error is not caught."""
-    if isinstance(node, ast.Try) and any("ValidationError" in ast.unparse(one.type or node) for one in node.handlers):
+    if isinstance(node, ast.Try) and any(
+        "ValidationError" in ast.unparse(handler.type or node) for handler in node.handlers
+    ):
         return
     if isinstance(node, ast.Attribute) and node.attr in READ:
         yield node.attr

@@ -133,7 +133,7 @@ def test_a_viewer_reads_by_the_command_and_changes_nothing(running: Running) -> 
     key = read(running, "key", "create", "manager", "--role", "viewer")["key"]
     env = {"EDGEFRONT_KEY": key, "EDGEFRONT_URL": running.service.url}
     listed = edgefront("job", "list", "--json", env=env)
-    assert running.job.id in [one["id"] for one in json.loads(listed.stdout)]
+    assert running.job.id in [load["id"] for load in json.loads(listed.stdout)]
     refused = edgefront("job", "cancel", running.job.id, env=env)
     assert refused.returncode == exits.NO_ACCESS
     assert "reads everything and changes nothing" in refused.stderr

@@ -25,7 +25,7 @@ NAME = f"{BASE}-0123456789"
 def learn(running: Running, versions: int) -> None:
     """Stores versions of a law of the running job's candidates."""
     views = {one.digest: one for one in running.client.candidates.list(running.job.id)}
-    models = [Architecture.model_validate(one.architecture) for one in views.values()][: 5 + versions]
+    models = [Architecture.model_validate(view.architecture) for view in views.values()][: 5 + versions]
     database = Database(Settings(home=running.home, database=DatabaseSettings()).database_url)
     origin = Origin(NAME, "refined", family="gpt2", data="letters", split="validation", trained="recipe quick, 4 steps")
     try:
@@ -69,7 +69,9 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     assert (found["law"]["law"], found["moving_to"]) == (f"{NAME}@1", None)
     assert [one["version"] for one in found["newer"]] == [2]
     assert {one.predicted.law for one in running.client.candidates.list(job.id) if one.predicted} == {f"{NAME}@1"}
-    assert [one.data.law for one in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [f"{NAME}@1"]
+    assert [event.data.law for event in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [
+        f"{NAME}@1"
+    ]
     newest = edgefront("job", "law", job.id, "--move-to", NAME, home=running.home)
     assert newest.stdout.startswith(f"law {NAME}@2"), newest.stderr
     refused = edgefront("job", "law", job.id, "--move-to", "nothing", home=running.home)

@@ -174,7 +174,7 @@ def test_contexts_that_were_measured_are_shown_before_the_one_that_fails(tmp_pat
     assert done.returncode == exits.ERROR
     assert "context 65000: infeasible, out of memory: it needs at least" in " ".join(done.stderr.split())
     if as_json:
-        assert [one["protocol"]["memory_length"] for one in json.loads(done.stdout)["contexts"]] == [0]
+        assert [load["protocol"]["memory_length"] for load in json.loads(done.stdout)["contexts"]] == [0]
     else:
         assert "2 tokens from a prompt of 2" in done.stdout
         assert "65000" not in done.stdout

@@ -66,9 +66,9 @@ PASSES = (
 
 def test_rows_of_a_batch_are_counted_as_each_alone() -> None:
     """Of any length, kind and positions, with and without a source."""
-    architectures = [one.architecture for one in named_models().values()]
+    architectures = [named_model.architecture for named_model in named_models().values()]
     architectures += [one for name in SPACES for one in drawn(name, 3)]
-    shapes, alone = Shapes.of(architectures), [Shapes.of([one]) for one in architectures]
+    shapes, alone = Shapes.of(architectures), [Shapes.of([architecture]) for architecture in architectures]
     for run in PASSES:
         assert products(shapes, run).tolist() == [products(one, run)[0] for one in alone]
         found = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
@@ -102,7 +102,7 @@ def test_output_weights_are_the_difference_that_scores_make() -> None:
 
 
 def test_sources_and_outputs_of_every_kind() -> None:
-    architectures = [one.architecture for one in named_models().values()]
+    architectures = [named_model.architecture for named_model in named_models().values()]
     shapes = Shapes.of(architectures)
     for row, one in enumerate(architectures):
         blocks = len(one.blocks) + (len(one.source.blocks) if one.source else 0)

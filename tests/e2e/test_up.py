@@ -76,7 +76,7 @@ def test_a_job_survives_kill_nine_of_the_service(tmp_path: Path, mark: str) -> N
             assert target.settled == target.candidates == len(candidates)
             for candidate in candidates:  # one that is unlikely beside other load is measured again
                 launches = client.candidates.launches(candidate.id)
-                assert candidate.launches == sum(one.state == "done" for one in launches), "counted twice"
+                assert candidate.launches == sum(launch.state == "done" for launch in launches), "counted twice"
             numbers = [event.number for event in client.jobs.events(job.id)]
             assert numbers == list(range(1, ended.last_event + 1))
             assert [device.name for device in client.devices.list() if device.state == "active"] == ["local"]

@@ -67,7 +67,7 @@ def asked(world: World, asks: Asks, weights: dict[str, float] | None = None, key
             ]
             world.names += count
             session.execute(insert(Measurement), measurements)
-            ids = [str(one["id"]) for one in measurements]
+            ids = [str(measurement["id"]) for measurement in measurements]
             demand.add_launches(session, target, ids, purpose="first", now=world.now)
             made |= dict.fromkeys(ids, f"{owner} {number}")
     return made
@@ -191,7 +191,7 @@ def test_bounds_of_an_owner_are_answered_clearly(sqlite_url: str, start_service:
         assert (refused["used"], refused["most"]) == (0, 40)
         assert "cancel a job" in refused["detail"]
         refusals = ann.post("/v1/jobs/estimate", json=many).json()["refusals"]
-        assert [one["kind"] for one in refusals] == ["bound-reached"]
+        assert [refusal["kind"] for refusal in refusals] == ["bound-reached"]
         first = ann.post("/v1/jobs", json=job(), headers={"Idempotency-Key": "one"})
         assert first.status_code == 201
         again = ann.post("/v1/jobs", json=job(), headers={"Idempotency-Key": "one"})
@@ -352,9 +352,9 @@ def test_slow_requests_of_one_owner_hold_no_connection_and_leave_room_for_others
             finally:
                 may_end.set()
             answers = [one.result() for one in sent]
-        statuses = [one.status_code for one in answers]
+        statuses = [answer.status_code for answer in answers]
         assert statuses.count(201) >= 6
-        refused = [one for one in answers if one.status_code != 201]
+        refused = [answer for answer in answers if answer.status_code != 201]
         assert refused
         for one in refused:
             assert "ann" in problem(one, 429)["detail"]
@@ -544,8 +544,8 @@ def test_an_admin_sets_the_bounds_of_one_owner(sqlite_url: str, start_service: C
         view = admin.patch("/v1/owners/ann", json={"running_jobs": None, "stored_bytes": 1}).json()
         assert (view["running_jobs"]["most"], view["weight"], view["stored_bytes"]["most"]) == (1, 3.0, 1)
         changes = ann.get("/v1/owners/ann").json()["changes"]
-        assert [(one["running_jobs"], one["weight"]) for one in changes] == [(None, 3.0), (2, 3.0)]
-        assert {one["set_by"] for one in changes} == {"ada's admin"}
+        assert [(change["running_jobs"], change["weight"]) for change in changes] == [(None, 3.0), (2, 3.0)]
+        assert {change["set_by"] for change in changes} == {"ada's admin"}
         listed = {one["owner"]: one["running_jobs"] for one in admin.get("/v1/owners").json()}
         assert listed["bob"] == {"used": 1, "most": 1, "set_for_owner": False}
         assert problem(ann.get("/v1/owners"), 403)["kind"] == "forbidden"

@@ -118,8 +118,8 @@ def test_beyond_some_requests_that_wait_an_owner_is_refused_at_once(
         try:
             until(lambda: sum(one.done() for one in sent) == 40 - most)
             answers = [one.result() for one in sent if one.done()]
-            assert {one.status_code for one in answers} == {429}
-            assert all(int(one.headers["retry-after"]) >= 1 for one in answers)
+            assert {answer.status_code for answer in answers} == {429}
+            assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
             assert problem(answers[0], 429)["detail"].startswith("5 requests wait")
             assert bob.get("/v1/jobs").status_code == 200
         finally:

@@ -41,7 +41,7 @@ def generated(path: Path, prompt: list[int] | str, count: int) -> tuple[list[int
     }
     answer = server(path).handle_completions(request)
     tokens = answer["choices"][0]["logprobs"]["content"]
-    return [one["id"] for one in tokens], {one["id"]: one["logprob"] for one in tokens[0]["top_logprobs"]}
+    return [token["id"] for token in tokens], {token["id"]: token["logprob"] for token in tokens[0]["top_logprobs"]}
 
 
 def in_torch(model: Architecture, weights: dict[str, Any], prompt: list[int], count: int) -> tuple[list[int], Any]:

@@ -88,10 +88,10 @@ def test_one_after_the_other_in_any_order_is_all_at_once(
 @settings(max_examples=300)
 def test_what_a_point_keeps_off_the_frontier_is_within_its_reach(points: list[Point], dominance: Dominance) -> None:
     """So that when it gets worse, all that may join are looked at."""
-    for one in points:
-        quality, latency, memory = dominance.reach(*one)
+    for point in points:
+        quality, latency, memory = dominance.reach(*point)
         for other in points:
-            if all(a >= b for a, b in zip(box(one, dominance), box(other, dominance), strict=True)):
+            if all(a >= b for a, b in zip(box(point, dominance), box(other, dominance), strict=True)):
                 assert other[0] <= quality
                 assert other[1] >= latency
                 assert other[2] >= memory

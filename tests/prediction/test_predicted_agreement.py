@@ -21,7 +21,7 @@ def test_what_lies_in_its_interval() -> None:
     assert (found.measured, found.held) == (4, 3)
     assert found.missed == ("cnd_4",)
     assert found.error == pytest.approx(0.04)
-    assert [(one.low, one.high, one.measured, one.held) for one in found.spans] == [(1, 4, 4, 3)]
+    assert [(span.low, span.high, span.measured, span.held) for span in found.spans] == [(1, 4, 4, 3)]
     assert not found.hard
 
 
@@ -30,7 +30,7 @@ def test_a_device_that_jumps_is_hard_to_predict_and_where() -> None:
     assert not Agreement.of(checked(steady)).hard
     found = Agreement.of(checked([*steady, *[1.3] * 10]))
     assert found.hard
-    assert [(one.measured, one.held) for one in found.spans] == [(10, 10), (10, 10), (10, 0)]
+    assert [(span.measured, span.held) for span in found.spans] == [(10, 10), (10, 10), (10, 0)]
     assert found.spans[-1].low == 21
     assert found.spans[-1].error == pytest.approx(0.3)
 
@@ -44,6 +44,6 @@ def test_intervals_may_hold_and_a_device_be_hard_to_predict() -> None:
 def test_one_in_twenty_may_lie_outside_of_many() -> None:
     ratios = np.ones(500)
     ratios[::20] = 1.06
-    found = Agreement.of(checked([float(one) for one in ratios]))
+    found = Agreement.of(checked([float(ratio) for ratio in ratios]))
     assert found.held == 475
     assert not found.hard

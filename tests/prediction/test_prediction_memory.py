@@ -34,7 +34,7 @@ def drawn(name: str, number: int) -> list[Architecture]:
 @pytest.mark.parametrize("name", ["lts-gpt2", "hybrid", "srupp"])
 def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -> None:
     architectures = drawn(name, 8)
-    expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
+    expected = [protocol_costs(architecture, protocol).weight_bytes for architecture in architectures]
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 
@@ -42,7 +42,7 @@ def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -
 def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
     protocol = MeasurementProtocol(runtime="llamacpp", weights=weights)
     architectures = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]
-    expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
+    expected = [protocol_costs(architecture, protocol).weight_bytes for architecture in architectures]
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 

@@ -49,7 +49,7 @@ def test_proxies_are_listed_and_score_a_model(tmp_path: Path) -> None:
     listed = json.loads(run("list", "--json"))
     assert [one["name"] for one in listed] == list(proxies())
     arguments = ("--rows", "2", "--length", "8", "-p", "snip", "-p", "decoder_parameters", "--json")
-    values = {one["proxy"]: one for one in json.loads(run("score", str(model), *arguments))["scores"]}
+    values = {load["proxy"]: load for load in json.loads(run("score", str(model), *arguments))["scores"]}
     assert values["snip"]["flops"] > 0
     assert values["decoder_parameters"]["score"] == 3312
 

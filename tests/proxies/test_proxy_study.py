@@ -272,7 +272,7 @@ def test_models_that_a_proxy_cannot_score_are_left_out_of_it_alone() -> None:
     found = study(
         rows, quality_of(rows), [proxies()["relu_log_det"], COUNTS[0]], lambda m, p: score(m, p, 0, TINY), TINY
     )
-    assert [one.models for one in found.proxies] == [len(MODELS) - 1, len(MODELS)]
+    assert [proxy.models for proxy in found.proxies] == [len(MODELS) - 1, len(MODELS)]
 
 
 TINY = ProxySettings(rows=2, length=3)

@@ -62,7 +62,8 @@ class Device:
 
     def baselines(self) -> tuple[Observation, ...]:
         return tuple(
-            Observation(one, self.latency_ms(one), self.memory_bytes(one)) for one in self.space.baselines((1, 4, 8))
+            Observation(baseline, self.latency_ms(baseline), self.memory_bytes(baseline))
+            for baseline in self.space.baselines((1, 4, 8))
         )
 
     def measured(self, proposal: Proposal, number: int, generation: int) -> Evaluated:

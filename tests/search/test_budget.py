@@ -88,6 +88,6 @@ def test_while_nothing_is_within_the_limits_the_nearest_are_parents(name: str) -
     asked = make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=0.001)).ask(0, 2, snapshot)
     parents = {parent for one in asked for parent in one.parents}
     assert parents
-    latency = {one.id: one.latency_ms for one in snapshot.results if one.latency_ms is not None}
+    latency = {result.id: result.latency_ms for result in snapshot.results if result.latency_ms is not None}
     assert max(latency[one] for one in parents) < sorted(latency.values())[15]
     assert all(costs(one.architecture).decoder_parameters for one in asked)

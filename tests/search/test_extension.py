@@ -40,7 +40,7 @@ def offers() -> list[Offer]:
 
 
 def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
-    baselines = tuple(Observation(one, *figures(one), 3) for one in SPACE.baselines([2, 3, 4]))
+    baselines = tuple(Observation(baseline, *figures(baseline), 3) for baseline in SPACE.baselines([2, 3, 4]))
     results = []
     for index, one in enumerate(measured):
         latency, memory = figures(one.architecture)
@@ -51,7 +51,9 @@ def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
 
 
 def chosen(extension: Extension, generation: int, known: Snapshot, offers: list[Offer]) -> list[str]:
-    return [one.architecture.digest for one in extension.answer(Context(0, generation, known, offers)).proposals]
+    return [
+        proposal.architecture.digest for proposal in extension.answer(Context(0, generation, known, offers)).proposals
+    ]
 
 
 def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -> None:
@@ -59,39 +61,39 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
     first = chosen(extension, 0, snapshot([]), offers)
     assert len(first) == len(set(first)) == SETTINGS.initial
     assert chosen(extension, 0, snapshot([]), offers[::-1]) == first
-    by_digest = {one.architecture.digest: one for one in offers}
+    by_digest = {offer.architecture.digest: offer for offer in offers}
     known = [by_digest[digest] for digest in first]
     second = extension.answer(Context(0, 1, snapshot(known), offers))
     assert 0 < len(second.proposals) <= SETTINGS.batch
     assert chosen(extension, 1, snapshot(known[::-1]), offers[::-1]) == [
-        one.architecture.digest for one in second.proposals
+        proposal.architecture.digest for proposal in second.proposals
     ]
-    for one in second.proposals:
-        assert one.architecture.digest not in first
-        assert one.predicted is not None
-        assert one.predicted.latency_low_ms < one.predicted.latency_ms < one.predicted.latency_high_ms
+    for proposal in second.proposals:
+        assert proposal.architecture.digest not in first
+        assert proposal.predicted is not None
+        assert proposal.predicted.latency_low_ms < proposal.predicted.latency_ms < proposal.predicted.latency_high_ms
     every = extension.answer(Context(0, 2, snapshot(offers), offers))
     assert (every.proposals, every.note) == ((), "Every permitted candidate of the job has been measured.")
 
 
 def test_the_best_within_limits_is_measured(offers: list[Offer]) -> None:
-    limit = float(np.median([figures(one.architecture)[0] for one in offers]))
+    limit = float(np.median([figures(offer.architecture)[0] for offer in offers]))
     problem = Problem(goal="best_within_limits", latency_ms=limit, protocol=PROTOCOL)
     extension = Extension(lambda _: True, problem)
-    by_digest = {one.architecture.digest: one for one in offers}
+    by_digest = {offer.architecture.digest: offer for offer in offers}
     known: list[Offer] = []
     for generation in range(6):
         proposed = chosen(extension, generation, snapshot(known, limit), offers)
         known += [by_digest[digest] for digest in proposed]
         if not proposed:
             break
-    best = max(one.proxy for one in offers if figures(one.architecture)[0] <= limit)
+    best = max(offer.proxy for offer in offers if figures(offer.architecture)[0] <= limit)
     assert max(one.proxy for one in known if figures(one.architecture)[0] <= limit) == best
     assert len(known) < len(offers) / 2
 
 
 def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
-    refused = {one.architecture.digest for one in offers[:30]}
+    refused = {offer.architecture.digest for offer in offers[:30]}
     extension = Extension(lambda one: one.digest not in refused, Problem(protocol=PROTOCOL))
     assert not set(chosen(extension, 0, snapshot([]), offers)) & refused
 
@@ -100,14 +102,14 @@ def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
 @pytest.mark.parametrize("goal", ["frontier", "best_within_limits"])
 def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: str) -> None:
     """The offers have their proxy, whether or not it can be predicted from a shape."""
-    limit = float(np.quantile([figures(one.architecture)[0] for one in offers], 0.7))
+    limit = float(np.quantile([figures(offer.architecture)[0] for offer in offers], 0.7))
     extension = Extension(lambda _: True, Problem(goal=goal, latency_ms=limit, protocol=PROTOCOL, proxy=proxy))
-    by_digest = {one.architecture.digest: one for one in offers}
+    by_digest = {offer.architecture.digest: offer for offer in offers}
     known: list[Offer] = []
     assert extension.generations is not None
     for generation in range(extension.generations):
         answer = extension.answer(Context(0, generation, snapshot(known, limit), offers))
-        known += [by_digest[one.architecture.digest] for one in answer.proposals]
+        known += [by_digest[proposal.architecture.digest] for proposal in answer.proposals]
         if not answer.proposals:
             break
     assert SETTINGS.initial < len(known) < len(offers)
@@ -115,7 +117,7 @@ def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: 
     assert answer.note.endswith(" % within the limits, less than 1 %.")
     assert answer.gain is not None
     assert answer.gain < SETTINGS.least_gain
-    within = [one for one in offers if figures(one.architecture)[0] <= limit]
+    within = [offer for offer in offers if figures(offer.architecture)[0] <= limit]
     found = [one for one in known if one in within]
     if goal == "best_within_limits":
         assert max(one.proxy for one in found) == max(one.proxy for one in within)

@@ -71,10 +71,10 @@ def asked(run: Run, candidates: int) -> Snapshot:
 
 
 def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
-    operators = [one.operator for one in run.snapshot.results]
+    operators = [result.operator for result in run.snapshot.results]
     assert operators[:10] == [SPREAD] * 10
     assert set(operators[10:]) == {PREDICTED, AUDIT}
-    first = [one for one in run.snapshot.results[:10] if one.latency_ms is not None]
+    first = [result for result in run.snapshot.results[:10] if result.latency_ms is not None]
     assert len({one.genome["d_model"] for one in first}) > 3
     assert len({one.genome["n_layer"] for one in first}) > 2
 
@@ -83,12 +83,12 @@ def test_one_in_ten_of_what_is_predicted_is_an_audit() -> None:
     """While measuring is worth it, as it long is for a whole frontier."""
     results = whole_frontier(0).snapshot.results
     assert len(results) == 40
-    assert sum(one.operator == AUDIT for one in results[10:]) == math.ceil(30 / 10)
+    assert sum(result.operator == AUDIT for result in results[10:]) == math.ceil(30 / 10)
 
 
 def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
     results = [*run.snapshot.results, *search(Device(BEST), settings=ENDLESS, seed=1, candidates=40).snapshot.results]
-    predicted = [(one, one.predicted) for one in results if one.predicted is not None]
+    predicted = [(result, result.predicted) for result in results if result.predicted is not None]
     held = [
         guess.latency_low_ms <= one.latency_ms <= guess.latency_high_ms
         and guess.memory_low_bytes <= one.memory_bytes <= guess.memory_high_bytes
@@ -137,8 +137,8 @@ def test_order_of_arrival_and_identifiers_do_not_matter(run: Run) -> None:
 
 def test_nothing_is_measured_twice_or_outside_the_space(run: Run) -> None:
     results = run.snapshot.results
-    assert len({one.digest for one in results}) == len(results)
-    assert all(SPACE.contains(SPACE.architecture(one.genome)) for one in results)
+    assert len({result.digest for result in results}) == len(results)
+    assert all(SPACE.contains(SPACE.architecture(result.genome)) for result in results)
 
 
 def test_what_is_refused_is_never_proposed() -> None:
@@ -157,7 +157,7 @@ def test_what_is_refused_is_never_proposed() -> None:
 def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> None:
     device = Device(replace(BEST, latency_ms=None, memory_bytes=None), refused_bytes=150 * MIB)
     results = search(device, candidates=30).snapshot.results
-    weights = [device.memory_bytes(SPACE.architecture(one.genome)) for one in results]
+    weights = [device.memory_bytes(SPACE.architecture(result.genome)) for result in results]
     for generation in range(1, results[-1].generation + 1):
         refused = [
             weight
@@ -166,7 +166,7 @@ def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> N
         ]
         proposed = [weight for one, weight in zip(results, weights, strict=True) if one.generation == generation]
         assert max(proposed) < 1.2 * min(refused, default=math.inf)
-    assert "infeasible" in {one.state for one in results}
+    assert "infeasible" in {result.state for result in results}
 
 
 def test_it_ends_by_itself_and_says_why() -> None:
@@ -193,8 +193,8 @@ def test_its_frontier_is_larger_than_that_of_random_search(seed: int) -> None:
     drawn = search(Device(FRONTIER), "random", {}, seed=seed, candidates=40)
     volumes = []
     for snapshot in (whole_frontier(seed).snapshot, drawn.snapshot):
-        shapes = Shapes.of([one.architecture for one in snapshot.baselines])
-        figures = [(one.latency_ms, one.memory_bytes) for one in snapshot.baselines]
+        shapes = Shapes.of([baseline.architecture for baseline in snapshot.baselines])
+        figures = [(baseline.latency_ms, baseline.memory_bytes) for baseline in snapshot.baselines]
         corner = reference(np.column_stack([perplexity(shapes), figures]))
         volumes.append(hypervolume(objectives(snapshot.in_bounds()), corner))
     assert volumes[0] > 1.2 * volumes[1]
@@ -204,7 +204,10 @@ def test_limits_that_nothing_meets_are_answered_with_what_comes_nearest() -> Non
     device = Device(replace(BEST, latency_ms=0.01, memory_bytes=MIB))
     found = search(device)
     results = found.snapshot.results
-    nearest = [device.problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]))[0] for one in results]
+    nearest = [
+        device.problem.violation(np.array([result.latency_ms]), np.array([result.memory_bytes]))[0]
+        for result in results
+    ]
     assert min(nearest[10:]) < min(nearest[:10])
     assert "nearest" in found.answers[-1].note
     assert len(results) < 40
@@ -215,16 +218,16 @@ def test_a_small_space_is_searched_without_repetition_and_ends(goal: Any) -> Non
     space = LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024, 2048]})
     device = Device(Problem(goal=goal), space=space)
     results = search(device, settings=ENDLESS, candidates=1000).snapshot.results
-    assert len({one.digest for one in results}) == len(results) <= space.size()
+    assert len({result.digest for result in results}) == len(results) <= space.size()
     best = max(costs(space.architecture(genome)).decoder_parameters for genome in space.enumerate())
-    assert max(one.proxy for one in results) == best
+    assert max(result.proxy for result in results) == best
 
 
 def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
     calm, jumping = ([until_it_ends(seed, factor) for seed in range(2)] for factor in (1.0, 2.0))
     launches = [sum(len(run.snapshot.results) for run in runs) for runs in (calm, jumping)]
     assert launches[1] > launches[0] + 20
-    later = [one for run in jumping for one in run.snapshot.results[20:] if one.predicted is not None]
+    later = [result for run in jumping for result in run.snapshot.results[20:] if result.predicted is not None]
     held = [
         one.predicted.latency_low_ms <= one.latency_ms <= one.predicted.latency_high_ms
         for one in later
@@ -236,8 +239,8 @@ def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
 def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
     snapshot = asked(run, 20)
     missed = tuple(
-        replace(one, latency_ms=2 * one.latency_ms) if one.operator == AUDIT and one.latency_ms else one
-        for one in snapshot.results
+        replace(result, latency_ms=2 * result.latency_ms) if result.operator == AUDIT and result.latency_ms else result
+        for result in snapshot.results
     )
     calm, wide = (
         surrogate().answer(Context(0, 3, one)).widening for one in (snapshot, replace(snapshot, results=missed))
@@ -248,12 +251,12 @@ def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
 
 def test_one_lucky_launch_of_a_noisy_device_does_not_end_the_search(run: Run) -> None:
     """Better than everything else, too slow by its prediction, and measured as fast enough."""
-    lucky = max((one for one in run.snapshot.results if one.latency_ms), key=lambda one: one.latency_ms or 0.0)
+    lucky = max((result for result in run.snapshot.results if result.latency_ms), key=lambda one: one.latency_ms or 0.0)
     assert lucky.state == "out_of_bounds"
 
     def gain(noise: float | None, launches: int) -> float:
         fast = replace(lucky, state="measured", latency_ms=1.45, memory_bytes=MIB, launches=launches, proxy=-25.0)
-        results = tuple(fast if one is lucky else one for one in run.snapshot.results)
+        results = tuple(fast if result is lucky else result for result in run.snapshot.results)
         answer = surrogate(least_gain=0.0).answer(
             Context(0, 9, replace(run.snapshot, results=results, launch_noise=noise))
         )
@@ -266,8 +269,8 @@ def test_one_lucky_launch_of_a_noisy_device_does_not_end_the_search(run: Run) ->
 
 def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
     others = tuple(
-        replace(run.snapshot.baselines[0], architecture=SPACE.architecture(one.genome), **figures(one))
-        for one in run.snapshot.results[:20]
+        replace(run.snapshot.baselines[0], architecture=SPACE.architecture(result.genome), **figures(result))
+        for result in run.snapshot.results[:20]
     )
     first = surrogate().answer(Context(0, 0, Snapshot((), run.snapshot.baselines, others))).proposals
     assert {one.operator for one in first} == {PREDICTED, AUDIT}
@@ -287,7 +290,7 @@ def test_too_little_to_learn_from_is_said() -> None:
     )
     again = surrogate().answer(Context(0, 1, Snapshot(results)))
     assert len(again.proposals) == 10
-    assert not {one.digest for one in results} & set(digests(again.proposals))
+    assert not {result.digest for result in results} & set(digests(again.proposals))
 
 
 @pytest.mark.parametrize("space", spaces().values(), ids=lambda space: space.name)
@@ -295,8 +298,8 @@ def test_every_space_can_be_searched(space: SearchSpace) -> None:
     settings = {**QUICK, "population": 64, "steps": 2}
     results = search(Device(Problem(), space=space), settings=settings, candidates=15).snapshot.results
     assert len(results) > 10
-    assert {one.operator for one in results[10:]} == {PREDICTED, AUDIT}
-    assert all(space.contains(space.architecture(one.genome)) for one in results)
+    assert {result.operator for result in results[10:]} == {PREDICTED, AUDIT}
+    assert all(space.contains(space.architecture(result.genome)) for result in results)
 
 
 def test_a_proxy_that_needs_models_built_is_refused_by_name() -> None:

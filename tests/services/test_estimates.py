@@ -97,7 +97,7 @@ def test_everything_that_would_be_refused_is_listed(service: Service, agent: Sim
         parameters={"min_decoder": 10, "max_decoder": 5},
     )
     found = ask(service, wrong)
-    fields = [one.field for one in found.refusals]
+    fields = [refusal.field for refusal in found.refusals]
     assert {"targets.0.protocol.threads", "targets.1.device_class"} <= set(fields)
     assert "algorithm.settings.population" in fields
     assert len(fields) == len(set(fields))
@@ -106,13 +106,13 @@ def test_everything_that_would_be_refused_is_listed(service: Service, agent: Sim
         service.create(wrong)
     assert first.value.detail == found.refusals[0].detail
     space = ask(service, request(space={"name": "lts-gpt2", "narrow": {**SMALL, "n_layer": [99]}}))
-    assert [one.field for one in space.refusals] == ["space.narrow.n_layer"]
+    assert [refusal.field for refusal in space.refusals] == ["space.narrow.n_layer"]
 
 
 def test_one_wrong_target_leaves_the_estimate_of_the_others(service: Service, agent: SimulatedAgent) -> None:
     found = ask(service, request(targets=[{"device_class": "fridge"}, {"device_class": CLASS}]))
-    assert [one.field for one in found.refusals] == ["targets.0.device_class"]
-    assert [one.device for one in found.targets] == [CLASS]
+    assert [refusal.field for refusal in found.refusals] == ["targets.0.device_class"]
+    assert [target.device for target in found.targets] == [CLASS]
 
 
 @ON_SQLITE

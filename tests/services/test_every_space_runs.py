@@ -56,7 +56,7 @@ def test_a_job_on_each_space_runs_to_its_end(sqlite_service: Service, name: str)
         assert session.scalars(select(Target.generation)).one() == 2
         rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
     baselines = [row for row in rows if row.role == "baseline"]
-    assert [row.architecture for row in baselines] == [one.canonical for one in narrowed.baselines()]
+    assert [row.architecture for row in baselines] == [baseline.canonical for baseline in narrowed.baselines()]
     searched = [row for row in rows if row.role == "search"]
     assert len(searched) == len({row.digest for row in searched}) == target.candidates - len(baselines)
     for row in searched:

@@ -71,7 +71,7 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     first, added = done.targets
     assert "predicted" in added.note
     assert added.state == "finished"
-    known = {one.digest for one in candidates(service, first.id)}
+    known = {candidate.digest for candidate in candidates(service, first.id)}
     chosen = candidates(service, added.id, role="search")
     assert {one.digest for one in chosen} < known
     assert len(chosen) < 0.6 * (first.candidates - 3)
@@ -99,8 +99,8 @@ def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, t
     extend(service, job.id, limits=limits)
     service.run(tablet)
     first, added = service.get(job.id).targets
-    within = [one.proxy for one in candidates(service, first.id, role="search", state="measured")]
-    there = [one.proxy for one in candidates(service, added.id, role="search", state="measured")]
+    within = [candidate.proxy for candidate in candidates(service, first.id, role="search", state="measured")]
+    there = [candidate.proxy for candidate in candidates(service, added.id, role="search", state="measured")]
     assert max(there) == max(within)
     assert added.candidates < first.candidates
 

@@ -159,14 +159,14 @@ def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAg
     job = service.finish(agent, asked({"memory_mb": 200.0}))
     with service.database.read() as session:
         page = list_candidates(session, service.user, job.id, CandidateFilter(role="search"))
-        token_ms = sorted(one.token_ms or 0.0 for one in page.items)
+        token_ms = sorted(item.token_ms or 0.0 for item in page.items)
         middle = token_ms[len(token_ms) // 2]
         filters = CandidateFilter(role="search", limits=Limits(token_ms=middle))
         kept = list_candidates(session, service.user, job.id, filters).items
         frontier = frontier_view(session, service.user, job.id, limits=Limits(token_ms=middle))
     assert kept
     assert all(one.token_ms <= middle for one in kept)
-    assert all(one.token_ms <= middle for one in frontier.points)  # type: ignore[operator]
+    assert all(point.token_ms <= middle for point in frontier.points)  # type: ignore[operator]
     assert (service.recommended(job, max_token_ms=middle).recommended or kept[0]).token_ms <= middle  # type: ignore[operator]
     nothing = service.recommended(job, max_token_ms=token_ms[0] / 1000)
     assert nothing.recommended is None
@@ -196,7 +196,7 @@ def test_a_generation_is_asked_again_with_the_same_times(service: Service, agent
         ).first()
         assert last is not None
         found = snapshots.restore(session, target, last.number)
-    measured = [one for one in found.results if one.latency_ms is not None]
+    measured = [result for result in found.results if result.latency_ms is not None]
     assert measured
     assert all(set(one.times) == {"total", "first_token", "token"} for one in measured)
     assert json.loads(json.dumps(last.device_data))["baselines"][0][4].keys() == measured[0].times.keys()

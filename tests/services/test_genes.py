@@ -54,15 +54,15 @@ def test_columns_are_those_of_the_measured_candidates_and_importance_follows(sql
     assert columns["latency"] == tuple(one.latency_ms for one in stored)
     assert columns["memory"] == tuple(one.memory_bytes / 1e6 for one in stored)
     assert set(columns) == {"perplexity", "latency", "memory"}
-    by_name = {one.name: one for one in view.genes}
+    by_name = {gene.name: gene for gene in view.genes}
     assert by_name["d_model"].values == tuple(float(one.genome["d_model"]) for one in stored)
     assert by_name["n_layer"].values == tuple(len(one.architecture["blocks"]) / 2 for one in stored)
     # On this board the memory is that of the weights, most of them in the embedding: d_model decides.
-    shares = {one.name: {each.objective: each for each in one.importance} for one in view.genes}
+    shares = {gene.name: {each.objective: each for each in gene.importance} for gene in view.genes}
     assert max(shares, key=lambda name: shares[name]["memory"].share) == "d_model"
     assert shares["d_model"]["memory"].correlation > 0.5
     for objective in ("perplexity", "latency", "memory"):
-        assert sum(one[objective].share for one in shares.values()) == pytest.approx(1.0)
+        assert sum(share[objective].share for share in shares.values()) == pytest.approx(1.0)
     assert all(one.explained is not None for one in view.objectives)
     assert "Breiman 2001" in view.note
 
@@ -72,8 +72,8 @@ def test_times_of_a_generation_are_objectives_but_once(sqlite_service: Service) 
     targets = [{"device_class": CLASS, "protocol": protocol}]
     job = searched(sqlite_service, targets=targets, budget={"candidates": 6, "refinement": 0.0})
     view = genes_of(sqlite_service, job)
-    assert [one.name for one in view.objectives] == ["perplexity", "latency", "memory", "first_token"]
-    assert all(not one.importance for one in view.genes)
+    assert [objective.name for objective in view.objectives] == ["perplexity", "latency", "memory", "first_token"]
+    assert all(not gene.importance for gene in view.genes)
     assert "from 24 measured candidates on" in view.note
 
 

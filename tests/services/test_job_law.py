@@ -92,7 +92,7 @@ def work(service: Service) -> None:
     for task, arguments in list(service.tasks.others):
         if task == MOVE_LAW:
             law.carry_out(service.database, arguments["job_id"])
-    service.tasks.others[:] = [one for one in service.tasks.others if one[0] != MOVE_LAW]
+    service.tasks.others[:] = [other for other in service.tasks.others if other[0] != MOVE_LAW]
 
 
 @ON_SQLITE
@@ -106,7 +106,7 @@ def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, r
 
     name, _, version = refined.partition("@")
     assert move(service, job.id, name, int(version)).moving_to == refined
-    assert {one.predicted["law"] for one in rows(service, job.id)} == {BASE}  # type: ignore[index]
+    assert {row.predicted["law"] for row in rows(service, job.id)} == {BASE}  # type: ignore[index]
     work(service)
 
     after = rows(service, job.id)
@@ -170,10 +170,10 @@ def test_moving_to_the_own_law_changes_nothing(service: Service, job: JobView, r
     for _ in range(2):
         move(service, job.id, refined)
         work(service)
-    assert [one.kind for one in events(service, job.id)].count("law") == 1
+    assert [event.kind for event in events(service, job.id)].count("law") == 1
     move(service, job.id, BASE)
     work(service)
-    assert {one.predicted["law"] for one in rows(service, job.id)} == {BASE}  # type: ignore[index]
+    assert {row.predicted["law"] for row in rows(service, job.id)} == {BASE}  # type: ignore[index]
 
 
 @ON_SQLITE
@@ -209,7 +209,7 @@ def test_agreement_says_how_many_intervals_held(
     before = law.law_view(service.database, service.user, job.id).agreement
     assert before is not None
     assert (before.models, before.alike) == (5, False)
-    assert not any(one.learnt_from for one in before.rows)
+    assert not any(row.learnt_from for row in before.rows)
     assert before.held < 5
     trainings.end(trainings.candidates(job.id, 6)[5])
     move(service, job.id, refined)
@@ -217,9 +217,9 @@ def test_agreement_says_how_many_intervals_held(
     after = law.law_view(service.database, service.user, job.id).agreement
     assert after is not None
     assert (after.models, after.alike, after.split) == (6, True, "valid")
-    assert [one.learnt_from for one in sorted(after.rows, key=lambda one: one.number)] == [True] * 5 + [False]
-    assert after.held == sum(one.low <= one.trained <= one.high for one in after.rows) >= 5
-    assert [one.trained for one in after.rows] == sorted(one.trained for one in after.rows)
+    assert [row.learnt_from for row in sorted(after.rows, key=lambda one: one.number)] == [True] * 5 + [False]
+    assert after.held == sum(row.low <= row.trained <= row.high for row in after.rows) >= 5
+    assert [row.trained for row in after.rows] == sorted(row.trained for row in after.rows)
 
 
 @ON_SQLITE
@@ -269,11 +269,11 @@ def test_proposals_by_the_former_law_are_thrown_away(
     work(service)
     with service.database.write() as session:
         assert advancing.store(session, step, computed, service.database.now(session))
-    assert {one.role for one in rows(service, running.id)} == {"baseline"}
+    assert {row.role for row in rows(service, running.id)} == {"baseline"}
     service.inbox.append(target.id)
     service.run(agent)
     assert service.get(running.id).state == "finished"
-    assert {one.predicted["law"] for one in rows(service, running.id)} == {refined}  # type: ignore[index]
+    assert {row.predicted["law"] for row in rows(service, running.id)} == {refined}  # type: ignore[index]
 
 
 @ON_SQLITE
@@ -305,7 +305,7 @@ def test_a_move_whose_task_was_lost_is_sent_again(service: Service, job: JobView
     with service.database.write() as session:
         sweep(session, service.database.now(session))
     work(service)
-    assert {one.predicted["law"] for one in rows(service, job.id)} == {refined}  # type: ignore[index]
+    assert {row.predicted["law"] for row in rows(service, job.id)} == {refined}  # type: ignore[index]
 
 
 @ON_SQLITE

@@ -121,7 +121,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
         for row in stored:
             snapshot = snapshots.restore(session, target.id, row.number)
             proposed = plan.algorithm.ask(target.seed, row.number, snapshot)
-            kept = [one for one in candidates(service, job.id) if one.generation == row.number]
+            kept = [candidate for candidate in candidates(service, job.id) if candidate.generation == row.number]
             assert [one.architecture.digest for one in proposed] == [one.digest for one in kept]
             assert [one.parents for one in proposed] == [tuple(one.parents) for one in kept]
         assert len(snapshot.results) == 10 + 8 + 8

@@ -244,7 +244,7 @@ class LeaseLife(RuleBasedStateMachine):
                 return "conflict"
             launch.attempts += 1
             launch.counted[fence, kind] = "accepted"
-            launch.holders = (device, *(one for one in launch.holders if one != device))[:2]  # type: ignore[assignment]
+            launch.holders = (device, *(holder for holder in launch.holders if holder != device))[:2]  # type: ignore[assignment]
             if launch.state == "leased" or launch.attempts >= 3:
                 launch.back()
             return "accepted"

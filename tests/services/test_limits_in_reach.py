@@ -104,7 +104,7 @@ def test_a_memory_below_the_smallest_model_names_the_smallest(sqlite_service: Se
 
 
 def weights(architectures: object) -> list[int]:
-    return [costs(one).weight_bytes for one in architectures]  # type: ignore[attr-defined]
+    return [costs(architecture).weight_bytes for architecture in architectures]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", sorted(spaces()))

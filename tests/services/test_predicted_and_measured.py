@@ -46,7 +46,7 @@ def test_a_steady_device(service: Service) -> None:
     assert view.latency is not None
     assert view.memory is not None
     assert view.latency.measured == view.memory.measured > 0
-    assert view.latency.held == sum(one.held for one in view.latency.spans)
+    assert view.latency.held == sum(span.held for span in view.latency.spans)
     assert len(view.latency.missed) == view.latency.measured - view.latency.held
     assert not view.hard_to_predict
     assert view.sentence.startswith(f"Within the 95 % interval that was predicted before are {view.latency.held} of")

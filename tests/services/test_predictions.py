@@ -47,14 +47,14 @@ def test_latency_memory_quality_and_where_the_time_goes(measured: Service) -> No
     assert found.device == CLASS
     assert found.learnt_from == found.measurements == 3 + 10 + 8
     assert 0 < found.latency_error < 0.5
-    for one in found.predictions:
-        predicted = one.predicted
+    for prediction in found.predictions:
+        predicted = prediction.predicted
         rising(predicted.latency_low_ms, predicted.latency_ms, predicted.latency_high_ms)
-        rising(one.weight_bytes, predicted.memory_low_bytes, predicted.memory_bytes, predicted.memory_high_bytes)
+        rising(prediction.weight_bytes, predicted.memory_low_bytes, predicted.memory_bytes, predicted.memory_high_bytes)
         rising(predicted.perplexity_low, predicted.perplexity, predicted.perplexity_high)
         assert predicted.law == "lts-gpt2-wikitext103"
-        assert sum(part.ms for part in one.parts) == pytest.approx(predicted.latency_ms)
-        assert [part.block for part in one.parts] == [*range(len(one.parts) - 1), None]
+        assert sum(part.ms for part in prediction.parts) == pytest.approx(predicted.latency_ms)
+        assert [part.block for part in prediction.parts] == [*range(len(prediction.parts) - 1), None]
     stock, large = found.predictions
     assert [part.kind for part in stock.parts] == ["attention", "feed_forward"] * 2 + ["ends"]
     assert large.measured is None

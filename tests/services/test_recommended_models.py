@@ -64,7 +64,7 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     view = service.recommended(job)
     with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
-        within = [one for one in rows if one.latency_ms <= 1.34 and one.memory_bytes <= 36 * MB]  # type: ignore[operator]
+        within = [row for row in rows if row.latency_ms <= 1.34 and row.memory_bytes <= 36 * MB]  # type: ignore[operator]
         best = max(within, key=lambda one: one.proxy)
         stock = [one for one in within if one.role == "baseline"]
         largest = max((one.decoder_parameters for one in stock), default=None)
@@ -144,8 +144,8 @@ def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: Simulat
     assert view.recommended is not None
     with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.state == "measured")).all()
-    assert view.recommended.proxy == max(one.proxy for one in rows)
-    searched = [one for one in rows if one.role == "search"]
+    assert view.recommended.proxy == max(row.proxy for row in rows)
+    searched = [row for row in rows if row.role == "search"]
     assert 0 < sum(one.on_frontier for one in searched) < len(searched) / 2
     assert job.request.epsilon == 0.49
     said = "The recommended model is not on the frontier, on which differences up to 49 % count as none"

@@ -78,8 +78,8 @@ def test_a_refined_law_predicts_what_its_trainings_come_to(
     assert law.prior.origin.name == BASE
     for words in ("letters", "recipe quick", "3 steps"):
         assert words in f"{law.origin.data} {law.origin.trained}"
-    others = [Architecture.model_validate(one.architecture) for one in candidates[7:]]
-    true = np.log([perplexity_of(one) for one in others])
+    others = [Architecture.model_validate(candidate.architecture) for candidate in candidates[7:]]
+    true = np.log([perplexity_of(other) for other in others])
     refined, base = (one.predict(Shapes.of(others)) for one in (law, law_named(BASE)))
     assert np.abs(refined.log_perplexity - true).max() < 0.1 < np.abs(base.log_perplexity - true).min()
     assert (np.abs(refined.log_perplexity - true) <= refined.half_width).all()
@@ -92,7 +92,7 @@ def test_the_same_trainings_give_the_same_bytes_once(
     trainings.learn(service)
     (row,) = trainings.versions()
     refits.refit(service.database, wanted(service, trainings))
-    assert [one.id for one in trainings.versions()] == [row.id]
+    assert [version.id for version in trainings.versions()] == [row.id]
     with service.database.write() as session:
         session.execute(delete(LawVersion))
         # Rows come in another order: the first training is stored again.
@@ -126,7 +126,7 @@ def test_two_at_once_store_one_version(service: Service, trainings: Trainings, c
     for thread in threads:
         thread.join()
     assert failures == []
-    assert [one.version for one in trainings.versions()] == [1]
+    assert [version.version for version in trainings.versions()] == [1]
     with service.database.read() as session:
         assert session.scalar(select(func.count()).select_from(WantedRefit)) == 0
 
@@ -147,7 +147,7 @@ def test_a_training_that_ends_meanwhile_is_in_the_version(
     monkeypatch.setattr(refits, "_fit", slow)
     trainings.learn(service)
     trainings.learn(service)  # the task of the sixth
-    assert [(one.version, one.models) for one in trainings.versions()] == [(1, 6)]
+    assert [(version.version, version.models) for version in trainings.versions()] == [(1, 6)]
     assert seen == [0, 0]  # no transaction is held while a law is fitted
 
 
@@ -162,7 +162,7 @@ def test_failed_trainings_and_endless_perplexities_teach_nothing(
     for place, value in enumerate(values, start=6):
         trainings.end(candidates[place], value)
     trainings.learn(service)
-    assert [one.models for one in trainings.versions()] == [5]
+    assert [version.models for version in trainings.versions()] == [5]
     with service.database.write() as session:
         session.execute(update(Training).where(Training.digest == candidates[0].digest).values(state="failed"))
     refits.refit(service.database, wanted(service, trainings))

@@ -61,15 +61,19 @@ def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAg
     assert job.targets[0].state == "finished", job.targets[0].note
     with service.database.read() as session:
         candidates = session.scalars(select(Candidate).order_by(Candidate.number)).all()
-        operators = [one.operator for one in candidates]
+        operators = [candidate.operator for candidate in candidates]
         assert operators.count("spread") == 5
         assert {"predicted", "audit"} <= set(operators)
-        for one in candidates:
-            predicted = one.predicted or {}
+        for candidate in candidates:
+            predicted = candidate.predicted or {}
             assert predicted["law"] == "lts-gpt2-wikitext103"
             assert predicted["perplexity_low"] < predicted["perplexity"] < predicted["perplexity_high"]
-            assert ("latency_ms" in predicted) == (one.operator in ("predicted", "audit"))
-        late = [one for one in candidates if one.operator in ("predicted", "audit") and one.latency_ms]
+            assert ("latency_ms" in predicted) == (candidate.operator in ("predicted", "audit"))
+        late = [
+            candidate
+            for candidate in candidates
+            if candidate.operator in ("predicted", "audit") and candidate.latency_ms
+        ]
         errors = sorted(abs(one.latency_ms / one.predicted["latency_ms"] - 1) for one in late)  # type: ignore[index, operator]
         assert errors[len(errors) // 2] < 0.2
 
@@ -155,7 +159,7 @@ def test_stock_models_far_beyond_the_limits_are_not_measured(service: Service, a
             select(Candidate).where(Candidate.job_id == job.id, Candidate.role == "baseline").order_by(Candidate.number)
         ).all()
         known = recommendation.read(session, service.user, job.id)
-    assert [one.state for one in depths] == ["measured"] * 5 + ["out_of_bounds"]
+    assert [depth.state for depth in depths] == ["measured"] * 5 + ["out_of_bounds"]
     assert len(every) == 12
     stock = known.recommendation().baseline
     assert stock is not None

@@ -164,7 +164,9 @@ def test_each_place_is_drawn_uniformly_from_what_it_may_hold(small: SearchSpace)
         expected = {
             (*row, value): chance / len(follow[row]) for row, chance in expected.items() for value in follow[row]
         }
-    drawn = Counter(tuple(place.read(one) for place in order) for one in small.samples(count, np.random.default_rng(4)))
+    drawn = Counter(
+        tuple(place.read(sample) for place in order) for sample in small.samples(count, np.random.default_rng(4))
+    )
     assert set(drawn) <= set(expected)
     for at, place in enumerate(order):
         for value in place.gene.values:
@@ -262,7 +264,7 @@ def test_every_space_has_baselines_that_are_stock_models(narrowed: SearchSpace) 
     mixed = narrowed.name == "lfm"  # whose layers are of two kinds, the first ones of convolutions
     assert {len(set(one.blocks)) for one in scaled} <= ({2, 3} if mixed else {layer})
     assert {one.d_model for one in scaled} <= set(narrowed.gene("d_model").values)
-    assert [len(one.blocks) for one in narrowed.baselines([3, 1, 3])] == [layer, 3 * layer]
+    assert [len(baseline.blocks) for baseline in narrowed.baselines([3, 1, 3])] == [layer, 3 * layer]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)

@@ -35,7 +35,7 @@ def test_a_word_of_the_whole_model_is_a_place_on_the_axis() -> None:
     llama = space("llama").narrow({"n_layer": [2], "output": ["tied", "untied"]})
     rng = np.random.default_rng(0)
     genomes = [llama.sample(rng) for _ in range(20)]
-    (column,) = [one for one in gene_columns(llama, genomes) if one.name == "output"]
+    (column,) = [gene_column for gene_column in gene_columns(llama, genomes) if gene_column.name == "output"]
     assert [column.words[int(value)] for value in column.values] == [genome["output"] for genome in genomes]
 
 

@@ -64,7 +64,7 @@ def test_only_sandwiches_are_contained(pattern: str, contained: bool) -> None:
 
 def test_the_baseline_is_transformer_xl() -> None:
     assert SANDWICH.baselines([16]) == (named_model("transformer-xl-base").architecture,)
-    assert [len(one.blocks) for one in SANDWICH.narrow({"pairs": [2, 4]}).baselines()] == [2, 4, 6, 8]
+    assert [len(baseline.blocks) for baseline in SANDWICH.narrow({"pairs": [2, 4]}).baselines()] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize(

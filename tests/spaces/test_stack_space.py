@@ -70,7 +70,7 @@ def test_baselines_are_the_stock_models() -> None:
 def test_a_job_that_excludes_kinds_keeps_the_stock_model() -> None:
     recurrent = HYBRID.narrow({"kind": ["srupp"], "d_model": [256], "n_block": [4, 6]})
     assert {block.kind for block in recurrent.baselines()[0].blocks} == {"attention", "feed_forward"}
-    assert [len(one.blocks) for one in recurrent.baselines()] == [2, 4, 6]
+    assert [len(baseline.blocks) for baseline in recurrent.baselines()] == [2, 4, 6]
     assert len(PAR_32.narrow({"n_block": 2}).baselines()) == 1
 
 

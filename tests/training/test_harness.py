@@ -213,8 +213,8 @@ def test_the_harness_runs_local_tasks_or_the_command_says_how_to_get_it(
     assert results["ef_choice"]["acc"] == 1
     assert results["ef_writing"]["exact_match"] == 1
     scorer = TextScorer(found)
-    whole = sum(scorer.whole(one["question"]) for one in documents)
-    letters = sum(len(one["question"]) for one in documents)
+    whole = sum(scorer.whole(document["question"]) for document in documents)
+    letters = sum(len(document["question"]) for document in documents)
     assert results["ef_rolling"]["byte_perplexity"] == pytest.approx(np.exp(-whole / letters), rel=1e-5)
     with pytest.raises(InvalidInput, match="no task 'ef_missing'"):
         raise evaluate(str(found.folder), "--tasks", "ef_missing").exception

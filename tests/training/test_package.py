@@ -235,7 +235,10 @@ def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
         "library_name": "edgefront",
     }
     assert card.data.model_name == 'a "small": one'
-    found = {(one.dataset_split, one.metric_type): one for one in card.data.eval_results or []}
+    found = {
+        (eval_result.dataset_split, eval_result.metric_type): eval_result
+        for eval_result in card.data.eval_results or []
+    }
     assert sorted(found) == [
         (split, metric) for split in ("test", "validation") for metric in ("perplexity", "word_perplexity")
     ]

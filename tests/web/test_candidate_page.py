@@ -111,11 +111,11 @@ def test_a_lineage_leads_from_child_to_parent(
     }
     job = agent.finish(api, api.post("/v1/jobs", json=request).raise_for_status().json()["id"])
     items = api.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
-    child = next(one for one in items if one["parents"])
+    child = next(item for item in items if item["parents"])
     seen = watch(member, f"/jobs/{job['id']}/candidates/{child['id']}")
     rows = seen.page.locator("#lineage tbody tr")
     expect(rows.first).to_contain_text("parent:")
-    parent = next(one for one in items if one["id"] == min(child["parents"]))
+    parent = next(item for item in items if item["id"] == min(child["parents"]))
     seen.page.get_by_role("link", name=f"Candidate {parent['number']}", exact=True).click()
     expect(seen.page.locator("h1")).to_have_text(f"Candidate {parent['number']}")
     missing = watch(member, f"/jobs/{job['id']}/candidates/cnd_none")

@@ -24,7 +24,7 @@ def genes(api: httpx.Client, finished: dict[str, Any]) -> dict[str, Any]:
 
 def column(genes: dict[str, Any], name: str) -> list[float]:
     """The values of an axis, in the order of its ids."""
-    return next(one["values"] for one in (*genes["objectives"], *genes["genes"]) if one["name"] == name)
+    return next(gene["values"] for gene in (*genes["objectives"], *genes["genes"]) if gene["name"] == name)
 
 
 def opened(watch: Watch, member: BrowserContext, job: dict[str, Any], brush: str = "") -> WatchedPage:

@@ -32,7 +32,11 @@ class Known:
 
     def agreement(self) -> JobAgreementView:
         """Computed without a session."""
-        checked = [(one, one.predicted) for one in self.candidates if one.predicted and one.predicted.get("latency_ms")]
+        checked = [
+            (candidate, candidate.predicted)
+            for candidate in self.candidates
+            if candidate.predicted and candidate.predicted.get("latency_ms")
+        ]
         if not checked:
             return self._view(None, None, hard=False, sentence="")
         latency = Agreement.of([_checked(one.id, said, "latency", "ms", one.latency_ms) for one, said in checked])
@@ -112,8 +116,9 @@ def _sentence(latency: Agreement, memory: Agreement, widening: float) -> str:
     )
     if latency.hard and len(latency.spans) > 1:
         where = [
-            f"{100 * one.error:.0f} % from {one.low:.3g} to {one.high:.3g} ms ({one.held} of {one.measured} within)"
-            for one in latency.spans
+            f"{100 * span.error:.0f} % from {span.low:.3g} to {span.high:.3g} ms "
+            f"({span.held} of {span.measured} within)"
+            for span in latency.spans
         ]
         parts.append(f"Mean error by predicted latency: {', '.join(where)}.")
     if widening >= WIDENED:

@@ -67,7 +67,7 @@ def _for_llama_cpp(request: JobRequest) -> JobRequest:
     none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.
     """
     space = space_of(request.space)
-    if not space.loads_in_part or all(one.protocol.runtime != "llamacpp" for one in request.targets):
+    if not space.loads_in_part or all(target.protocol.runtime != "llamacpp" for target in request.targets):
         return request
     with within("space", "narrow"):
         limited = space.limited_to("llamacpp")

@@ -43,7 +43,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         blocks=tuple(_blocks(architecture, iter(shapes.parameters[0].tolist()))),
         position_parameters=counted.position,
         embedding_parameters=counted.embedding,
-        ancestors=tuple(candidate_view(one, baseline) for one in _ancestors(session, candidate)),
+        ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in _ancestors(session, candidate)),
         downloads=tuple(
             DownloadView(format=one, numbers=NUMBERS.get(one, ("float32",))) for one in formats_of(architecture)
         ),

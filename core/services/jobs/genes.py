@@ -46,24 +46,30 @@ class Known:
         """Computed without a session, in up to about a second."""
         columns = [] if self.request is None else self._columns(self.request)
         objectives = self._objectives()
-        judged = [one for one in objectives if None not in one.values and len(set(one.values)) > 1]
+        judged = [
+            objective for objective in objectives if None not in objective.values and len(set(objective.values)) > 1
+        ]
         found = self._importance(columns, judged)
         return GenesView(
             job_id=self.job_id,
             target_id=self.target_id,
             target=self.target,
             measured=self.measured,
-            ids=tuple(one.id for one in self.candidates),
-            numbers=tuple(one.number for one in self.candidates),
-            on_frontier=tuple(one.on_frontier for one in self.candidates),
-            out_of_bounds=tuple(one.state == CandidateState.OUT_OF_BOUNDS for one in self.candidates),
-            objectives=tuple(_explained(one, judged, found) for one in objectives),
+            ids=tuple(candidate.id for candidate in self.candidates),
+            numbers=tuple(candidate.number for candidate in self.candidates),
+            on_frontier=tuple(candidate.on_frontier for candidate in self.candidates),
+            out_of_bounds=tuple(candidate.state == CandidateState.OUT_OF_BOUNDS for candidate in self.candidates),
+            objectives=tuple(_explained(objective, judged, found) for objective in objectives),
             genes=tuple(_gene(column, at, judged, found) for at, column in enumerate(columns)),
             note=self._note(judged, found),
         )
 
     def _columns(self, request: JobRequest) -> list[Column]:
-        return gene_columns(space_of(request.space), [one.genome for one in self.candidates]) if self.candidates else []
+        return (
+            gene_columns(space_of(request.space), [candidate.genome for candidate in self.candidates])
+            if self.candidates
+            else []
+        )
 
     def _objectives(self) -> list[ObjectiveView]:
         quality = _objective("perplexity", "predicted perplexity", "", self.candidates, _perplexity)
@@ -113,7 +119,7 @@ def _objective(
     *,
     low_is_better: bool = True,
 ) -> ObjectiveView:
-    values = tuple(read(one) for one in candidates)
+    values = tuple(read(candidate) for candidate in candidates)
     return ObjectiveView(name=name, title=title, unit=unit, values=values, low_is_better=low_is_better)
 
 

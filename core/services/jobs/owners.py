@@ -23,7 +23,7 @@ def list_owners(
 ) -> list[OwnerView]:
     """Owners by name, from the one after `after`; for admins."""
     principal.require(KeyRole.ADMIN)
-    return [_view(session, one, settings, None) for one in owners.known_owners(session, after, limit)]
+    return [_view(session, known_owner, settings, None) for known_owner in owners.known_owners(session, after, limit)]
 
 
 def get_owner(database: Database, principal: Principal, owner: str, settings: Settings) -> OwnerView:

@@ -79,7 +79,7 @@ def read(
         "measured": measured,
         "latency_ms": latency,
         "memory_bytes": memory,
-        "ids": [one.id for one in points],
+        "ids": [point.id for point in points],
     }
     return encode(header, _columns(points))
 
@@ -95,9 +95,9 @@ def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, floa
 
 
 def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[Any]]:
-    predicted = [one.predicted or {} for one in points]
+    predicted = [point.predicted or {} for point in points]
     found = {
-        name: _floats([getattr(one, name) for one in points])
+        name: _floats([getattr(point, name) for point in points])
         for name in (
             "latency_ms",
             "latency_half_width_ms",
@@ -113,12 +113,12 @@ def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[Any]]:
         for name in ("perplexity", "perplexity_low", "perplexity_high")
     }
     places = {name: place for place, name in enumerate(GROUPS)}
-    groups = [places[group_of(one.role, one.state, one.on_frontier)] for one in points]
+    groups = [places[group_of(point.role, point.state, point.on_frontier)] for point in points]
     return {
         **found,
-        "number": np.array([one.number for one in points], dtype="<i4"),
+        "number": np.array([point.number for point in points], dtype="<i4"),
         "group": np.array(groups, "u1"),
-        "marked": np.array([one.marked for one in points], "u1"),
+        "marked": np.array([point.marked for point in points], "u1"),
     }
 
 

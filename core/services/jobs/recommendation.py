@@ -61,12 +61,16 @@ class Known:
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
         trained = {one.candidate_id: one.perplexity for one in self.trained}
-        options = [_option(one, trained.get(one.id)) for one in self.candidates if one.latency_ms and one.memory_bytes]
+        options = [
+            _option(candidate, trained.get(candidate.id))
+            for candidate in self.candidates
+            if candidate.latency_ms and candidate.memory_bytes
+        ]
         limits = pure.Limits(**self.limits.model_dump())
         return self._view(recommend(options, limits, self.proxy, own=starts_from_model(self.request)))
 
     def _view(self, found: Recommendation) -> RecommendationView:
-        views = {one.id: one for one in self.candidates}
+        views = {candidate.id: candidate for candidate in self.candidates}
 
         def view(option: Option | None) -> CandidateView | None:
             return None if option is None else views[option.id]
@@ -186,7 +190,7 @@ def read(
         limits=limits,
         added="" if request is None else added_note(session, request, row),
         request=request,
-        candidates=tuple(candidate_view(one, baseline) for one in candidates),
+        candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
         trained=trained_views(trained_of(session, row.id)),
         law=None if request is None else laws.known_law_of(session, request),
     )

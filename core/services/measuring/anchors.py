@@ -137,7 +137,7 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
     """How a device with these facts measures its anchor on its processor and on each of its accelerators, whatever the
     order of the facts; by `Provider.hardware`. Empty if it can run none.
     """
-    runtimes = {one["runtime"]: one for one in facts["runtimes"]}
+    runtimes = {fact["runtime"]: fact for fact in facts["runtimes"]}
     found: dict[str, MeasurementProtocol] = {}
     for runtime in (known for known in INSTALLATIONS if known in runtimes):
         for provider in (one for one in _PROVIDERS if one in runtimes[runtime]["providers"]):

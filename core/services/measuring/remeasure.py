@@ -139,7 +139,7 @@ def ask_again(
     - that were infeasible or failed on one device alone, where another can measure them, or on devices in quarantine;
     - baselines that one device alone has measured, where another can.
     """
-    known = {one.id: one for one in measurements if one.state not in OPEN_MEASUREMENTS}
+    known = {measurement.id: measurement for measurement in measurements if measurement.state not in OPEN_MEASUREMENTS}
     if not known:
         return
     validator = ResultValidator(session, now, validation.subjects(session, known), {})
@@ -187,10 +187,10 @@ def _shared_out(validator: ResultValidator, measurements: Iterable[Measurement])
     """Measurement id → key of another device that can measure it; those that can share the work."""
     keys: dict[str, str] = {}
     given: dict[str, int] = {}
-    for one in measurements:
-        able = validator.other_devices(one, seen_since=True)
+    for measurement in measurements:
+        able = validator.other_devices(measurement, seen_since=True)
         if able:
             chosen = min(able, key=lambda device: given.get(device, 0))
             given[chosen] = given.get(chosen, 0) + 1
-            keys[one.id] = key_of_device(chosen)
+            keys[measurement.id] = key_of_device(chosen)
     return keys

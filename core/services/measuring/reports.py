@@ -221,7 +221,7 @@ def _judge(
         "result": result.model_dump(mode="json"),
         "busy_s": 0.0,
         "device_id": device.id,
-        "former_device_id": next((one for one in launch.holders if one != device.id), None),
+        "former_device_id": next((holder for holder in launch.holders if holder != device.id), None),
         "started_at": launch.began(report.fence),
         "lease_id": None,
         "finished_at": now,

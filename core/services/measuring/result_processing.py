@@ -292,7 +292,9 @@ def _watch_devices(session: Session, processed: Sequence[_Processed], validator:
         validation.audited(session, device_id, made, held)
     refusals = {one.launch.id: one.refusal for one in processed if one.refusal is not None}
     of_anchors = [one.launch for one in processed if one.launch.purpose == Purpose.ANCHOR]
-    providers = {one.measurement_id: validator.subjects[one.measurement_id].provider for one in of_anchors}
+    providers = {
+        of_anchor.measurement_id: validator.subjects[of_anchor.measurement_id].provider for of_anchor in of_anchors
+    }
     anchors.apply_results(session, of_anchors, providers, refusals)
     others = [one.launch for one in processed if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
     quarantine.apply_results(session, others, validator.devices, validator.unlikely_ends)

@@ -109,14 +109,14 @@ class ResultValidator:
         tolerance = rules.apart(variance)
         results = [launch.result for launch in done]
         if done[0].in_quarantine and measurement.state != MeasurementState.MEASURED:
-            shown = ", ".join(f"{one.latency_ms:.4g} ms" for one in figures)
+            shown = ", ".join(f"{figure.latency_ms:.4g} ms" for figure in figures)
             return results, f"unconfirmed: {shown}, from a device in quarantine"
         if len(done) == 1:
             outlier_reason = self._outlier_reason(measurement, figures[0])
             return results, outlier_reason or self._baseline_reason(measurement)
         agreed, is_proof = self._agreement(measurement, done, figures, tolerance)
         if not agreed.agreeing:
-            shown = ", ".join(_shown(one) for one in figures)
+            shown = ", ".join(_shown(figure) for figure in figures)
             return results, f"unconfirmed: its {len(done)} launches do not agree: {shown}"
         makers = [row.device_id for row in done]
         honest = rules.voting(agreed.agreeing, makers)
@@ -238,9 +238,9 @@ class ResultValidator:
         if expected is None or not peers:
             return False
         if reason == "out_of_memory":
-            most: float = max(one.memory_bytes for one in peers)
+            most: float = max(peer.memory_bytes for peer in peers)
             return expected.memory is not None and expected.memory.is_below(most)
-        return expected.latency is not None and expected.latency.is_below(max(one.latency_ms for one in peers))
+        return expected.latency is not None and expected.latency.is_below(max(peer.latency_ms for peer in peers))
 
     def _without_quarantined(self, done: Sequence[validation.DoneLaunch]) -> Sequence[validation.DoneLaunch]:
         others = [row for row in done if not row.in_quarantine]

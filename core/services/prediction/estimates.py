@@ -66,8 +66,10 @@ def estimate(
     resolution = resolve(database, request, settings)
     request, job, faults = resolution.request, resolution.job, resolution.faults
     faults.attempt(lambda: check_limits(database, principal, request, fits))
-    plans = [] if job is None or list(faults) else [job.plan(one.protocol, one.limits) for one in request.targets]
-    baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
+    plans = (
+        [] if job is None or list(faults) else [job.plan(target.protocol, target.limits) for target in request.targets]
+    )
+    baselines = [{baseline.digest for baseline in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
         if plans:
@@ -88,7 +90,7 @@ def estimate(
         request=request,
         refusals=tuple(_refusal(error) for error in faults),
         targets=tuple(targets),
-        launches=_sum([one.launches for one in targets]),
+        launches=_sum([target.launches for target in targets]),
         minutes=_together([(place.device_key, one.minutes) for one, (_, place, _) in zip(targets, known, strict=True)]),
         minutes_at_most=_together(
             [(place.device_key, one.minutes_at_most) for one, (_, place, _) in zip(targets, known, strict=True)]
@@ -114,7 +116,7 @@ def _known(
     variance = launch_variance(session, place.device_key, protocol.digest)
     devices = job_rows.devices_of(session, place.device_key)
     kind, _ = parsed(place.device_key)
-    keys = [place.device_key, *({key_of_class(one.device_class) for one in devices} if kind == "device" else ())]
+    keys = [place.device_key, *({key_of_class(device.device_class) for device in devices} if kind == "device" else ())]
     seen = job_rows.devices_seen(session, [place.device_key], database.now(session) - ONLINE)
     return _Known(
         baselines=queries.launches_of(session, place.device_key, protocol.digest, request.seed, baselines),
@@ -136,7 +138,7 @@ def _target(
     fits: Fits,
 ) -> TargetEstimate:
     baselines = plan_.baselines()
-    repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(one.digest, 0)) for one in baselines)
+    repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(baseline.digest, 0)) for baseline in baselines)
     most = sizes_of(request).candidates
     expected = plan_.algorithm.expected_candidates(known.measured, most)
     share = request.budget.refinement
@@ -214,7 +216,7 @@ def _refusal(error: EdgefrontError) -> Refusal:
 
 
 def _sum(counts: Sequence[Count]) -> Count:
-    return Count(expected=sum(one.expected for one in counts), at_most=sum(one.at_most for one in counts))
+    return Count(expected=sum(count.expected for count in counts), at_most=sum(count.at_most for count in counts))
 
 
 def _plus(count: Count, more: int) -> Count:

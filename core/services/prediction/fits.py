@@ -116,17 +116,17 @@ class Fits:
 
 def _fitted(data: DeviceData, protocol: MeasurementProtocol, found: Extent) -> DeviceFit | None:
     known = data.known_to(Snapshot(), protocol)
-    shapes = Shapes.of([one.architecture for one in known.others])
+    shapes = Shapes.of([other.architecture for other in known.others])
     try:
         latency = LatencyPredictor.fit(
             shapes,
             protocol,
-            [one.latency_ms for one in known.others],
-            launches=[one.launches for one in known.others],
+            [other.latency_ms for other in known.others],
+            launches=[other.launches for other in known.others],
             noise=known.launch_noise,
             prior=known.priors,
         )
-        memory = MemoryPredictor.fit(shapes, protocol, [one.memory_bytes for one in known.others])
+        memory = MemoryPredictor.fit(shapes, protocol, [other.memory_bytes for other in known.others])
     except InvalidInput:
         return None
     products = _products(shapes, protocol)

@@ -58,7 +58,9 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     with database.read() as session:
         device_key, label, devices = find_devices(session, place)
         asked = fits.read(session, device_key, protocol)
-        known = queries.measured(session, device_key, protocol.digest, {one.digest for one in architectures})
+        known = queries.measured(
+            session, device_key, protocol.digest, {architecture.digest for architecture in architectures}
+        )
         variance = launch_variance(session, device_key, protocol.digest)
     fit = fits.fit(asked)
     if fit is None:
@@ -75,7 +77,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         memory_error=fit.memory.error,
         hard_to_predict=fit.hard_to_predict,
         note=fit.note,
-        perplexity_of=perplexity_of(one.predicted.law for one in predictions),
+        perplexity_of=perplexity_of(prediction.predicted.law for prediction in predictions),
         predictions=predictions,
     )
 
@@ -131,8 +133,8 @@ def _predictions(
 def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, ...]:
     """What each part of the architecture in this row of `shapes` takes of its predicted latency."""
     return tuple(
-        PartView(block=one.block, kind=one.kind, ms=one.ms, by_feature=dict(one.by_feature))
-        for one in fit.latency.parts(shapes, row)
+        PartView(block=part.block, kind=part.kind, ms=part.ms, by_feature=dict(part.by_feature))
+        for part in fit.latency.parts(shapes, row)
     )
 
 

@@ -40,7 +40,8 @@ def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) ->
     known = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
     origins = [known[name].origin for name in known if name in wanted]
     return "; ".join(
-        f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
+        f"{origin.data}, {origin.split} split, per {origin.tokens}; trained {origin.trained}; law {origin.name}"
+        for origin in origins
     )
 
 

@@ -50,7 +50,7 @@ class _Group:
     @property
     def rows_digest(self) -> str:
         """Perplexities are compared as the law has them: ln to 6 decimals."""
-        return digest(sorted([one.digest, f"{math.log(one.perplexity):.6f}"] for one in self.models))
+        return digest(sorted([model.digest, f"{math.log(model.perplexity):.6f}"] for model in self.models))
 
     def name(self, manner: str) -> str:
         return f"{self.base.origin.name}-{manner[:10]}"
@@ -104,7 +104,7 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
 
 def _fit(group: _Group, manner: str) -> Document | None:
     """A version without its number, as columns of `LawVersion`; None if there are too few different models."""
-    models = len({one.digest for one in group.models})
+    models = len({model.digest for model in group.models})
     if models < MIN_ROWS:
         return None
     first = group.models[0]
@@ -118,7 +118,7 @@ def _fit(group: _Group, manner: str) -> Document | None:
         trained=_trained(first),
         source="trainings of this service",
     )
-    logs = [math.log(one.perplexity) for one in group.models]
+    logs = [math.log(model.perplexity) for model in group.models]
     try:
         law = QualityLaw.fit(Shapes.of(group.architectures), logs, origin, prior=group.base)
     except InvalidInput as error:  # all of one shape, or of one perplexity

@@ -66,7 +66,10 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
         dataset, _, metric, *_ = key
         sign = 1.0 if QUALITIES[metric] else -1.0
         found = live_of(
-            dataset, metric, [one.proxy for one in models.values()], [sign * one.value for one in models.values()]
+            dataset,
+            metric,
+            [model.proxy for model in models.values()],
+            [sign * model.value for model in models.values()],
         )
         if found is not None:
             return found

@@ -242,7 +242,7 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     lacking = candidate_rows.without_launches(session, target.id, CATCH_UP_BATCH)
     settled = candidate_rows.with_results(session, target.id, CATCH_UP_BATCH)
     baselines = candidate_rows.baselines(session, target.id) if target.state == TargetState.BASELINES else []
-    concerned = {one.id: one for one in [*baselines, *lacking, *settled] if one.measurement_id}
+    concerned = {baseline.id: baseline for baseline in [*baselines, *lacking, *settled] if baseline.measurement_id}
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})

@@ -63,20 +63,20 @@ class ComputeStep:
         note = ""
         if self.number == BASELINES:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem)
-            proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in depths]
+            proposed = [Proposed(depth, self.plan.costs(depth), "baseline") for depth in depths]
         else:
             answer = self.plan.algorithm.answer(self._context())
             note = answer.note
             proposed = [
                 Proposed(
-                    one.architecture,
-                    self.plan.costs(one.architecture),
-                    one.operator,
-                    one.genome,
-                    one.parents,
-                    {} if one.predicted is None else asdict(one.predicted),
+                    proposal.architecture,
+                    self.plan.costs(proposal.architecture),
+                    proposal.operator,
+                    proposal.genome,
+                    proposal.parents,
+                    {} if proposal.predicted is None else asdict(proposal.predicted),
                 )
-                for one in answer.proposals[: self.most]
+                for proposal in answer.proposals[: self.most]
             ]
         scorer = scorer_of(self.plan.job.request, self.proxy_data, settings, self.plan.job.law)
         architectures = [one.architecture for one in proposed]

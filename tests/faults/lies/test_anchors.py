@@ -88,7 +88,7 @@ def test_what_is_measured_after_the_anchor_has_moved_is_marked(fleet: Fleet, dev
     assert "2.00 times as long" in fleet.view(device)["drift"]
     job = fleet.submit()
     device.measure(times(2.0))
-    done = [one for c in fleet.candidates(job) for one in fleet.launches(c["id"]) if one["state"] == "done"]
+    done = [launch for c in fleet.candidates(job) for launch in fleet.launches(c["id"]) if launch["state"] == "done"]
     assert done
     assert all("the device's anchor takes 2.00 times" in one["mark"] for one in done)
 
@@ -368,7 +368,9 @@ def on(provider: str, report: Report, otherwise: Report = honest) -> Report:
 
 
 def marks(fleet: Fleet, job: str) -> set[str | None]:
-    return {one["mark"] for c in fleet.candidates(job) for one in fleet.launches(c["id"]) if one["state"] == "done"}
+    return {
+        launch["mark"] for c in fleet.candidates(job) for launch in fleet.launches(c["id"]) if launch["state"] == "done"
+    }
 
 
 @ON_SQLITE
@@ -435,7 +437,9 @@ def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expecte
             "version": "1",
             "providers": providers,
             "memory_methods": ["resident", "anonymous", "allocator"],
-            "numbers": {one: ["float16"] if one == "npu" else ["float16", "float32"] for one in providers},
+            "numbers": {
+                provider: ["float16"] if provider == "npu" else ["float16", "float32"] for provider in providers
+            },
         }
         for runtime, providers in runtimes.items()
     ]

@@ -25,7 +25,7 @@ def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
     job = fleet.submit(algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
     for _ in range(20):
         fleet.service.work()
-        if sum(one["state"] == "measured" for one in fleet.candidates(job, role="search")) >= 8:
+        if sum(candidate["state"] == "measured" for candidate in fleet.candidates(job, role="search")) >= 8:
             break
         device.measure(report)
     fleet.service.work()
@@ -33,7 +33,7 @@ def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
 
 
 def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
-    (found,) = [one for one in fleet.candidates(job) if one["digest"] == item.digest]
+    (found,) = [candidate for candidate in fleet.candidates(job) if candidate["digest"] == item.digest]
     return found
 
 
@@ -52,7 +52,7 @@ def goes_offline(fleet: Fleet, device: Device) -> None:
 
 
 def quarantined(fleet: Fleet, *devices: Device) -> list[str]:
-    return [one.name for one in devices if fleet.view(one)["quarantine"] is not None]
+    return [device.name for device in devices if fleet.view(device)["quarantine"] is not None]
 
 
 @ON_SQLITE
@@ -112,7 +112,7 @@ def test_devices_of_a_class_may_differ_by_less_than_a_factor_of_two(fleet: Fleet
     job = fleet.submit(budget={"refinement": 1.0})
     in_turns(fleet, (one, honest), (other, slower))
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
-    assert {one["state"] for one in fleet.candidates(job)} == {"measured"}
+    assert {candidate["state"] for candidate in fleet.candidates(job)} == {"measured"}
     assert quarantined(fleet, one, other) == []
 
 
@@ -161,7 +161,7 @@ def test_what_was_excused_before_the_last_day_does_not_count(fleet: Fleet) -> No
 
 def baselines(fleet: Fleet, job: str) -> list[str]:
     """States."""
-    return [one["state"] for one in fleet.candidates(job, role="baseline")]
+    return [candidate["state"] for candidate in fleet.candidates(job, role="baseline")]
 
 
 def phase(fleet: Fleet, job: str) -> str:
@@ -209,14 +209,14 @@ def test_no_single_device_sets_the_headline(fleet: Fleet, factor: float) -> None
     for device in (third, liar, second, third) * 4:
         device.measure(times(factor) if device is liar else honest)
     assert baselines(fleet, job) == ["measured", "measured"]
-    for one in fleet.candidates(job, role="baseline"):
+    for candidate in fleet.candidates(job, role="baseline"):
         (true,) = {
             honest_ms
-            for launch in fleet.launches(one["id"])
+            for launch in fleet.launches(candidate["id"])
             if launch["device_id"] == second.id
             for honest_ms in launch["result"]["latency"]["samples_ms"]
         }
-        assert one["latency_ms"] == true
+        assert candidate["latency_ms"] == true
     assert quarantined(fleet, liar, second, third) == ["liar"]
 
 
@@ -237,10 +237,10 @@ def test_what_two_could_not_agree_about_is_asked_again_by_a_later_job(fleet: Fle
     fleet.service.work()
     witness.measure(honest)
     assert baselines(fleet, again) == ["measured", "measured"]
-    for one in fleet.candidates(again, role="baseline"):
-        assert one["latency_ms"] in {
+    for candidate in fleet.candidates(again, role="baseline"):
+        assert candidate["latency_ms"] in {
             launch["result"]["latency"]["samples_ms"][0]
-            for launch in fleet.launches(one["id"])
+            for launch in fleet.launches(candidate["id"])
             if launch["device_id"] == second.id and launch["result"]
         }
     assert quarantined(fleet, liar, second) == ["liar"]
@@ -351,17 +351,19 @@ def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> N
     for liar, items in zip(liars, held, strict=True):
         for item in items:
             liar.report(item, FAST(item))
-    reported = [one for one in fleet.candidates(job, role="baseline") if one["latency_ms"] is not None]
+    reported = [
+        candidate for candidate in fleet.candidates(job, role="baseline") if candidate["latency_ms"] is not None
+    ]
     assert reported
     assert {one["state"] for one in reported} == {"unconfirmed"}
     fleet.run(third)
-    for one in fleet.candidates(job, role="baseline"):
+    for candidate in fleet.candidates(job, role="baseline"):
         true = {
             item["result"]["latency"]["samples_ms"][0]
-            for item in fleet.launches(one["id"])
+            for item in fleet.launches(candidate["id"])
             if item["result"] and item["device_id"] == third.id
         }
-        assert (one["state"], {one["latency_ms"]}) == ("measured", true)
+        assert (candidate["state"], {candidate["latency_ms"]}) == ("measured", true)
     with fleet.service.database.read() as session:
         for known in session.query(Measurement):
             launches = session.query(Launch).filter(Launch.measurement_id == known.id, Launch.device_id.is_not(None))

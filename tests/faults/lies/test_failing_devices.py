@@ -48,7 +48,7 @@ def test_a_device_that_fails_again_and_again_gets_no_more(fleet: Fleet) -> None:
     assert fleet.view(broken)["quarantine"].startswith(f"{MAX_FAILING} models failed")
     assert not broken.lease().items
     fleet.run(sound)
-    states = {one["state"] for one in fleet.candidates(job, role="search")}
+    states = {candidate["state"] for candidate in fleet.candidates(job, role="search")}
     assert "waiting" not in states
     assert fleet.view(sound)["quarantine"] is None
 
@@ -113,7 +113,9 @@ def infeasible(_: LeaseItem) -> dict[str, Any]:
 
 
 def state_of(fleet: Fleet, job: str, digest: str) -> str:
-    return next(str(one["state"]) for one in fleet.candidates(job, role="search") if one["digest"] == digest)
+    return next(
+        str(candidate["state"]) for candidate in fleet.candidates(job, role="search") if candidate["digest"] == digest
+    )
 
 
 def leased_small(fleet: Fleet, job: str, device: Device) -> list[LeaseItem]:

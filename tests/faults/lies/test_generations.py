@@ -92,7 +92,7 @@ def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], 
     """The candidate of a leased launch, and the launch."""
     digest = Architecture.parse(item.architecture).digest
     (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == digest]
-    launches = {one["id"]: one for one in fleet.launches(candidate["id"])}
+    launches = {launch["id"]: launch for launch in fleet.launches(candidate["id"])}
     return candidate, launches[item.launch_id]
 
 

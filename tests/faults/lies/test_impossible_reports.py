@@ -79,7 +79,7 @@ def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
         assert fleet.admin.post(f"/v1/devices/{liar.id}/trust").json()["quarantine"] is None
         held += liar.lease(32).items
     (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == first.digest]
-    states = [one["state"] for one in fleet.launches(candidate["id"])]
+    states = [launch["state"] for launch in fleet.launches(candidate["id"])]
     assert states.count("implausible") == 3
     assert candidate["state"] == "failed"
     assert candidate["reason"].startswith("implausible: ")
@@ -97,8 +97,8 @@ def test_impossible_results_of_one_device_end_nothing_that_others_can_measure(fl
     fleet.service.work()
     items = liar.lease(32).items
     assert len(items) == 6, "two baselines, three launches of each"
-    reports = [{"launch_id": one.launch_id, "fence": one.fence, "result": honest(one, 1e-6)} for one in items]
-    for sent in [reports] if at_once else [[one] for one in reports]:
+    reports = [{"launch_id": item.launch_id, "fence": item.fence, "result": honest(item, 1e-6)} for item in items]
+    for sent in [reports] if at_once else [[report] for report in reports]:
         liar.http.post("/v1/reports", json={"reports": sent, "busy_s": 1.0}).raise_for_status()
     assert fleet.view(liar)["quarantine"] is not None
     for _ in range(30):
@@ -107,7 +107,7 @@ def test_impossible_results_of_one_device_end_nothing_that_others_can_measure(fl
             break
     for job in jobs:
         assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
-        assert {one["state"] for one in fleet.candidates(job, role="baseline")} == {"measured"}
+        assert {candidate["state"] for candidate in fleet.candidates(job, role="baseline")} == {"measured"}
 
 
 def waited_long(fleet: Fleet) -> None:
@@ -191,8 +191,8 @@ def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Flee
     liar.start(second)
     liar.report(first, weightless(first))
     fleet.sweep()
-    taken = {one.launch_id for one in other.lease(32).items}
-    assert {one.launch_id for one in lease.items[1:]} <= taken
+    taken = {item.launch_id for item in other.lease(32).items}
+    assert {item.launch_id for item in lease.items[1:]} <= taken
     with fleet.service.database.read() as session:
         assert session.get_one(Launch, second.launch_id).attempts == 0
 

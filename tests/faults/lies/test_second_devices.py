@@ -44,7 +44,7 @@ def online(fleet: Fleet, *names: str) -> list[Device]:
 
 
 def quarantined(fleet: Fleet, *devices: Device) -> list[str]:
-    return [one.name for one in devices if fleet.view(one)["quarantine"] is not None]
+    return [device.name for device in devices if fleet.view(device)["quarantine"] is not None]
 
 
 def measured_baselines(fleet: Fleet, job: str, *devices: Device) -> set[str]:
@@ -53,7 +53,7 @@ def measured_baselines(fleet: Fleet, job: str, *devices: Device) -> set[str]:
         for device in devices:
             fleet.service.work()
             if fleet.candidates(job, role="search"):
-                return {one["digest"] for one in fleet.candidates(job, role="baseline")}
+                return {candidate["digest"] for candidate in fleet.candidates(job, role="baseline")}
             device.measure(honest, 3)
     raise AssertionError("no generation was proposed")
 
@@ -68,7 +68,7 @@ def in_turns(fleet: Fleet, *devices: tuple[Device, Report]) -> None:
 
 def finished_frontier(fleet: Fleet, job: str, user: Any = None) -> list[dict[str, Any]]:
     assert (user or fleet.user).get(f"/v1/jobs/{job}").json()["state"] == "finished"
-    found = [one for one in fleet.candidates(job, user) if one["on_frontier"]]
+    found = [candidate for candidate in fleet.candidates(job, user) if candidate["on_frontier"]]
     assert found
     return found
 
@@ -107,7 +107,7 @@ def test_devices_that_scatter_are_not_held_to_have_lied(fleet: Fleet) -> None:
 
     in_turns(fleet, *((device, noisy(1.33 if device is devices[2] else 1.0)) for device in devices))
     finished_frontier(fleet, job)
-    assert {one["state"] for one in fleet.candidates(job)} == {"measured"}
+    assert {candidate["state"] for candidate in fleet.candidates(job)} == {"measured"}
     assert quarantined(fleet, *devices) == []
 
 
@@ -196,12 +196,12 @@ def test_a_true_launch_hides_no_lies(fleet: Fleet, true: int) -> None:
     liar.measure(some_true)
     assert set(made.values()) == {3}
     in_turns(fleet, (second, honest), (third, honest))
-    for one in fleet.candidates(job, role="baseline"):
-        launches = fleet.launches(one["id"])
+    for candidate in fleet.candidates(job, role="baseline"):
+        launches = fleet.launches(candidate["id"])
         (honest_ms,) = {
             launch["result"]["latency"]["samples_ms"][0] for launch in launches if launch["device_id"] == second.id
         }
-        assert (one["state"], one["latency_ms"]) == ("measured", honest_ms)
+        assert (candidate["state"], candidate["latency_ms"]) == ("measured", honest_ms)
         aside = [launch for launch in launches if launch["state"] == "implausible"]
         assert len([launch for launch in aside if launch["device_id"] == liar.id]) >= 3 - true
     assert quarantined(fleet, liar, second, third) == (["liar"] if true == 1 else [])
@@ -223,7 +223,7 @@ def test_load_does_not_explain_any_factor(fleet: Fleet) -> None:
         (laptop, lambda item: {**truth(item), "environment": {"conditions": "on battery"}}),
     )
     assert quarantined(fleet, laptop) == []
-    by_laptop = [one for one in fleet.candidates(job) if one["digest"] in truth.latency_ms]
+    by_laptop = [candidate for candidate in fleet.candidates(job) if candidate["digest"] in truth.latency_ms]
     assert by_laptop
     assert not [one for one in by_laptop if one["state"] == "measured" and one["on_frontier"]]
 
@@ -242,7 +242,7 @@ def test_one_device_does_not_end_the_jobs_of_all(fleet: Fleet, lie: dict[str, An
         broken.measure(lambda _: lie)
     in_turns(fleet, (broken, lambda _: lie), *((device, honest) for device in sound))
     finished_frontier(fleet, job)
-    assert {one["state"] for one in fleet.candidates(job)} == {"measured"}
+    assert {candidate["state"] for candidate in fleet.candidates(job)} == {"measured"}
     assert quarantined(fleet, *sound) == []
 
 
@@ -286,7 +286,7 @@ def test_a_baseline_of_one_device_is_confirmed_for_a_later_job(fleet: Fleet) -> 
     first, second = online(fleet, "first", "second")
     again = fleet.submit()
     fleet.service.work()
-    assert {one["state"] for one in fleet.candidates(again, role="baseline")} == {"waiting"}
+    assert {candidate["state"] for candidate in fleet.candidates(again, role="baseline")} == {"waiting"}
     with fleet.service.database.read() as session:
         assert {one.reason for one in session.query(Measurement) if one.state == "unconfirmed"} == {
             result_validation.BASELINE_OF_ONE

@@ -25,7 +25,7 @@ def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
     job = fleet.submit(algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
     for _ in range(20):
         fleet.service.work()
-        if sum(one["state"] == "measured" for one in fleet.candidates(job, role="search")) >= 8:
+        if sum(candidate["state"] == "measured" for candidate in fleet.candidates(job, role="search")) >= 8:
             break
         device.measure(report)
     fleet.service.work()
@@ -42,7 +42,7 @@ def started_by_another(fleet: Fleet, device: Device, report: Report = honest) ->
 
 
 def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
-    (found,) = [one for one in fleet.candidates(job, role="search") if one["digest"] == item.digest]
+    (found,) = [candidate for candidate in fleet.candidates(job, role="search") if candidate["digest"] == item.digest]
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_lie_waits_and_is_found_out_by_the_others_of_the_class(fleet: Fleet) -
     candidate = candidate_of(fleet, job, item)
     assert candidate["state"] == "measured"
     assert candidate["latency_ms"] == honest(item)["latency"]["samples_ms"][0]
-    states = {one["device_id"]: one["state"] for one in fleet.launches(candidate["id"])}
+    states = {launch["device_id"]: launch["state"] for launch in fleet.launches(candidate["id"])}
     assert states == {liar.id: "implausible", honest_one.id: "done"}
     assert item.launch_id in fleet.view(liar)["quarantine"]
     assert fleet.view(honest_one)["quarantine"] is None
@@ -167,7 +167,7 @@ def test_a_confirmation_that_cannot_be_made_ends_without_a_result(fleet: Fleet) 
 def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None:
     honest_one = fleet.device("honest")
     job = started_by_another(fleet, honest_one)
-    before = {one["id"]: one for one in fleet.candidates(job) if one["state"] == "measured"}
+    before = {candidate["id"]: candidate for candidate in fleet.candidates(job) if candidate["state"] == "measured"}
     with fleet.service.database.write() as session:
         lied = session.query(Candidate).filter(Candidate.role == "baseline").order_by(Candidate.number).first()
         assert lied is not None
@@ -188,7 +188,7 @@ def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None
     liar = fleet.device("liar")
     fleet.run(liar, lambda one: honest(one, 20.0 if one.digest == digest else 1.0))
     fleet.run(honest_one)
-    after = {one["id"]: one for one in fleet.candidates(job)}
+    after = {candidate["id"]: candidate for candidate in fleet.candidates(job)}
     for id_, one in before.items():
         assert after[id_]["latency_ms"] == one["latency_ms"]
         assert (after[id_]["latency_half_width_ms"] or 0.0) <= 0.1 * one["latency_ms"]

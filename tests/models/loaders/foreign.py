@@ -37,7 +37,9 @@ class ForeignState:
 
     def joined(self, ours: str, theirs: Sequence[str]) -> Weights:
         """Weights and biases of several linear layers of one input, as one map with their rows in this order."""
-        return {f"{ours}.{part}": torch.cat([self[f"{one}.{part}"] for one in theirs]) for part in ("weight", "bias")}
+        return {
+            f"{ours}.{part}": torch.cat([self[f"{their}.{part}"] for their in theirs]) for part in ("weight", "bias")
+        }
 
     def tied(self, copy: str, original: str) -> None:
         """A second name of one tensor may be missing, but must not hold anything else."""

@@ -77,7 +77,7 @@ def _fed(names: ForeignState, ours: str, theirs: Sequence[str]) -> Weights:
 def _joined(names: ForeignState, ours: str, theirs: Sequence[str]) -> Weights:
     """Weights, and biases where there are any, of several linear layers of one input as one."""
     parts = ("weight", "bias") if f"{theirs[0]}.bias" in names else ("weight",)
-    return {f"{ours}.{part}": torch.cat([names[f"{one}.{part}"] for one in theirs]) for part in parts}
+    return {f"{ours}.{part}": torch.cat([names[f"{their}.{part}"] for their in theirs]) for part in parts}
 
 
 def _pairs(architecture: Architecture, library: str, *mixers: type) -> list[tuple[str, str]]:
