@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services import event_log
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.search import snapshots
@@ -81,10 +81,10 @@ def test_events_are_complete_without_gaps(service: Service) -> None:
     job = service.submit()
     service.run(agent)
     with service.database.read() as session:
-        log = read_events(session, job.id, 0, 1000)
+        log = event_log.read(session, job.id, 0, 1000)
         assert [event.number for event in log] == list(range(1, len(log) + 1))
         assert log[-1].number == service.get(job.id).last_event
-        assert read_events(session, job.id, log[4].number, 3) == log[5:8]
+        assert event_log.read(session, job.id, log[4].number, 3) == log[5:8]
     target_states = [event.data["state"] for event in log if event.kind == "target_state"]
     assert target_states == ["searching", "refining", "finished"]
     assert [event.data["state"] for event in log if event.kind == "job_state"] == ["running", "finished"]
@@ -101,6 +101,8 @@ def test_events_are_complete_without_gaps(service: Service) -> None:
     assert frontier == {row.id for row in candidates(service, job.id) if row.on_frontier}
     last = {event.data["id"]: event.data for event in log if event.kind == "candidate"}
     assert {row["state"] for row in last.values()} == {"measured"}
+    # It says what changed; figures are read where they are.
+    assert all(row.keys() == {"id", "number", "role", "state", "reason"} for row in last.values())
     assert len(last) == 21
 
 
@@ -119,7 +121,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
         for row in stored:
             snapshot = snapshots.restore(session, target.id, row.number)
             proposed = plan.algorithm.ask(target.seed, row.number, snapshot)
-            kept = [one for one in candidates(service, job.id) if one.generation == row.number]
+            kept = [candidate for candidate in candidates(service, job.id) if candidate.generation == row.number]
             assert [one.architecture.digest for one in proposed] == [one.digest for one in kept]
             assert [one.parents for one in proposed] == [tuple(one.parents) for one in kept]
         assert len(snapshot.results) == 10 + 8 + 8
