@@ -172,14 +172,14 @@ LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
 REFINABLE_TARGETS = (TargetState.SEARCHING, TargetState.REFINING)
 """They may have further launches of uncertain frontier points."""
 ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
-UNSETTLED_CANDIDATES = (CandidateState.WAITING, CandidateState.UNCONFIRMED)
+OPEN_CANDIDATES = (CandidateState.WAITING, CandidateState.UNCONFIRMED)
 """They need a launch of their measurement."""
 OPEN_MEASUREMENTS = (MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
 MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
-SETTLED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
+FINISHED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
 LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
 ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
 

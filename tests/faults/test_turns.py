@@ -374,7 +374,7 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
 
     def compute(held: Claim) -> None:
         with database.write() as session:
-            scoring.settle(session, held.subject, 1.0, None, database.now(session))
+            scoring.store_score(session, held.subject, 1.0, None, database.now(session))
         order.append(held.owner)
 
     monkeypatch.setattr(worker.scoring, "compute", compute)

@@ -58,7 +58,7 @@ def by_hand(service: Service, value: Callable[[str], tuple[float | None, str | N
             if task is not None:
                 digest = Architecture.parse(task.architecture).digest
                 found = (float(int(digest[:8], 16) + 1), None) if value is None else value(digest)
-                scoring.settle(session, task.id, *found, now)
+                scoring.store_score(session, task.id, *found, now)
                 made += 1
             work.finish(session, held, now)
 
@@ -242,8 +242,8 @@ def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
         work.finish(session, first, later)  # no longer its to end
         assert work.extend(session, second, later)
         # What the lost one found is true all the same; the first answer stands.
-        scoring.settle(session, first.subject, 5.0, None, later)
-        scoring.settle(session, first.subject, 6.0, None, later)
+        scoring.store_score(session, first.subject, 5.0, None, later)
+        scoring.store_score(session, first.subject, 6.0, None, later)
         assert session.get(ProxyScore, first.subject).value == 5.0  # type: ignore[union-attr]
 
 

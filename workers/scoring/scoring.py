@@ -50,16 +50,16 @@ class Scoring:
         if answer is None and not held.is_last:
             return Ending.FAILED
         found = answer or {"reason": f"{held.attempts} attempts; the last: {fault}"}
-        self._settle(task.id, found.get("value"), found.get("reason"))
+        self._store(task.id, found.get("value"), found.get("reason"))
         return Ending.DONE
 
     def give_up(self, score_id: str, why: str) -> None:
         """The model stays without this score."""
-        self._settle(score_id, None, why)
+        self._store(score_id, None, why)
 
-    def _settle(self, score_id: str, value: float | None, reason: str | None) -> None:
+    def _store(self, score_id: str, value: float | None, reason: str | None) -> None:
         with self._database.write() as session:
-            scoring.settle(session, score_id, value, reason, self._database.now(session))
+            scoring.store_score(session, score_id, value, reason, self._database.now(session))
 
     def stop(self) -> None:
         """Ends the children; the scores that they compute are left to another worker."""

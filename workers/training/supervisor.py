@@ -121,13 +121,13 @@ class Supervisor:
             state = RunReader(self._folder)
             process = self._start(start, lock)
         except (InvalidInput, NotFound) as error:
-            self._settle(Report(), Outcome("invalid", error.detail))
+            self._finish(Report(), Outcome("invalid", error.detail))
             return
         except FolderHeld as error:
             self._release(str(error))
             return
         except (EdgefrontError, OSError) as error:
-            self._settle(Report(), Outcome("failed", f"the run could not be started: {error}"))
+            self._finish(Report(), Outcome("failed", f"the run could not be started: {error}"))
             return
         try:
             self._stored.upload()
@@ -140,7 +140,7 @@ class Supervisor:
         if self._settings.artifact_url is not None:
             self._copy(state)  # the end of the curves is visible while it waits
         outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
-        self._settle(self._told(state), outcome)
+        self._finish(self._told(state), outcome)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Supervisor:
 
     # The database ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, said: Report, outcome: Outcome) -> None:
+    def _finish(self, said: Report, outcome: Outcome) -> None:
         """Stores how the run ended, however long the database is unavailable."""
         pause_s = self._look_s
         while True:

@@ -83,7 +83,7 @@ def prepare(
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        _settle(home)
+        _sync_folder(home)
     return open_prepared(folder)
 
 
@@ -165,7 +165,7 @@ def _write(
     )
     with whole_file(folder / MANIFEST) as file:
         file.write((manifest.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
-    _settle(folder)
+    _sync_folder(folder)
 
 
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
@@ -228,7 +228,7 @@ def _tokenizer_files(folder: Path) -> Iterator[StoredFile]:
             yield StoredFile(name=name, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Makes the folder's entries last through a power failure, where the system can."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Reports: what agents found, appended once and answered. What follows from it is derived by `settling`.
+"""Reports: what agents found, appended once and answered. What follows from it is derived by `result_processing`.
 
 One short transaction for a batch: the launches of the batch are locked, each report is judged, and the launches keep
 their raw results in the state `reported`. Nothing else is locked, so a report never waits for a search.

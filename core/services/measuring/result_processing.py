@@ -59,7 +59,7 @@ class _Processed:
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
-    """Settles the reported launches that the target asked for or waits for; None: those of deleted targets.
+    """Processes the reported launches that the target asked for or waits for; None: those of deleted targets.
 
     Returns whether there may be more: commit, and call again.
     """
@@ -77,7 +77,7 @@ def waiting(session: Session, target_id: str | None) -> list[UnprocessedLaunch]:
 def process_launches(
     session: Session, reported: Sequence[UnprocessedLaunch], now: datetime, *, with_targets: bool = True
 ) -> None:
-    """Settles these launches. Without targets, these are left to their own `advance`, and are not charged."""
+    """Processes these launches. Without targets, these are left to their own `advance`, and are not charged."""
     measurement_ids = {row.measurement_id for row in reported}
     live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
     targets = [target for target, _ in live]

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.states import (
     ACTIVE_TARGETS,
+    FINISHED_SCORES,
     MEASURED_CANDIDATES,
-    SETTLED_SCORES,
     CandidateRole,
     CandidateState,
     JobState,
@@ -92,7 +92,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(SETTLED_SCORES))
+        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(FINISHED_SCORES))
         .group_by(ProxyWait.target_id)
     )
     return {row[0]: row[1] for row in session.execute(query)}

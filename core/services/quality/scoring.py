@@ -28,7 +28,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.states import SETTLED_SCORES, ScoreState, WorkKind
+from edgefront.core.states import FINISHED_SCORES, ScoreState, WorkKind
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
@@ -185,7 +185,7 @@ def stored_scores(
     for row in found.values():
         if row.state == ScoreState.INFEASIBLE and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.settled_at = ScoreState.WANTED, None, None
-    missing = [row.id for row in found.values() if row.state not in SETTLED_SCORES]
+    missing = [row.id for row in found.values() if row.state not in FINISHED_SCORES]
     rows.wait_for(session, target.id, missing)
     if missing:
         work.request(session, WorkKind.SCORE, dict.fromkeys(missing, job.owner), now)
@@ -203,10 +203,10 @@ def task_of(session: Session, score_id: str) -> ScoreTask | None:
     return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
 
-def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
+def store_score(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
     """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
     row = rows.lock(session, score_id)
-    if row is None or row.state in SETTLED_SCORES:
+    if row is None or row.state in FINISHED_SCORES:
         return
     if value is not None and not math.isfinite(value):
         value, reason = None, f"{row.proxy} is not a finite number ({value})"

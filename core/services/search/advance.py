@@ -69,8 +69,8 @@ MAX_EMPTY_GENERATIONS = 5
 def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
     """One step of a target, in the caller's transaction.
 
-    Settles waiting candidates whose measurement is known by now, makes the launches that are missing, and if the
-    phase or generation is complete asks for the next. Returns True if another step can be taken at once (the worker
+    Applies the results of waiting candidates whose measurement is known by now, makes the launches that are missing,
+    and if the phase or generation is complete asks for the next. Returns True if another step can be taken at once (the worker
     then commits and calls again); a step that has to be computed and stored first; False if the target waits for
     devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been
     deleted.

@@ -43,7 +43,7 @@ class Genes(Protocol):
 class Rules(ABC):
     """The rules of one space. Columns are the genes in their order, those of a gene per layer side by side.
 
-    The values of a gene depend on d_model alone unless a subclass says otherwise in `settle`.
+    The values of a gene depend on d_model alone unless a subclass says otherwise in `assign`.
 
     Args:
         foreign: values of genes that the space does not have, for genomes that come from another one.
@@ -65,7 +65,7 @@ class Rules(ABC):
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
         """So many genomes, each place uniform over what it may hold given those before it (LTS §3)."""
-        return self._settled(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
+        return self._assigned(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
 
     def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
         """Copies in which each place is drawn again with this probability; the others stay or are repaired.
@@ -73,17 +73,17 @@ class Rules(ABC):
         A column of probabilities, (n, 1), gives each row its own; so for `cross`.
         """
         fresh = rng.random(codes.shape) < probability
-        return self._settled(np.where(fresh, np.int16(DRAW), codes), rng)
+        return self._assigned(np.where(fresh, np.int16(DRAW), codes), rng)
 
     def cross(self, first: Codes, second: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
         """Children of the pairs of rows by uniform crossover, repaired: each place from `second` with this
         probability, else from `first`.
         """
-        return self._settled(np.where(rng.random(first.shape) < probability, second, first), rng)
+        return self._assigned(np.where(rng.random(first.shape) < probability, second, first), rng)
 
     def repair(self, codes: Codes) -> Codes:
         """The nearest genomes of the space: each value that is not permitted moves to the nearest that is."""
-        return self._settled(codes, None)
+        return self._assigned(codes, None)
 
     def probabilities(self, count: int, rng: np.random.Generator, largest: float) -> Floats:
         """(count, 1) of mutation, from one place in all to the largest, uniform in their logarithm."""
@@ -128,9 +128,9 @@ class Rules(ABC):
         values: Sequence[Value] = genome[name][: self.depth] if self.genes[name].per_layer else (genome[name],)
         return values
 
-    # Settling ----------------------------------------------------------------------------------------------------
+    # Assigning ----------------------------------------------------------------------------------------------------
 
-    def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
         """Fills the columns of a gene in `codes`, those of the genes before it being filled.
 
         Args:
@@ -139,7 +139,7 @@ class Rules(ABC):
         """
         by_width = gene.name in self._by_width
         sets = codes[:, self.columns["d_model"]] if by_width else 0
-        codes[:, self.columns[gene.name]] = self._tables[gene.name].settled(sets, wanted, draws)
+        codes[:, self.columns[gene.name]] = self._tables[gene.name].assigned(sets, wanted, draws)
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
         """A table of a gene with these sets of permitted values."""
@@ -149,13 +149,13 @@ class Rules(ABC):
         """(n, columns of the gene) the numbers that its codes stand for."""
         return self._numbers[name][codes[:, self.columns[name]]]
 
-    def _settled(self, wanted: Codes, rng: np.random.Generator | None) -> Codes:
+    def _assigned(self, wanted: Codes, rng: np.random.Generator | None) -> Codes:
         """`wanted` with its places drawn where it says so, and repaired elsewhere."""
-        # Column by column in memory, as they are settled.
+        # Column by column in memory, as they are assigned.
         draws = np.zeros(wanted.shape) if rng is None else rng.random(wanted.shape[::-1]).T
         codes = np.empty_like(wanted, order="F")
         for name, columns in self.columns.items():
-            self.settle(self.genes[name], codes, wanted[:, columns], draws[:, columns])
+            self.assign(self.genes[name], codes, wanted[:, columns], draws[:, columns])
         return codes
 
     @cached_property

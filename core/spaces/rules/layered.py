@@ -52,19 +52,19 @@ class LayerRules(Rules):
         model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
         return self.mutate(model, rng, self.probabilities(count, rng, MAX_MUTATION_RATE))
 
-    def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
         name, columns = gene.name, self.columns[gene.name]
         if not gene.per_layer:
-            super().settle(gene, codes, wanted, draws)
+            super().assign(gene, codes, wanted, draws)
             return
         if name == self._layers.deciding:
             codes[:, columns] = self._decided(codes, wanted, draws)
         elif name == "n_kv_head":
-            codes[:, columns] = self._groups.settled(codes[:, self.columns["n_head"]], wanted, draws)
+            codes[:, columns] = self._groups.assigned(codes[:, self.columns["n_head"]], wanted, draws)
         elif name == "d_inner":
-            codes[:, columns] = self._inner.settled(self._may_lack(codes).astype(np.int16), wanted, draws)
+            codes[:, columns] = self._inner.assigned(self._may_lack(codes).astype(np.int16), wanted, draws)
         else:
-            super().settle(gene, codes, wanted, draws)
+            super().assign(gene, codes, wanted, draws)
         if name in UNIFORM_GENES:
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
 
@@ -78,7 +78,7 @@ class LayerRules(Rules):
         for layer in range(self.depth):
             visible = layer < depth
             may_skip = (room > 0) | ~visible
-            found[:, layer] = self._attention.settled(may_skip.astype(np.int16), wanted[:, layer], draws[:, layer])
+            found[:, layer] = self._attention.assigned(may_skip.astype(np.int16), wanted[:, layer], draws[:, layer])
             room = room - (visible & ~self._attending[found[:, layer]])
         return found
 

@@ -29,13 +29,13 @@ class StackRules(Rules):
         super().__init__(space, foreign)
         self._depth_gene = space.depth_gene
 
-    def settle(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
         if gene.name == "kind":
             self._settle_kinds(codes, wanted, draws)
         elif gene.name == "attends":
             self._settle_attends(codes, wanted, draws)
         else:
-            super().settle(gene, codes, wanted, draws)
+            super().assign(gene, codes, wanted, draws)
 
     def _settle_kinds(self, codes: Codes, wanted: Codes, draws: Floats) -> None:
         """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
@@ -53,7 +53,7 @@ class StackRules(Rules):
             if not layer:
                 allowed &= length > 0
             allowed |= ~visible
-            kind = self._subsets.settled(self._bits @ allowed, wanted[:, layer], draws[:, layer])
+            kind = self._subsets.assigned(self._bits @ allowed, wanted[:, layer], draws[:, layer])
             codes[:, start + layer] = kind
             blocks += kinds.block[kind] & visible
             attention += kinds.can_attend[kind] & visible
@@ -73,7 +73,7 @@ class StackRules(Rules):
             here = srupp[:, layer]
             attention -= here
             free = ~here | (attention >= least)
-            value = self._attending.settled(free.astype(np.int16), wanted[:, layer], draws[:, layer])
+            value = self._attending.assigned(free.astype(np.int16), wanted[:, layer], draws[:, layer])
             codes[:, start + layer] = value
             attention += here & attends[value]
 

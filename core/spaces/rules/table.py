@@ -37,7 +37,7 @@ class Table:
             self._permitted[row, : len(permitted)] = [known[value] for value in permitted]
             self._nearest[row] = [known[_nearest(permitted, value)] for value in (*values, *foreign)]
 
-    def settled(self, sets: NDArray[np.integer[Any]] | int, wanted: Codes, draws: Floats) -> Codes:
+    def assigned(self, sets: NDArray[np.integer[Any]] | int, wanted: Codes, draws: Floats) -> Codes:
         """(n, m) for each place its wanted code or the nearest permitted one, and a uniform one where it is drawn.
 
         Args:

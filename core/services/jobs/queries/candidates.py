@@ -30,8 +30,8 @@ from edgefront.core.spaces.space import Genome
 from edgefront.core.states import (
     LIVE_LAUNCHES,
     MEASURED_CANDIDATES,
+    OPEN_CANDIDATES,
     OPEN_MEASUREMENTS,
-    UNSETTLED_CANDIDATES,
     CandidateRole,
     CandidateState,
 )
@@ -129,7 +129,7 @@ def without_launches(session: Session, target_id: str, most: int) -> list[Candid
     """The first that wait for a first or a second result, and of whose measurement no launch is live."""
     live = select(Launch.id).where(Launch.measurement_id == Candidate.measurement_id, Launch.state.in_(LIVE_LAUNCHES))
     query = _of_measurements(target_id).where(
-        Candidate.state.in_(UNSETTLED_CANDIDATES), Measurement.state.in_(OPEN_MEASUREMENTS), ~live.exists()
+        Candidate.state.in_(OPEN_CANDIDATES), Measurement.state.in_(OPEN_MEASUREMENTS), ~live.exists()
     )
     return list(session.scalars(query.limit(most)))
 

@@ -18,7 +18,7 @@ from edgefront.core.services.jobs.queries.turns import take_turns
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
-    UNSETTLED_CANDIDATES,
+    OPEN_CANDIDATES,
     CandidateRole,
     JobState,
     LaunchState,
@@ -210,7 +210,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
             job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                theirs.state.in_(UNSETTLED_CANDIDATES),
+                theirs.state.in_(OPEN_CANDIDATES),
                 Launch.target_id == target.id,
                 and_(target.state == TargetState.BASELINES, theirs.role == CandidateRole.BASELINE),
             ),

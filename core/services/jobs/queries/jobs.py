@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
 from edgefront.core.states import (
     ACTIVE_TARGETS,
+    FINISHED_SCORES,
     LIVE_LAUNCHES,
-    SETTLED_SCORES,
     CandidateRole,
     CandidateState,
     DeviceState,
@@ -169,7 +169,7 @@ def idle_targets(session: Session) -> list[str]:
     scored = (
         select(ProxyWait.target_id)
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(SETTLED_SCORES))
+        .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(FINISHED_SCORES))
     )
     return list(
         session.scalars(

@@ -31,7 +31,7 @@ from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
-    UNSETTLED_CANDIDATES,
+    OPEN_CANDIDATES,
     CandidateRole,
     JobState,
     LaunchState,
@@ -381,7 +381,7 @@ def _still_wanted() -> ColumnElement[bool]:
             job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                candidate.state.in_(UNSETTLED_CANDIDATES),
+                candidate.state.in_(OPEN_CANDIDATES),
                 Launch.target_id == target.id,
                 and_(target.state == TargetState.BASELINES, candidate.role == CandidateRole.BASELINE),
             ),
