@@ -114,7 +114,7 @@ class FramedSpace(SearchSpace, ABC):
             return tuple(number for number in numbers if number >= self.min_inner_ratio * width)
         return tuple(number for number in numbers if width % number == 0)
 
-    def _settled(self: _Framed) -> _Framed:
+    def _consistent(self: _Framed) -> _Framed:
         widths = self._widths
         if not widths:
             given = list(self.gene("d_model").values)

@@ -209,7 +209,7 @@ class StackSpace(FramedSpace):
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
-    def _settled(self) -> StackSpace:
+    def _consistent(self) -> StackSpace:
         kinds = ", ".join(map(str, self._kinds))
         if not self._choices:
             raise SpaceError(
@@ -232,7 +232,7 @@ class StackSpace(FramedSpace):
                     allowed="0, or a kind that does: attention or srupp",
                 )
             left[name] = {0}
-        return super(StackSpace, self._keeping(left))._settled()
+        return super(StackSpace, self._keeping(left))._consistent()
 
     # What follows from the genes ---------------------------------------------------------------------------------
 

@@ -338,7 +338,7 @@ class LayeredSpace(FramedSpace):
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
-    def _settled(self) -> LayeredSpace:
+    def _consistent(self) -> LayeredSpace:
         space = self._with_groups()
         if space.deciding == "n_head" and not space.inner_values_left:
             # Without feed-forward blocks every layer attends.
@@ -361,7 +361,7 @@ class LayeredSpace(FramedSpace):
                     allowed="0, or layers that attend",
                 )
             space = space._keeping({MIN_ATTENTION: {0}})
-        return super(LayeredSpace, space)._settled()._with_groups()
+        return super(LayeredSpace, space)._consistent()._with_groups()
 
     def _with_groups(self) -> LayeredSpace:
         """Without heads that no number of key and value heads divides, and the other way round."""

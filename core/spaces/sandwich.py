@@ -88,7 +88,7 @@ class SandwichSpace(FramedSpace):
         """Those that go with so many pairs."""
         return tuple(k for k in map(int, self.gene("coefficient").values) if k < pairs)
 
-    def _settled(self) -> SandwichSpace:
+    def _consistent(self) -> SandwichSpace:
         given = [int(value) for value in self.gene("pairs").values]
         pairs = {value for value in given if self.coefficients(value)}
         if not pairs:
@@ -101,7 +101,7 @@ class SandwichSpace(FramedSpace):
                 allowed="a coefficient below pairs",
             )
         coefficients = set(self.coefficients(max(pairs)))
-        return super(SandwichSpace, self._keeping({"pairs": pairs, "coefficient": coefficients}))._settled()
+        return super(SandwichSpace, self._keeping({"pairs": pairs, "coefficient": coefficients}))._consistent()
 
 
 def _blocks(genome: Genome) -> list[Block]:

@@ -41,7 +41,7 @@ class SearchSpace(ABC):
     """A named set of architectures.
 
     Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
-    removal of values that a narrowing makes impossible (`_settled`). Genes come in the order in which they are drawn:
+    removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are drawn:
     what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once; the
     operations on one genome are a batch of one.
     """
@@ -88,7 +88,7 @@ class SearchSpace(ABC):
         """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
 
     @abstractmethod
-    def _settled(self: _Space) -> _Space:
+    def _consistent(self: _Space) -> _Space:
         """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
@@ -136,7 +136,7 @@ class SearchSpace(ABC):
             raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
         genes = {str(name): wanted for name, wanted in changes.items() if name != LOADS_IN}
         values = {name: self.gene(name).narrowed(wanted).values for name, wanted in genes.items()}
-        narrowed = self._keeping(values)._settled()
+        narrowed = self._keeping(values)._consistent()
         for loader in _loaders(changes.get(LOADS_IN, [])):
             narrowed = narrowed._loading_in(loader)
         return narrowed
@@ -176,7 +176,7 @@ class SearchSpace(ABC):
         return limited
 
     def _loading_in(self: _Space, loader: Loader) -> _Space:
-        part = self._keeping(self.limited_to(loader))._settled()
+        part = self._keeping(self.limited_to(loader))._consistent()
         try:
             _CHECKS[loader](part.architecture(next(part.enumerate())))  # the others are like it
         except InvalidInput as error:
