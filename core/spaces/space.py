@@ -41,8 +41,8 @@ class SearchSpace(ABC):
     """A named set of architectures.
 
     Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
-    removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are drawn:
-    what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once; the
+    removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are
+    drawn: what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once; the
     operations on one genome are a batch of one.
     """
 

@@ -70,10 +70,9 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     """One step of a target, in the caller's transaction.
 
     Applies the results of waiting candidates whose measurement is known by now, makes the launches that are missing,
-    and if the phase or generation is complete asks for the next. Returns True if another step can be taken at once (the worker
-    then commits and calls again); a step that has to be computed and stored first; False if the target waits for
-    devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been
-    deleted.
+    and if the phase or generation is complete asks for the next. Returns True if another step can be taken at once (the
+    worker then commits and calls again); a step that has to be computed and stored first; False if the target waits for
+    devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been deleted.
 
     Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
     """
