@@ -42,8 +42,8 @@ class SearchSpace(ABC):
 
     Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
     removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are
-    drawn: what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once; the
-    operations on one genome are a batch of one.
+    drawn: what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once;
+    the operations on one genome are a batch of one.
     """
 
     name: str
