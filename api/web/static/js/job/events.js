@@ -1,14 +1,19 @@
 // The events of a job in words.
 
-import { whole } from "../shared/format.js";
+import { latency, megabytes, whole } from "../shared/format.js";
+import { isMeasured } from "./candidates.js";
 import { stateTitle } from "./target.js";
 
 const ids = (number, noun) => `${whole(number)} ${noun}`;
 const because = (text, state) => (text ? `: ${text.replace(new RegExp(`^${state}: `), "")}` : "");
 
-function candidate({ number, role, state, reason }) {
+function candidate({ id, number, role, state, reason }, views) {
   const name = `${role === "baseline" ? role : "candidate"} ${whole(number)}`;
-  return state === "waiting" ? `${name} proposed` : `${name} ${state.replaceAll("_", " ")}${because(state === "measured" ? "" : reason, state)}`;
+  if (state === "waiting") return `${name} proposed`;
+  const view = views?.get(id);
+  const figures = view?.state === state && isMeasured(view)
+    ? `: ${latency(view.latency_ms, view.latency_half_width_ms)}, ${megabytes(view.memory_bytes)} over ${whole(view.launches)} launch${view.launches === 1 ? "" : "es"}` : "";
+  return `${name} ${state.replaceAll("_", " ")}${figures}${because(state === "measured" ? "" : reason, state)}`;
 }
 
 const WORDS = {
@@ -21,9 +26,9 @@ const WORDS = {
   launch: ({ launch_id: id, outcome, reason }) => `launch ${id} ${outcome}${because(reason, outcome)}`,
 };
 
-/** One event as a line, without its time; `targets` has the names of targets by id. */
-export function inWords({ kind, target_id: target, data }, targets) {
-  const words = WORDS[kind] ? WORDS[kind](data) : kind;
+/** One event as a line, without its time; `targets` has the names of targets by id, `views` CandidateViews by id. */
+export function inWords({ kind, target_id: target, data }, targets, views) {
+  const words = WORDS[kind] ? WORDS[kind](data, views) : kind;
   return target ? `${targets.get(target) ?? target}: ${words}` : words;
 }
 

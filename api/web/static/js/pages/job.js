@@ -4,6 +4,7 @@ import { patiently, pause, Refused, request, showAccount } from "../shared/api.j
 import { AgreementCharts } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
 import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
+import { ChangedCandidates } from "../job/changed.js";
 import { FrontierChart } from "../job/chart.js";
 import { JobControl } from "../job/control.js";
 import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js";
@@ -27,8 +28,6 @@ import { splitTitle } from "../training/view.js";
 import { keepView, readView } from "../job/view.js";
 
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
-const CHANGED_MS = 400;
-const MOST_IDS = 100; // of candidates that are read at once
 const SLOW_ROUND_MS = 10000;
 const ANSWER_REFRESH_MS = 2000; // While events arrive.
 const ZOOMED = 2000; // points of the window that the chart shows
@@ -43,11 +42,12 @@ const byTraining = new Map(); // target id → the ids on the frontier of its tr
 let job = null;
 let chosen = null; // target id
 let selected = null; // candidate id
-const changed = new Set(); // ids of candidates of the chosen target that are to be read again
 let wanted = readView(); // what the address asks for, as long as it is not there yet
 let stream = null;
 let zoomed = 0; // questions for a window of the chart
 let asked = 0; // questions for a recommendation; only the latest is answered
+
+const lost = (error) => setLive("lost", `${error.message}; trying again`);
 
 const chart = new FrontierChart(byId("chart"), byId("legend"), { onPick: pick, onZoom: zoom });
 const table = new CandidateTable(byId("candidates"), path, candidates, {
@@ -90,6 +90,10 @@ const loadLimited = debounced(() => {
   loadAnswer();
 }, SLIDING_MS);
 const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement(), genes.look()]), () => ANSWER_REFRESH_MS);
+const changed = new ChangedCandidates(path, (views) => {
+  views.forEach((view) => candidates.put(view));
+  redraw();
+}, lost);
 const genes = new Genes(path, {
   onPick: pick,
   onBrush: () => {
@@ -267,7 +271,6 @@ function unlessRefused(error) {
   if (!(error instanceof Refused)) throw error;
 }
 
-const lost = (error) => setLive("lost", `${error.message}; trying again`);
 
 async function loadJob() {
   try {
@@ -362,27 +365,8 @@ async function loadFrontier(target) {
   }
 }
 
-/** Reads the candidates that events named, of the target that is shown: an event says what changed, not the figures. */
-const readChanged = throttled(async () => {
-  const ids = [...changed].slice(0, MOST_IDS);
-  ids.forEach((candidateId) => changed.delete(candidateId));
-  if (!ids.length) return;
-  const query = new URLSearchParams([["target", chosen], ["limit", MOST_IDS], ...ids.map((candidateId) => ["ids", candidateId])]);
-  try {
-    const page = await patiently(`${path}/candidates?${query}`, lost);
-    page.items.forEach((view) => candidates.put(view));
-  } catch (error) {
-    return unlessRefused(error);
-  }
-  redraw();
-  if (changed.size) readChanged();
-}, () => CHANGED_MS);
-
 function hear(event) {
-  if (event.kind === "candidate" && event.target_id === chosen && event.data.state !== "waiting") {
-    changed.add(event.data.id);
-    readChanged();
-  }
+  if (event.kind === "candidate" && event.target_id === chosen && event.data.state !== "waiting") changed.add(event.data.id);
   if (event.kind === "frontier") candidates.moveFrontier(event.data.joined ?? [], event.data.left ?? []);
   if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {

@@ -1,5 +1,6 @@
 // The log of a job: its events in words, the last ones first loaded, and new ones as they come.
 
+import { ChangedCandidates } from "../job/changed.js";
 import { inWords, isBad } from "../job/events.js";
 import { isEnded } from "../job/target.js";
 import { Away, patiently, Refused, showAccount } from "../shared/api.js";
@@ -17,6 +18,7 @@ const path = `/v1/jobs/${encodeURIComponent(document.body.dataset.job)}`;
 const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
 let events = [];
 let targets = new Map();
+const views = new Map(); // CandidateViews by id, as they are now
 let stream = null;
 let begun = 0;
 let [state, last] = ["", 0]; // of the job: its state, and the number of its last event, as far as they are known
@@ -27,7 +29,7 @@ function draw() {
   const wanted = SHOWN[byId("kinds").value];
   const shown = events.filter(({ kind }) => !wanted || wanted.has(kind));
   log.replaceChildren(...shown.map((event) => element("span", {
-    class: `line${isBad(event) ? " error" : ""}`, text: `${clock.format(new Date(event.created_at))}  ${inWords(event, targets)}\n`,
+    class: `line${isBad(event) ? " error" : ""}`, text: `${clock.format(new Date(event.created_at))}  ${inWords(event, targets, views)}\n`,
   })));
   if (atEnd) log.scrollTop = log.scrollHeight;
   setText(byId("range"), events.length ? `${whole(shown.length)} of events ${whole(events[0].number)} to ${whole(events.at(-1).number)}.` : "No events yet.");
@@ -35,6 +37,10 @@ function draw() {
 }
 
 const drawSoon = throttled(draw, () => 200);
+const changed = new ChangedCandidates(path, (read) => {
+  read.forEach((view) => views.set(view.id, view));
+  drawSoon();
+}, away);
 
 /** Reads from the event after this number on. */
 function follow(after) {
@@ -43,6 +49,7 @@ function follow(after) {
   events = [];
   stream = new EventStream((number) => `${path}/events?after=${number}`, after, (event) => {
     events.push(event);
+    if (event.kind === "candidate" && event.data.state !== "waiting") changed.add(event.data.id);
     if (events.length > most) begun = events.splice(0, LAST).at(-1).number;
     hear(event);
     drawSoon();
