@@ -23,6 +23,7 @@ from sqlalchemy import func, select
 from edgefront.core.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from edgefront.core.graph import export
 from edgefront.core.graph.model_file import MODES, NUMBERS, ModelFormat
+from edgefront.core.graph.options import GraphOptions
 from edgefront.core.services.jobs import model_files as artifacts
 from edgefront.core.services.jobs.candidates import list_candidates
 from edgefront.core.services.jobs.model_files import artifact_for
@@ -129,9 +130,9 @@ def test_requests_at_once_build_once(
     built: list[Path] = []
     write = export.write_onnx
 
-    def counted(architecture: Architecture, seed: int, path: Path, **options: Any) -> None:
+    def counted(architecture: Architecture, seed: int, path: Path, options: GraphOptions) -> None:
         built.append(path)
-        write(architecture, seed, path, **options)
+        write(architecture, seed, path, options)
 
     monkeypatch.setattr(export, "write_onnx", counted)
     found: list[Any] = []
@@ -161,7 +162,7 @@ def test_building_holds_no_transaction(
 ) -> None:
     service, candidate = tiny
 
-    def writes_meanwhile(architecture: Architecture, seed: int, path: Path, **options: Any) -> None:
+    def writes_meanwhile(architecture: Architecture, seed: int, path: Path, options: GraphOptions) -> None:
         with service.database.write() as session:  # would wait for itself within a transaction
             service.database.now(session)
         path.write_bytes(b"a model")
@@ -175,7 +176,7 @@ def test_a_full_disk_leaves_nothing_behind(
 ) -> None:
     service, candidate = tiny
 
-    def fills_the_disk(architecture: Architecture, seed: int, path: Path, **options: Any) -> None:
+    def fills_the_disk(architecture: Architecture, seed: int, path: Path, options: GraphOptions) -> None:
         path.write_bytes(b"half of a mod")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
