@@ -231,7 +231,8 @@ def _aggregated(
     asked = {one.launch.measurement_id: one.launch.target_id for one in processed}
     fresh = {one.launch.id for one in processed}
     done = {one.launch.measurement_id for one in processed if one.end == LaunchState.DONE}
-    for id_, found in validation.done_launches(session, done).items():
+    reported = {one.launch.id: one.launch.result for one in processed}
+    for id_, found in validation.done_launches(session, done, reported).items():
         _judge(measurements[id_], found, fresh, asked[id_], validator, now)
     infeasible: list[tuple[Measurement, str]] = []
     failed: list[tuple[Measurement, str]] = []

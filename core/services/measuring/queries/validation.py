@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import NamedTuple, cast
 
 import orjson
-from sqlalchemy import ColumnElement, Table, bindparam, func, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Table, bindparam, case, func, insert, or_, select, true, update
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.services.measuring.queries.launches import RESULT
 from edgefront.core.services.stored import read_protocol
 from edgefront.core.states import (
     FINISHED_LAUNCHES,
@@ -207,24 +206,31 @@ class DoneLaunch(NamedTuple):
     """Whether its device is."""
 
 
-def done_launches(session: Session, measurement_ids: Collection[str]) -> dict[str, list[DoneLaunch]]:
-    """Measurement id → its done launches, oldest first."""
+_DONE = (
+    select(
+        Launch.measurement_id,
+        Launch.id,
+        Launch.device_id,
+        case((any_of(Launch.id, texts("known")), None), else_=Launch.result).label("result"),
+        Device.quarantine.is_not(None).label("in_quarantine"),
+    )
+    .outerjoin(Device, Device.id == Launch.device_id)
+    .where(any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE)
+    .order_by(Launch.finished_at, Launch.id)
+)
+
+
+def done_launches(
+    session: Session, measurement_ids: Collection[str], known: Mapping[str, LaunchResult] | None = None
+) -> dict[str, list[DoneLaunch]]:
+    """Measurement id → its done launches, oldest first. `known`: launch id → result of those that were read before."""
     found: dict[str, list[DoneLaunch]] = {}
+    known = known or {}
     if measurement_ids:
-        rows = session.execute(
-            select(
-                Launch.measurement_id,
-                Launch.id,
-                Launch.device_id,
-                RESULT,
-                Device.quarantine.is_not(None).label("in_quarantine"),
-            )
-            .outerjoin(Device, Device.id == Launch.device_id)
-            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == LaunchState.DONE)
-            .order_by(Launch.finished_at, Launch.id)
-        )
+        rows = session.execute(_DONE, {"ids": list(measurement_ids), "known": list(known)})
         for row in typed(DoneLaunch, rows):
-            found.setdefault(row.measurement_id, []).append(row)
+            result = known[row.id] if row.result is None else LaunchResult.model_validate(row.result)
+            found.setdefault(row.measurement_id, []).append(row._replace(result=result))
     return found
 
 
