@@ -43,12 +43,15 @@ def loaded_after(*arguments: str) -> set[str]:
         ("job", "submit", "--help"),
         ("version",),
         ("space", "list", "--json"),
-        ("model", "list", "--json"),
     ],
     ids=" ".join,
 )
 def test_commands_without_a_server_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert loaded_after(*arguments) == set()
+
+
+def test_counting_parameters_needs_numpy_alone() -> None:
+    assert loaded_after("model", "list", "--json") == {"numpy"}
 
 
 def test_describe_loads_numpy_alone() -> None:
