@@ -16,7 +16,8 @@ import large_job
 import pytest
 from running_api import Service, problem
 
-from edgefront.core.services.jobs.events import Entry, append_all
+from edgefront.core.services import event_log
+from edgefront.core.services.event_log import Entry
 from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from servers import OwnNginx, own_nginx
@@ -341,7 +342,7 @@ def test_events_pass_as_they_come_and_a_stream_without_any_stays(
                 opened.recv(1)
             with service.database.write() as session:
                 entry = Entry(JobEventKind.LAUNCH, {"made": number})
-                append_all(session, job_id, [entry], service.database.now(session))
+                event_log.append(session, job_id, [entry], service.database.now(session))
             opened.settimeout(60)
             answer = b""
             while f'"made":{number}'.encode() not in answer:

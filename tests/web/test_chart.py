@@ -137,7 +137,7 @@ def test_a_point_that_is_clicked_is_marked_in_the_table(
     seen.until("document.getElementById('chart').data.at(-1).customdata[0]", candidate)
 
 
-# A frontier point that no other hides, and where it is on the screen: by the chart's own projection.
+# The frontier point that is farthest from the others, and where it is on the screen: by the chart's own projection.
 FIRST_FRONTIER_POINT = """() => {
   const chart = document.getElementById('chart');
   const scene = chart._fullLayout.scene._scene;
@@ -150,8 +150,9 @@ FIRST_FRONTIER_POINT = """() => {
     const place = [(1 + at[0] / at[3]) * box.width / 2 + box.left, (1 - at[1] / at[3]) * box.height / 2 + box.top];
     return {frontier: trace.uid === 'frontier', id: trace.customdata[i], place};
   }));
-  const near = (a, b) => Math.hypot(a.place[0] - b.place[0], a.place[1] - b.place[1]) < 25;
-  const point = points.find((each) => each.frontier && points.filter((other) => near(each, other)).length === 1);
+  const apart = (a, b) => Math.hypot(a.place[0] - b.place[0], a.place[1] - b.place[1]);
+  const free = (each) => Math.min(...points.filter((other) => other !== each).map((other) => apart(each, other)));
+  const point = points.filter(({frontier}) => frontier).sort((a, b) => free(b) - free(a))[0];
   return [point.id, ...point.place];
 }"""
 
