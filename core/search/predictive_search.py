@@ -52,7 +52,7 @@ from edgefront.core.states import CandidateState, Goal
 POOL_SIZE = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
 LATENCY_BAND = (0.15, 1.25)
-"""Shares of the latency limit between which spread-out candidates lie where that can be told."""
+"""Shares of the latency limit between which spread-out candidates are predicted to lie, where there are predictions."""
 RISK_LEVEL = 0.0
 """Standard deviations: a candidate should be within the limits if it is so at its mean."""
 
@@ -147,7 +147,7 @@ class PredictiveSearch(Algorithm):
     # Learning ----------------------------------------------------------------------------------------------------
 
     def _spread(self, candidates: Candidates, count: int, known: Known, snapshot: Snapshot) -> None:
-        """Candidates far from each other and from what is known, of those within the limits as far as can be told."""
+        """Candidates far from each other and from known ones, of those that are predicted to be within the limits."""
         members, shapes = candidates.drawn()
         if not len(members):
             candidates.fill(count)

@@ -52,6 +52,13 @@ class _Log:
             .values(last_event=table.c.last_event + bindparam("count", type_=Integer), **touched)
             .returning(table.c.last_event)
         )
+        log = cast(Table, events.__table__)
+        self.after = (
+            select(*(log.c[name] for name in view.model_fields))
+            .where(log.c[self.owner_id] == bindparam("log"), log.c.number > bindparam("number"))
+            .order_by(log.c.number)
+            .limit(bindparam("most", type_=Integer))
+        )
 
 
 _JOBS = _Log(Job, Event, EventView)
@@ -95,15 +102,8 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
 def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[LogView]:
     """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
     log = _log_of(owner_id)
-    table = cast(Table, log.events.__table__)
-    fields = ("number", "kind", "data", "created_at", *(["target_id"] if log.has_targets else []))
-    query = (
-        select(*(table.c[name] for name in fields))
-        .where(table.c[log.owner_id] == owner_id, table.c.number > min(max(after, 0), MAX_NUMBER))
-        .order_by(table.c.number)
-        .limit(limit)
-    )
-    return [log.view.model_validate(dict(row._mapping)) for row in session.execute(query)]
+    asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
+    return [log.view.model_validate(dict(row._mapping)) for row in session.execute(log.after, asked)]
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from sqlalchemy.orm import Session
 
@@ -47,7 +48,7 @@ class _Processed:
     refusal: str | None = None
     """Why its result cannot be true."""
 
-    @property
+    @cached_property
     def end(self) -> LaunchState | None:
         """Done, implausible, infeasible or failed; None if the launch is wanted again."""
         if self.refusal is not None:
@@ -229,9 +230,9 @@ def _aggregated(
 ) -> dict[str, Measurement]:
     """By id, the measurements that have an answer now, with it."""
     asked = {one.launch.measurement_id: one.launch.target_id for one in processed}
-    fresh = {one.launch.id for one in processed}
-    done = {one.launch.measurement_id for one in processed if one.end == LaunchState.DONE}
     reported = {one.launch.id: one.launch.result for one in processed}
+    fresh = set(reported)
+    done = {one.launch.measurement_id for one in processed if one.end == LaunchState.DONE}
     for id_, found in validation.done_launches(session, done, reported).items():
         _judge(measurements[id_], found, fresh, asked[id_], validator, now)
     infeasible: list[tuple[Measurement, str]] = []

@@ -84,7 +84,7 @@ class Subject(NamedTuple):
 
     @property
     def architecture(self) -> Document:
-        """Parsed anew each time: few are looked at."""
+        """The canonical description. It is parsed at each call, because few are needed."""
         description: Document = orjson.loads(self.architecture_json)
         return description
 
