@@ -103,6 +103,11 @@ class Process:
             deviation[part] = np.sqrt(np.maximum(left, self.kernel.noise**2))
         return mean, deviation
 
+    def covariance(self, rows: Floats, others: Floats) -> Floats:
+        """(n, m) covariance, without noise, of the values at rows (n, q) and others (m, q) after what was seen."""
+        near, far = (self._inverse @ self.kernel.between(self.inputs, part, self.centre) for part in (rows, others))
+        return np.asarray(self.kernel.between(rows, others, self.centre) - near.T @ far)
+
     def leave_one_out(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each target had it, and every other of the same input, not been seen.
 

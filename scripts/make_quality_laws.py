@@ -7,21 +7,24 @@ Takes half a minute. The same tables give the same laws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from edgefront.core.proxies.table import quality_of, read_table, where
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.proxies.trained import trained_models
-from edgefront.core.quality.law import Origin, QualityLaw
+from edgefront.core.quality import studies
+from edgefront.core.quality.law import Origin
+from edgefront.core.quality.shared_law import KnownTable, Study
+from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_law import TableLaw
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "tests" / "golden"
 LAWS = ROOT / "core" / "quality" / "laws"
-
-_LTS = (
-    "logs of 200 randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"
-)
-_LTS_RECIPE = "to the end of 40,000 steps of 256 sequences with LAMB at 0.01 (Table 2 of the paper)"
 
 ORIGINS = {
     "gpt2": Origin(
@@ -31,8 +34,8 @@ ORIGINS = {
         data="WikiText-103",
         split="validation",
         tokens="BPE token (vocabulary of 50,264)",
-        trained=_LTS_RECIPE,
-        source=_LTS,
+        trained=LTS_RECIPE,
+        source=LTS_SOURCE,
         licence="MIT",
     ),
     "txl": Origin(
@@ -42,8 +45,8 @@ ORIGINS = {
         data="WikiText-103",
         split="validation",
         tokens="word (vocabulary of 267,736)",
-        trained=_LTS_RECIPE,
-        source=_LTS,
+        trained=LTS_RECIPE,
+        source=LTS_SOURCE,
         licence="MIT",
     ),
 }
@@ -62,16 +65,74 @@ HWGPT = Origin(
     licence="Apache-2.0",
 )
 
+LTS_TOKENS = 40_000 * 256 * 192
+"""Of a training on WikiText-103; those on LM1B are 32 tokens long."""
+LTS_TABLES = (
+    KnownTable("random_GPT2_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    KnownTable("random_TransXL_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    KnownTable("random_TransXL_wt103_homogeneous", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    KnownTable("random_GPT2_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
+    KnownTable("random_TransXL_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
+)
+MIN_TOKENS = 4e9
+"""The Gemstones warm up until about half of it; before, a curve tells about the warm-up."""
+GEMSTONES_TABLES = (
+    KnownTable("constant_lr", "Dolma", MIN_TOKENS, 350e9),
+    KnownTable("cooled", "Dolma", 11e9, 110e9),
+    KnownTable("half_lr", "Dolma", MIN_TOKENS, 100e9),
+)
+POINTS = 14
+"""Of a learning curve, evenly by ln tokens: more tell nothing new, and cost time at each prediction."""
+
 
 def learn(table: str, origin: Origin, backbone: str | None = None) -> None:
     rows = read_table(TABLES / table)
     if backbone is not None:
         rows = where(rows, {"backbone": backbone})
-    found = trained_models(rows, quality_of(rows))
-    law = QualityLaw.fit(found.shapes, found.log_perplexity, origin)
+    models = trained_models(rows, quality_of(rows))
+    law = TableLaw.fit(models.shapes, models.log_perplexity, origin)
     path = LAWS / f"{origin.name}.json"
     path.write_text(to_text(law), encoding="utf-8")
     print(f"{path.relative_to(ROOT)}: {law.models} models, noise {law.kernel.noise:.2%} of perplexity")  # noqa: T201
+
+
+def lts_study() -> Study:
+    rows = [row for name in ("lts_trained_wt103", "lts_trained_other") for row in read_table(TABLES / f"{name}.jsonl")]
+    models = trained_models(rows, quality_of(rows))
+    names = [table.name for table in LTS_TABLES]
+    table = np.array([names.index(row["set"]) for row in rows], dtype=np.int64)
+    return studies.lts(LTS_TABLES, table, models.shapes, models.log_perplexity.round(6))
+
+
+def gemstones_study() -> Study:
+    rows: list[Row] = []
+    tables: list[int] = []
+    for index, table in enumerate(GEMSTONES_TABLES):
+        kept = thinned(read_table(TABLES / f"gemstones_{table.name}.csv.gz"))
+        rows += kept
+        tables += [index] * len(kept)
+    models = trained_models(rows, quality_of(rows))
+    log_tokens = np.log([float(row["tokens"]) for row in rows])
+    return studies.gemstones(
+        GEMSTONES_TABLES, np.array(tables, dtype=np.int64), models.shapes, log_tokens, models.log_perplexity.round(6)
+    )
+
+
+def thinned(rows: Sequence[Row]) -> list[Row]:
+    """Of each model's curve, from `MIN_TOKENS` on, `POINTS` points that are evenly spaced by ln tokens."""
+    curves: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if float(row["tokens"]) >= MIN_TOKENS:
+            curves.setdefault((row["width"], row["depth"]), []).append(row)
+    kept = []
+    for curve in curves.values():
+        logs = np.log([float(row["tokens"]) for row in curve])
+        kept += [curve[place] for place in _nearest(logs, np.linspace(logs.min(), logs.max(), POINTS))]
+    return kept
+
+
+def _nearest(values: NDArray[np.float64], targets: NDArray[np.float64]) -> list[int]:
+    return np.unique(np.abs(values[:, None] - targets).argmin(0)).tolist()
 
 
 def main() -> None:
@@ -79,6 +140,10 @@ def main() -> None:
     for backbone, origin in ORIGINS.items():
         learn("lts_trained_wt103.jsonl", origin, backbone)
     learn("hwgpt_owt_perplexity_s.csv.gz", HWGPT)
+    for study in (lts_study(), gemstones_study()):
+        path = LAWS / f"study-{study.name}.json"
+        path.write_text(studies.to_text(study), encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: {len(study.inputs)} rows, trend {study.trend}")  # noqa: T201
 
 
 if __name__ == "__main__":

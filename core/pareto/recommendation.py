@@ -8,7 +8,7 @@ numbers with their intervals, and claim no more than these support.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -85,7 +85,9 @@ class Option:
     """Of a generation, as `token_ms`."""
     token_ms: float | None = None
     predicted: Figure | None = None
-    """Perplexity."""
+    """Perplexity, or its ratio to that of a model of the law's choice."""
+    relative: bool = False
+    """Whether `predicted` is a ratio."""
     trained: float | None = None
     """Perplexity; only of models that were trained alike."""
 
@@ -129,10 +131,28 @@ class Recommendation:
     """Limits to move, each alone; or both together, where one is not enough."""
 
 
-def recommend(options: Sequence[Option], limits: Limits, proxy: str, *, own: bool = False) -> Recommendation:
+QualityRatio = Callable[[Option, Option], Ratio]
+"""Predicted perplexity of the first by that of the second."""
+
+
+def independent(option: Option, other: Option) -> Ratio:
+    """As if the errors of the two predictions had nothing in common."""
+    assert option.predicted is not None and other.predicted is not None
+    return option.predicted.over(other.predicted)
+
+
+def recommend(
+    options: Sequence[Option],
+    limits: Limits,
+    proxy: str,
+    *,
+    own: bool = False,
+    ratio: QualityRatio = independent,
+) -> Recommendation:
     """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
 
-    `own`: the stock model is the user's, with which is compared whether or not it is within the limits.
+    `own`: the stock model is the user's, with which is compared whether or not it is within the limits. `ratio` is
+    asked for two options with a predicted perplexity.
     """
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     if not options:
@@ -149,8 +169,8 @@ def recommend(options: Sequence[Option], limits: Limits, proxy: str, *, own: boo
     best = within[0]
     stock = [one for one in (options if own else within) if one.stock]
     baseline = max(stock, key=lambda one: (one.parameters, one.id), default=None)
-    runners_up = tuple((one, _trade(one, best, proxy)) for one in _runners_up(within))
-    return Recommendation(_sentence(best, baseline, limits, proxy, own), by, best, baseline, runners_up)
+    runners_up = tuple((one, _trade(one, best, proxy, ratio)) for one in _runners_up(within))
+    return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, runners_up)
 
 
 def _rank(option: Option) -> tuple[float, float, bool, str]:
@@ -175,17 +195,17 @@ def _runners_up(ranked: Sequence[Option]) -> list[Option]:
 # Sentences ------------------------------------------------------------------------------------------------------------
 
 
-def _trade(option: Option, other: Option, proxy: str) -> str:
+def _trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
     """What one gives and takes against another."""
     parts = [
         option.latency.over(other.latency).in_percent("latency"),
         option.memory.over(other.memory).in_percent("peak memory"),
-        _quality(option, other, proxy),
+        _quality(option, other, proxy, ratio),
     ]
     return ", ".join(parts)
 
 
-def _quality(option: Option, other: Option, proxy: str) -> str:
+def _quality(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
     if option.trained is not None and other.trained is not None:
         return (
             Figure(option.trained, TRAINING_SPREAD)
@@ -193,7 +213,7 @@ def _quality(option: Option, other: Option, proxy: str) -> str:
             .in_percent("perplexity after training")
         )
     if option.predicted is not None and other.predicted is not None:
-        return option.predicted.over(other.predicted).in_percent("predicted perplexity")
+        return _predicted(ratio(option, other))
     if option.score == other.score:
         return f"equal by {proxy}"
     if proxy.endswith("_parameters") and option.score > 0 and other.score > 0:
@@ -201,7 +221,16 @@ def _quality(option: Option, other: Option, proxy: str) -> str:
     return f"ranked {'higher' if option.score > other.score else 'lower'} by {proxy}"
 
 
-def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str, own: bool) -> str:
+def _predicted(ratio: Ratio) -> str:
+    """With its median also where the interval holds 1: what is known of a training that nobody has made."""
+    if ratio.spread is None or ratio.above or ratio.below:
+        return ratio.in_percent("predicted perplexity")
+    percent, half = 100 * (ratio.value - 1), 100 * ratio.value * math.sinh(ratio.spread)
+    word = "higher" if percent >= 0 else "lower"
+    return f"no sure difference in predicted perplexity ({abs(percent):.1f} ± {half:.1f} % {word})"
+
+
+def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str, own: bool, ratio: QualityRatio) -> str:
     begin = f"Within {limits}" if str(limits) else "Without limits"
     beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     end = ". The interval of its latency reaches beyond the limit." if beyond else "."
@@ -216,7 +245,7 @@ def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str,
     if own:
         against = "my model" + (", which is beyond the limits" if limits.violation(baseline) else "")
     return (
-        f"{begin}{_reaches(best)}. Against {against}: {_quality(best, baseline, proxy)}, "
+        f"{begin}{_reaches(best)}. Against {against}: {_quality(best, baseline, proxy, ratio)}, "
         + ", ".join(
             [
                 best.latency.over(baseline.latency).in_percent("latency"),
@@ -230,7 +259,7 @@ def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str,
 def _reaches(best: Option) -> str:
     if best.trained is not None:
         return f" a model reached perplexity {best.trained:.4g} after training"
-    if best.predicted is not None:
+    if best.predicted is not None and not best.relative:
         return f" a model of predicted perplexity {with_interval(best.predicted)}"
     return f" a model of {best.parameters:,} decoder parameters"
 

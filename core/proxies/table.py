@@ -59,6 +59,7 @@ _SPACES = {
 
 LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
 HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
+GEMSTONES_FIELDS = ("width", "depth")
 """Columns that describe a model."""
 
 
@@ -187,15 +188,20 @@ def architecture_of(row: Row) -> Architecture | None:
     frame = _SPACES.get(str(row.get("backbone")))
     if frame is not None and not _missing(row, LTS_FIELDS):
         return _lts(row, frame)
-    return None if _missing(row, HWGPT_FIELDS) else _hwgpt(row)
+    if not _missing(row, HWGPT_FIELDS):
+        return _hwgpt(row)
+    return None if _missing(row, GEMSTONES_FIELDS) else _gemstones(row)
 
 
 def missing_fields(row: Row) -> tuple[str, ...]:
     """What the row lacks to describe a model, in the form that it has most of; `architecture` if it has none."""
-    forms = (LTS_FIELDS, HWGPT_FIELDS)
-    nearest = min(forms, key=lambda fields: len(_missing(row, fields)))
-    own = ("embed_dim", "mlp_ratio") if nearest is HWGPT_FIELDS else ("backbone", "d_model", "d_inner")
-    return _missing(row, nearest) if any(row.get(name) is not None for name in own) else ("architecture",)
+    own = {
+        LTS_FIELDS: ("backbone", "d_model", "d_inner"),
+        HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
+        GEMSTONES_FIELDS: GEMSTONES_FIELDS,
+    }
+    nearest = min(own, key=lambda fields: len(_missing(row, fields)))
+    return _missing(row, nearest) if any(row.get(name) is not None for name in own[nearest]) else ("architecture",)
 
 
 def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
@@ -245,6 +251,35 @@ def _hwgpt(row: Row) -> Architecture:
             "positions": {"kind": "learned", "length": 1024},
             "embedding": {"vocab_size": 50254},
             "blocks": blocks,
+        }
+    )
+
+
+def _gemstones(row: Row) -> Architecture:
+    """A decoder of the Gemstones (arXiv 2502.06857): heads of 128 with half as many (rounded down) key/value heads, a
+    gated inner width of 4 times the model's, RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
+    """
+    width, heads = _whole(row, "width"), _whole(row, "width") // 128
+    if width % 128 or heads < 2:
+        raise InvalidInput(
+            f"width is {width}: the Gemstones have at least two heads of 128",
+            field="width",
+            value=width,
+            allowed="a multiple of 128, at least 256",
+        )
+    layer = [
+        {"kind": "attention", "n_head": heads, "n_kv_head": heads // 2, "bias": "none"},
+        {"kind": "feed_forward", "d_inner": 4 * width, "gated": True, "bias": False},
+    ]
+    return Architecture.parse(
+        {
+            "d_model": width,
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "activation": "gelu_tanh",
+            "embedding": {"vocab_size": 50304},
+            "output": {"kind": "tokens", "tied": False},
+            "blocks": layer * _whole(row, "depth"),
         }
     )
 

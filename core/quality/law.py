@@ -1,50 +1,26 @@
-"""A quality law: the perplexity that an architecture reaches, by its shape, with an interval.
+"""What every quality law is: it predicts the perplexity that an architecture reaches when it is trained, with an
+interval.
 
-It is learnt from a table of models that were trained alike, and holds for that: for those data, that split, that
-recipe and that budget. Beyond the ranges of its table the interval widens, and the answer says so.
+A `TableLaw` is learnt from one table of models that were trained alike and holds for that. A `SharedLaw` is learnt from
+several tables; it knows the training budget, and what carries over to data that no table has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
-from edgefront.core.quality.features import BLOCK_NAMES, NAMES, features, names_of_blocks
 
 Floats = NDArray[np.float64]
 
-MIN_ROWS = 5
-"""Fewer models teach nothing."""
-MAX_ROWS = 400
-"""Of larger tables so many models are kept, evenly spaced by perplexity: prediction takes time with their number."""
-COVERAGE = 0.95
-
-# What the length scales of LTS's two tables and HW-GPT-Bench's roughly agree on.
-_SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
-_ALONE = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
-_AFTER_A_PRIOR = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
-
-_SLOPE_PRIOR_STD = 0.2
-"""How far the slope of one law against another may be from 1, before any model is seen."""
-_EXTRAPOLATION_STD = 0.05
-"""Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
-_UNKNOWN_BLOCKS = 4.0
-"""Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
-_SLACK = 0.01
-"""Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
-_FARTHEST = 2.0
-"""Units beyond a range up to which the trend is followed; from there on the prediction stays."""
-_FOLDS = 10
-_UNEVENNESS = ("inner_variation", "inner_trend")
-
 NOT_STATED = "not stated"
+OWN_DATA = "your own data"
+"""`Origin.data` of laws about data that no table has: they give ratios of perplexities alone."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +30,7 @@ class Origin:
     name: str
     title: str
     family: str = ""
-    """gpt2 or transformer-xl; empty if it is of neither."""
+    """gpt2, llama or transformer-xl; empty if it is of none of these."""
     data: str = NOT_STATED
     split: str = NOT_STATED
     tokens: str = NOT_STATED
@@ -67,288 +43,112 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """For each of n architectures."""
+    """For each of n architectures: of a perplexity, or of the ratio of two."""
 
     log_perplexity: Floats
     half_width: Floats
     """Of the 95 % interval, in ln perplexity."""
     beyond: Floats
-    """Units (a factor e) beyond the ranges that the law knows; 0 within them."""
+    """How far beyond what the law knows; 0 within it."""
 
     @property
     def perplexity(self) -> Floats:
         """The median."""
-        found: Floats = np.exp(self.log_perplexity)
-        return found
+        return np.asarray(np.exp(self.log_perplexity))
 
     @property
     def low(self) -> Floats:
         """The interval's lower end."""
-        found: Floats = np.exp(self.log_perplexity - self.half_width)
-        return found
+        return np.asarray(np.exp(self.log_perplexity - self.half_width))
 
     @property
     def high(self) -> Floats:
         """The interval's upper end."""
-        found: Floats = np.exp(self.log_perplexity + self.half_width)
-        return found
+        return np.asarray(np.exp(self.log_perplexity + self.half_width))
 
     @property
     def extrapolated(self) -> NDArray[np.bool_]:
-        """Whether it lies beyond the ranges."""
-        found: NDArray[np.bool_] = self.beyond > 0
-        return found
+        """Whether it lies beyond what the law knows."""
+        return np.asarray(self.beyond > 0)
 
 
-@dataclass(frozen=True, eq=False)
-class QualityLaw:
-    """Learnt from n models of a table. Made by `fit`, or from its stored form (`core.quality.stored`)."""
+def in_words(tokens: float) -> str:
+    """Training tokens in words: `30 billion`, `4.1 million`, `250`."""
+    for size, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if tokens >= size:
+            return f"{tokens / size:.3g}{name}"
+    return f"{tokens:,.0f}"
+
+
+class QualityLaw(ABC):
+    """Perplexity by architecture, for one budget of training."""
 
     origin: Origin
-    inputs: Floats
-    """(n, 12) features of the models that were kept, to 6 decimals."""
-    log_perplexity: Floats
-    """(n,) theirs, to 6 decimals."""
-    kernel: Kernel
     models: int
-    """Trainings of the table, with those that were not kept."""
+    """Trainings that it was learnt from."""
+
     low: Floats
     """(12,) least value of each feature that the law knows."""
     high: Floats
     kinds: frozenset[str]
     """Those of `BLOCK_NAMES` that it knows."""
-    widening: float
-    """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
-    quantile: float
-    """Deviations that hold 95 %; Student's t, for few models tell their deviation badly."""
-    prior: QualityLaw | None = None
-    """The law whose prediction, shifted and scaled, is the mean that the process departs from."""
-    slope: float = 1.0
-    """Of the prior, in ln perplexity."""
 
-    @classmethod
-    def fit(
-        cls, shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, *, prior: QualityLaw | None = None
-    ) -> QualityLaw:
-        """The law of these models. The same models give the same law.
+    @property
+    def relative_to(self) -> str | None:
+        """The model to whose perplexity predictions are ratios; None of a law that predicts perplexities."""
+        return None
 
-        Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
-        """
-        wanted: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
-        inputs = _inputs(shapes)
-        _check(inputs, wanted)
-        # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
-        _, order = np.unique(np.column_stack([wanted, inputs[:, ::-1]]), axis=0, return_index=True)
-        kept = order[evenly_spaced(len(order), MAX_ROWS)]
-        low, high = inputs.min(0), inputs.max(0)
-        blocks = names_of_blocks(shapes)
-        kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
-        if prior is not None:
-            low, high, kinds = np.minimum(low, prior.low), np.maximum(high, prior.high), kinds | prior.kinds
-        inputs, wanted = inputs[kept], wanted[kept]
-        slope = 1.0 if prior is None else _slope(prior.log_of(inputs), wanted)
-        law = cls(
-            origin=origin,
-            inputs=inputs,
-            log_perplexity=wanted,
-            kernel=_ALONE.kernel,
-            models=len(order),
-            low=low,
-            high=high,
-            kinds=kinds,
-            widening=1.0,
-            quantile=1.0,
-            prior=prior,
-            slope=slope,
+    @property
+    def train_tokens(self) -> float | None:
+        """The training tokens that predictions are for; None of a law that knows one budget."""
+        return None
+
+    @property
+    def about(self) -> str:
+        """What its predictions are of: data, tokens, training."""
+        of = self.origin
+        length = "" if self.train_tokens is None else f" on {in_words(self.train_tokens)} tokens"
+        if self.relative_to is not None:
+            what = f"perplexity by that of {self.relative_to}, {of.data}"
+            return f"{what}; both trained {of.trained}{length}; law {of.name}"
+        return f"{of.data}, {of.split} split, per {of.tokens}; trained {of.trained}{length}; law {of.name}"
+
+    @property
+    def token_range(self) -> tuple[float, float] | None:
+        """Least and most training tokens within which it knows; None of a law that knows one budget."""
+        return None
+
+    def at_tokens(self, train_tokens: float) -> QualityLaw:
+        """The law for models trained on so many tokens. `InvalidInput` where it knows one budget alone."""
+        raise InvalidInput(
+            f"train_tokens: the law {self.origin.name} knows one budget ({self.origin.trained}), not others",
+            field="train_tokens",
+            value=train_tokens,
+            allowed="none, or a law that knows the training budget, as llama-dolma-cooled",
         )
-        left = wanted - law._mean(inputs)
-        kernel = most_probable(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
-        mean, deviation = Process(kernel, inputs, left).leave_one_out()
-        widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
-        return replace(law, kernel=kernel, widening=widening, quantile=quantile)
 
+    @abstractmethod
+    def renamed(self, name: str) -> QualityLaw:
+        """The law under this name."""
+
+    @abstractmethod
     def predict(self, shapes: Shapes) -> Prediction:
-        """Perplexities of these architectures, trained as the law's were. 100,000 take a few seconds."""
-        inputs = features(shapes)
-        beyond = self._beyond(inputs, shapes)
-        mean, deviation = self._process.predict(self._within_reach(inputs))
-        return Prediction(mean + self._mean(inputs), self._half_width(deviation, beyond), beyond)
+        """Perplexities, or ratios to that of `relative_to`, of these architectures. 100,000 take a few seconds."""
 
-    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """The same, but models that the law was learnt from are predicted without them (leave-one-out), and which.
-
-        A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
+    @abstractmethod
+    def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
+        """Perplexity of each architecture by that of `reference` (one row), both trained alike: what they have in
+        common is uncertain in neither.
         """
-        found, inputs = self.predict(shapes), _inputs(shapes)
-        wanted = np.array(log_perplexity, dtype=np.float64).round(6)
-        places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
-        place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
-        known = place >= 0
-        mean, deviation = self._left_out
-        logs, widths = found.log_perplexity.copy(), found.half_width.copy()
-        logs[known] = (mean + self._mean(self.inputs))[place[known]]
-        widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
-        return Prediction(logs, widths, found.beyond), known
 
+    @abstractmethod
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
+        """The prediction of each, without what the law learnt from that training itself; and where it had."""
+
+    @abstractmethod
     def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
-        """Which of these have the features of a model that the law, or one it was learnt after, was learnt from."""
-        seen = set(map(tuple, self.inputs.tolist()))
-        found = np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
-        return found if self.prior is None else found | self.prior.has_seen(shapes)
+        """Which of these have the features of a model that the law was learnt from."""
 
+    @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """For each architecture the features (and `blocks`) that lie beyond what the law knows."""
-        below, above = self._excess(features(shapes))
-        unknown = self._unknown(shapes)
-        return [
-            (*(name for name, out in zip(NAMES, row, strict=True) if out), *(("blocks",) if share else ()))
-            for row, share in zip((below + above) > 0, unknown, strict=True)
-        ]
-
-    def log_of(self, inputs: Floats) -> Floats:
-        """ln perplexity of rows of features, without an interval."""
-        return self._process.predict(self._within_reach(inputs))[0] + self._mean(inputs)
-
-    # Parts -----------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _process(self) -> Process:
-        return Process(self.kernel, self.inputs, self.log_perplexity - self._mean(self.inputs))
-
-    @cached_property
-    def _left_out(self) -> tuple[Floats, Floats]:
-        return self._process.leave_one_out()
-
-    def _mean(self, inputs: Floats) -> Floats:
-        """What is expected before the process is asked."""
-        level = np.full(len(inputs), self.log_perplexity.mean())
-        if self.prior is None:
-            return level
-        known, asked = self._prior_of_own, self.prior.log_of(inputs)
-        found: Floats = level + self.slope * (asked - known.mean())
-        return found
-
-    @cached_property
-    def _prior_of_own(self) -> Floats:
-        assert self.prior is not None
-        return self.prior.log_of(self.inputs)
-
-    def _half_width(self, deviation: Floats, beyond: Floats) -> Floats:
-        found: Floats = self.quantile * np.hypot(self.widening * deviation, _EXTRAPOLATION_STD * beyond)
-        return found
-
-    def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
-        """How far below and above its range each feature is. Stacks may be more even than those of the table."""
-        low = self.low.copy()
-        for name in _UNEVENNESS:
-            low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
-        below, above = low - inputs, inputs - self.high
-        return np.where(below > _SLACK, below, 0.0), np.where(above > _SLACK, above, 0.0)
-
-    def _within_reach(self, inputs: Floats) -> Floats:
-        return np.clip(inputs, self.low - _FARTHEST, self.high + _FARTHEST)
-
-    def _unknown(self, shapes: Shapes) -> Floats:
-        """Share of the blocks that are of kinds unknown to the law."""
-        known = [index for index, name in enumerate(BLOCK_NAMES) if name in self.kinds or name == "identity"]
-        blocks = names_of_blocks(shapes)
-        found: Floats = ((blocks >= 0) & ~np.isin(blocks, known)).sum(1) / np.maximum((blocks >= 0).sum(1), 1)
-        return found
-
-    def _beyond(self, inputs: Floats, shapes: Shapes) -> Floats:
-        below, above = self._excess(inputs)
-        found: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
-        return found
-
-
-def _with(first: Floats, others: Floats) -> list[list[float]]:
-    rows: list[list[float]] = np.column_stack([first, others]).tolist()
-    return rows
-
-
-def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
-    """Masks of the models that are left out in each of ten folds, always the same at random.
-
-    Models of the same features are in the same fold: no law predicts what it has seen.
-    """
-    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
-    shapes = len(first)
-    drawn = np.empty(shapes)
-    drawn[np.argsort(first)] = np.random.Generator(np.random.PCG64(0)).random(shapes)
-    place = (np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % _FOLDS)[shape.reshape(-1)]
-    return [place == index for index in range(min(_FOLDS, shapes))]
-
-
-def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, *, prior: QualityLaw | None = None) -> Prediction:
-    """Each model predicted by a law that was learnt from the other folds alone. Errors as in `QualityLaw.fit`."""
-    wanted = np.asarray(log_perplexity, dtype=np.float64)
-    logs, widths, beyond = np.empty(len(wanted)), np.empty(len(wanted)), np.empty(len(wanted))
-    for left in folds(_inputs(shapes)):
-        law = QualityLaw.fit(shapes.take(~left), wanted[~left], Origin("fold", "fold"), prior=prior)
-        found = law.predict(shapes.take(left))
-        logs[left], widths[left], beyond[left] = found.log_perplexity, found.half_width, found.beyond
-    return Prediction(logs, widths, beyond)
-
-
-def _inputs(shapes: Shapes) -> Floats:
-    """Features, rounded: models with equal ones are the same to a law."""
-    return np.round(features(shapes), 6)
-
-
-def _check(inputs: Floats, wanted: Floats) -> None:
-    if len(inputs) != len(wanted):
-        raise InvalidInput(f"{len(inputs)} architectures and {len(wanted)} perplexities", field="perplexity")
-    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(wanted)).tolist()
-    if wrong:
-        raise InvalidInput(
-            f"the perplexity of model {wrong[0] + 1} is no finite number above 0",
-            field="perplexity",
-            value=str(wanted[wrong[0]]),
-            allowed="a finite number above 0",
-        )
-    if len(wanted) < MIN_ROWS:
-        raise InvalidInput(
-            f"{len(wanted)} trained models teach no law: at least {MIN_ROWS} are needed",
-            field="table",
-            value=len(wanted),
-            allowed=f"at least {MIN_ROWS} trained models",
-        )
-    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
-    if len(first) < MIN_ROWS:
-        shape = shape.reshape(-1)
-        again = next(index for index in range(len(shape)) if first[shape[index]] < index)
-        raise InvalidInput(
-            f"the models have {len(first)} different shapes (model {again + 1} has that of model "
-            f"{first[shape[again]] + 1}): at least {MIN_ROWS} are needed",
-            field="table",
-            value=len(first),
-            allowed=f"models of at least {MIN_ROWS} different shapes",
-        )
-    if np.ptp(wanted) == 0:
-        raise InvalidInput(
-            f"all {len(wanted)} models have the same perplexity, {np.exp(wanted[0]):.6g}: nothing depends on shape",
-            field="perplexity",
-            value=float(np.exp(wanted[0])),
-            allowed="perplexities that differ",
-        )
-
-
-def _slope(prior: Floats, wanted: Floats) -> float:
-    """Of the wanted against the prior's values, by ridge regression around 1."""
-    apart, left = prior - prior.mean(), wanted - wanted.mean()
-    stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_PRIOR_STD**2
-    return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
-
-
-def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
-    """Factor of all deviations and the quantile of Student's t, from residuals in deviations of leave-one-out.
-
-    Models of one shape are left out together, so that all of them prove as much as one. A fitted kernel makes the
-    residuals too small, as if it took up to 8 models; 4 residuals of size 1 are thought to have been seen before.
-    """
-    from scipy.stats import t
-
-    before = 4
-    freedom = shapes - min(8.0, 0.4 * shapes) + before
-    widening = float(np.sqrt((scores @ scores * (shapes / len(scores)) + before) / freedom))
-    return rounded(widening), rounded(float(t.ppf((1 + COVERAGE) / 2, freedom)))
+        """For each architecture the names of what lies beyond what the law knows."""

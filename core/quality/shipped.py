@@ -1,11 +1,13 @@
 """The quality laws that come with the product, and which of them is about an architecture.
 
-They are made by `scripts/make_quality_laws.py` from tables in `tests/golden`.
+They are made by `scripts/make_quality_laws.py` from tables in `tests/golden`. Each family has a law about data that no
+table has ("your own data"), which is taken unless another is named: it gives ratios of perplexities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,18 +16,89 @@ import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality import studies
+from edgefront.core.quality.law import OWN_DATA, Origin, QualityLaw
+from edgefront.core.quality.shared_law import SharedLaw
 from edgefront.core.quality.stored import from_json
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import FeedForward
 from edgefront.core.spaces.embeddings_and_head import (
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
 )
+from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.space import SearchSpace
 
-NAMES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
+LTS_SOURCE = (
+    "logs of randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"
+)
+LTS_RECIPE = "to the end of 40,000 steps of 256 sequences with LAMB at 0.01 (Table 2 of the paper)"
+_GEMSTONES_SOURCE = "McLeish et al., Gemstones (arXiv 2502.06857), learning curves of 18 models"
+_DECODERS = "decoders with gated feed-forward, RMSNorm and rotary positions"
+_DOLMA = Origin(
+    name="llama-dolma-cooled",
+    title=f"{_DECODERS}, by width, depth and training tokens, on Dolma",
+    family="llama",
+    data="Dolma",
+    split="validation",
+    tokens="token (vocabulary of 50,304)",
+    trained="learning rate falling to 0 over the last tenth of the tokens",
+    source=_GEMSTONES_SOURCE,
+    licence="MIT",
+)
+TRAIN_TOKENS = 3e10
+"""Training tokens that a law by budget speaks of unless others are asked for."""
+
+
+def _own_data(family: str, title: str, source: str, trained: str) -> Origin:
+    return Origin(
+        name=f"own-data-{family}",
+        title=f"{title}, on data and by a recipe that no table has: ratios of perplexities alone",
+        family=family,
+        data=OWN_DATA,
+        split="validation",
+        tokens="token of your tokenizer",
+        trained=trained,
+        source=source,
+        licence="MIT",
+    )
+
+
+_LTS_OWN = f"{LTS_SOURCE}: 881 models in 5 tables"
+_LIKE_EACH_OTHER = "alike"
+_SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
+    # Origin, study, table that it asks about, and whether it is about that table itself.
+    origin.name: (origin, study, table, known)
+    for origin, study, table, known in (
+        (_own_data("gpt2", "decoders with attention", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
+        (_own_data("transformer-xl", "Transformer-XL", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
+        (_own_data("llama", _DECODERS, _GEMSTONES_SOURCE, _LIKE_EACH_OTHER), "gemstones", None, False),
+        (_DOLMA, "gemstones", "cooled", True),
+        (
+            replace(_DOLMA, name="llama-dolma", trained="constant learning rate after the warm-up"),
+            "gemstones",
+            "constant_lr",
+            True,
+        ),
+        (
+            replace(
+                _DOLMA,
+                name="llama-dolma-other-recipe",
+                title=f"{_DECODERS}, on Dolma by a recipe that no table has: ratios of perplexities alone",
+                trained="by another recipe, all alike",
+            ),
+            "gemstones",
+            "cooled",
+            False,
+        ),
+    )
+}
+_REFERENCES = {"gpt2": "gpt2-small", "transformer-xl": "transformer-xl-base", "llama": "smollm2-135m"}
+"""Family → the named model to which ratios are."""
+_OF_TABLES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
+NAMES = (*_SHARED, *_OF_TABLES)
 """Of one family, the law that is taken unless another is asked for comes first."""
 
 
@@ -56,13 +129,17 @@ def find_law(name_or_file: str) -> QualityLaw:
 
 
 def family(architecture: Architecture) -> str | None:
-    """gpt2 or transformer-xl: decoders by their positions, rotary ones being with the absolute ones. None for what no
-    table of ours is about: encoders, translation models, and recurrent stacks without positions.
+    """llama, gpt2 or transformer-xl: decoders with rotary positions and gated feed-forward, with other positions or
+    none of either, with relative positions. None for what no table of ours is about: encoders, translation models, and
+    recurrent stacks without positions.
     """
     if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
         return None
     if isinstance(architecture.positions, RelativePositions):
         return "transformer-xl"
+    inner = [block for block in architecture.blocks if isinstance(block, FeedForward)]
+    if isinstance(architecture.positions, RotaryPositions) and all(block.gated for block in inner):
+        return "llama"
     if isinstance(architecture.positions, LearnedPositions | SinusoidalPositions | RotaryPositions):
         return "gpt2"
     return None
@@ -75,7 +152,8 @@ def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
     among them) have the law of their frame, which says of each that it is extrapolated where it is.
     """
     architecture = subject.baselines([1])[0] if isinstance(subject, SearchSpace) else subject
-    return next((law for law in shipped_laws().values() if law.origin.family == family(architecture)), None)
+    own = family(architecture)
+    return next((law_named(name) for name in NAMES if _family_of(name) == own), None)
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[QualityLaw | None]:
@@ -83,14 +161,33 @@ def laws_for_table(architectures: Sequence[Architecture]) -> list[QualityLaw | N
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> QualityLaw | None:
-        shapes = Shapes.of([one for one, own in zip(architectures, families, strict=True) if own == name])
-        known = [law for law in shipped_laws().values() if law.origin.family == name]
-        return min(known, key=lambda law: float(np.mean(law.predict(shapes).beyond)), default=None)
+        shapes = Shapes.of(
+            [architecture for architecture, own in zip(architectures, families, strict=True) if own == name]
+        )
+        laws = [law for law in shipped_laws().values() if law.origin.family == name and law.relative_to is None]
+        return min(laws, key=lambda law: float(np.mean(law.predict(shapes).beyond)), default=None)
 
     best = {name: nearest(name) for name in set(families)}
-    return [best[one] for one in families]
+    return [best[name] for name in families]
+
+
+def _family_of(name: str) -> str:
+    return _SHARED[name][0].family if name in _SHARED else law_named(name).origin.family
 
 
 @cache
 def _shipped(name: str) -> QualityLaw:
-    return from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
+    if name in _OF_TABLES:
+        return from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
+    origin, of, table, known = _SHARED[name]
+    study = studies.study(of)
+    place = None if table is None else [each.name for each in study.tables].index(table)
+    reference = _REFERENCES[origin.family]
+    return SharedLaw(
+        origin,
+        study,
+        place,
+        known,
+        float(np.log(TRAIN_TOKENS)),
+        (reference, Shapes.of([named_model(reference).architecture])),
+    )

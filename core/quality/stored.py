@@ -1,7 +1,8 @@
 """A quality law as readable JSON, from which the same numbers come on every platform.
 
 It holds what the law was learnt from, not what was computed from it: a law that is read again predicts without being
-fitted. `models` has a row for each model that was kept: its ln perplexity and its features.
+fitted. Version 1 is the law of a table: `models` has a row for each model that was kept, its ln perplexity and its
+features. Version 2 is a shared law: the study that it rests on, by name, and the own trainings that refined it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,21 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.gaussian_process import Kernel
+from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
-from edgefront.core.quality.law import MIN_ROWS, Origin, QualityLaw
+from edgefront.core.quality.law import Origin, QualityLaw
+from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw
+from edgefront.core.quality.studies import STUDIES, study
+from edgefront.core.quality.table_law import MIN_ROWS, TableLaw
+from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import form, invalid_input
 
 COLUMNS = ("log_perplexity", *NAMES)
+
+_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "source", "licence")
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Text = Annotated[str, Field(max_length=500)]
@@ -51,17 +60,24 @@ class _Range(_Part):
     high: FiniteFloat
 
 
-class _Stored(_Part):
-    version: Literal[1]
+class _About(_Part):
     name: Name
     title: Text
-    family: Literal["gpt2", "transformer-xl", ""]
+    family: Literal["gpt2", "llama", "transformer-xl", ""]
     data: Text
     split: Text
     tokens: Text
     trained: Text
     source: Text
     licence: Text
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(**{name: getattr(self, name) for name in _ORIGIN})
+
+
+class _Stored(_About):
+    version: Literal[1]
     table_models: Annotated[int, Field(ge=MIN_ROWS)]
     blocks: tuple[Literal[BLOCK_NAMES], ...]  # type: ignore[valid-type]
     features: tuple[_Range, ...]
@@ -93,8 +109,31 @@ class _Stored(_Part):
         return self
 
 
+class _OwnTrainings(_Part):
+    """Columns of n rows."""
+
+    training: tuple[int, ...]
+    tokens: tuple[Positive, ...]
+    log_perplexity: tuple[FiniteFloat, ...]
+    features: tuple[tuple[FiniteFloat, ...], ...]
+    differences: tuple[tuple[FiniteFloat, ...], ...]
+
+
+class _StoredShared(_About):
+    version: Literal[2]
+    study: Literal[STUDIES]  # type: ignore[valid-type]
+    table: str | None
+    known: bool
+    train_tokens: Positive
+    reference: str
+    own: _OwnTrainings | None
+
+
 def to_json(law: QualityLaw) -> dict[str, Any]:
     """Everything that the law is."""
+    if isinstance(law, SharedLaw):
+        return _shared_json(law)
+    assert isinstance(law, TableLaw)
     return {
         "version": 1,
         **asdict(law.origin),
@@ -111,6 +150,28 @@ def to_json(law: QualityLaw) -> dict[str, Any]:
         "prior": None if law.prior is None else to_json(law.prior),
         "columns": list(COLUMNS),
         "models": np.column_stack([law.log_perplexity, law.inputs]).tolist(),
+    }
+
+
+def _shared_json(law: SharedLaw) -> dict[str, Any]:
+    own = law.own
+    return {
+        "version": 2,
+        **asdict(law.origin),
+        "study": law.study.name,
+        "table": None if law.asked is None else law.study.tables[law.asked].name,
+        "known": law.known,
+        "train_tokens": float(f"{np.exp(law.log_train_tokens):.10g}"),
+        "reference": law.reference[0],
+        "own": None
+        if own is None
+        else {
+            "training": own.model.tolist(),
+            "tokens": [float(f"{tokens:.10g}") for tokens in np.exp(own.log_tokens).tolist()],
+            "log_perplexity": own.log_perplexity.tolist(),
+            "features": own.inputs.tolist(),
+            "differences": own.differences.round(9).tolist(),
+        },
     }
 
 
@@ -138,26 +199,18 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
     if not isinstance(value, Mapping):
         raise InvalidInput("a quality law is a JSON object", field="law", value=value, allowed="a stored law")
     try:
+        if value.get("version") == 2:
+            return _shared_law(_StoredShared.model_validate(dict(value)))
         return _law(_Stored.model_validate(dict(value)))
     except ValidationError as error:
         raise invalid_input(error, InvalidInput).under("law") from None
 
 
-def _law(stored: _Stored) -> QualityLaw:
+def _law(stored: _Stored) -> TableLaw:
     rows = np.array(stored.models, dtype=np.float64)
     kernel = stored.kernel
-    return QualityLaw(
-        origin=Origin(
-            stored.name,
-            stored.title,
-            family=stored.family,
-            data=stored.data,
-            split=stored.split,
-            tokens=stored.tokens,
-            trained=stored.trained,
-            source=stored.source,
-            licence=stored.licence,
-        ),
+    return TableLaw(
+        origin=stored.origin,
         inputs=rows[:, 1:],
         log_perplexity=rows[:, 0],
         kernel=Kernel(kernel.amplitude, kernel.length_scales, kernel.linear, kernel.noise),
@@ -169,6 +222,47 @@ def _law(stored: _Stored) -> QualityLaw:
         quantile=stored.quantile,
         prior=None if stored.prior is None else _law(stored.prior),
         slope=stored.slope,
+    )
+
+
+def _shared_law(stored: _StoredShared) -> SharedLaw:
+    of, own = study(stored.study), stored.own
+    names = [table.name for table in of.tables]
+    if stored.table is not None and stored.table not in names:
+        raise InvalidInput(
+            f"the study {of.name} has no table {stored.table!r}",
+            field="table",
+            value=stored.table,
+            allowed=", ".join(names),
+        )
+    return SharedLaw(
+        origin=stored.origin,
+        study=of,
+        asked=None if stored.table is None else names.index(stored.table),
+        known=stored.known,
+        log_train_tokens=float(np.log(stored.train_tokens)),
+        reference=(stored.reference, Shapes.of([named_model(stored.reference).architecture])),
+        own=None if own is None else _own(own),
+    )
+
+
+def _own(stored: _OwnTrainings) -> OwnTrainings:
+    count = len(stored.training)
+    inputs = np.array(stored.features, dtype=np.float64).reshape(count, -1)
+    apart = np.array(stored.differences, dtype=np.float64).reshape(count, -1)
+    columns = {len(stored.tokens), len(stored.log_perplexity), len(stored.features), len(stored.differences)}
+    if columns != {count} or inputs.shape[1] != len(NAMES) or apart.shape[1] != len(DIFFERENCE_NAMES):
+        raise InvalidInput(
+            "own trainings are not rows of one length with the features of this release",
+            field="own",
+            allowed=f"{count} rows of {len(NAMES)} features and {len(DIFFERENCE_NAMES)} differences",
+        )
+    return OwnTrainings(
+        inputs,
+        apart,
+        np.log(np.array(stored.tokens)),
+        np.array(stored.log_perplexity),
+        np.array(stored.training, dtype=np.int64),
     )
 
 
@@ -188,11 +282,21 @@ def _indented(value: dict[str, Any], depth: int = 1) -> str:
     return "{\n" + ",\n".join(lines) + f"\n{outer}}}"
 
 
-_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "source", "licence")
-
-
 def summary(law: QualityLaw) -> dict[str, Any]:
-    """A law as JSON without its table: what it predicts, where it holds, and its prior's name."""
-    value = to_json(law)
-    kept = (*_ORIGIN, "table_models", "blocks", "features", "widening")
-    return {**{name: value[name] for name in kept}, "prior": law.prior.origin.name if law.prior else None}
+    """A law as JSON without its tables: what it predicts, where it holds, and its prior's name."""
+    prior = law.prior if isinstance(law, TableLaw) else None
+    return {
+        **{name: getattr(law.origin, name) for name in _ORIGIN},
+        "table_models": law.models,
+        "blocks": [kind for kind in BLOCK_NAMES if kind in law.kinds],
+        "features": [
+            {**asdict(feature), "low": low, "high": high}
+            for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
+        ],
+        "widening": law.widening if isinstance(law, TableLaw) else 1.0,
+        "prior": prior.origin.name if prior else None,
+        "relative_to": law.relative_to,
+        "train_tokens": law.train_tokens,
+        "min_train_tokens": law.token_range[0] if law.token_range else None,
+        "max_train_tokens": law.token_range[1] if law.token_range else None,
+    }

@@ -24,6 +24,7 @@ from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
 Quality = Literal["proxy", "perplexity"]
+TrainTokens = Annotated[StrictInt, Field(ge=1, le=10**18)]
 
 ProxyName = Literal[
     "decoder_parameters",
@@ -184,6 +185,9 @@ class JobRequest(Request):
     Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
+    train_tokens: TrainTokens | None = None
+    """Tokens that a model is to be trained on: predicted perplexity is of models trained so long, by laws that know the
+    budget. None: what the law says."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
     """Of the random weights and tokens that models are scored with."""
     epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON
@@ -212,12 +216,17 @@ class PredictedView(View):
     """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
 
     perplexity: float | None = None
+    """Of a law that knows no perplexity of these data, the ratio to that of `relative_to`."""
     perplexity_low: float | None = None
     perplexity_high: float | None = None
     extrapolated: bool = False
     """The perplexity is that of a model beyond those that the law was learnt from: the interval is wider."""
     law: str | None = None
     """The quality law: `GET /v1/quality/laws/{law}` says on which data, and how long trained."""
+    relative_to: str | None = None
+    """The named model, trained alike, by whose perplexity this one is divided; None: it is a perplexity."""
+    train_tokens: float | None = None
+    """Of the training that it is predicted for; None of a law that knows one budget."""
     latency_ms: float | None = None
     latency_low_ms: float | None = None
     latency_high_ms: float | None = None

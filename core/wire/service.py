@@ -257,7 +257,7 @@ class QualityLawView(View):
     version: int = 0
     """Of a law that trainings of the service have refined, from 1: it is named NAME@VERSION. 0: it comes along."""
     family: str
-    """gpt2 or transformer-xl; empty for a law of neither."""
+    """gpt2, llama or transformer-xl; empty for a law of none of these."""
     title: str
     data: str
     split: str
@@ -275,6 +275,13 @@ class QualityLawView(View):
     """Factor of all standard deviations, from predictions of each model by the others."""
     prior: str | None
     """The law whose prediction is its mean; None without one."""
+    relative_to: str | None = None
+    """The named model to whose perplexity predictions are ratios; None: they are perplexities."""
+    train_tokens: float | None = None
+    """Training tokens that it speaks of unless others are asked for; None: it knows one budget alone."""
+    min_train_tokens: float | None = None
+    max_train_tokens: float | None = None
+    """Beyond these its intervals widen."""
     created_at: datetime | None = None
     """Of a refined law."""
 

@@ -13,6 +13,7 @@ from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
     from edgefront.core.quality.law import QualityLaw
+    from edgefront.core.quality.table_law import TableLaw
     from edgefront.core.spaces.architecture import Architecture
 
 app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
@@ -115,15 +116,15 @@ def fit_law(
     from edgefront.core.proxies.table import quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.proxies.trained import trained_models
-    from edgefront.core.quality.law import Origin, QualityLaw, cross_validated
-    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.law import Origin
     from edgefront.core.quality.stored import checked_name, summary, to_text
+    from edgefront.core.quality.table_law import TableLaw, cross_validated
 
     if out is not None:
         check_free(out, force=force)
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
-    departs = None if prior is None else find_law(prior)
+    departs = None if prior is None else _table_law(prior)
     origin = Origin(
         name=_name(file) if name is None else checked_name(name),
         title=f"{len(models.first)} models of {file.name}",
@@ -133,7 +134,7 @@ def fit_law(
         trained=trained,
         source=file.name,
     )
-    law = QualityLaw.fit(models.shapes, models.log_perplexity, origin, prior=departs)
+    law = TableLaw.fit(models.shapes, models.log_perplexity, origin, prior=departs)
     shapes, wanted = models.once
     folds = agreement(wanted, cross_validated(shapes, wanted, prior=departs))
     seen = (
@@ -162,6 +163,20 @@ def fit_law(
 
     written = None if out is None else str(out)
     session.put({**summary(law), "folds": folds.to_json(), "note": note, "file": written}, show)
+
+
+def _table_law(name: str) -> TableLaw:
+    """The law of a table that may be a prior."""
+    from edgefront.core.errors import InvalidInput
+    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.table_law import TableLaw
+
+    law = find_law(name)
+    if isinstance(law, TableLaw):
+        return law
+    raise InvalidInput(
+        f"prior: {name} is a law of several tables", field="prior", value=name, allowed="the law of one table"
+    )
 
 
 @command(app, "predict", server=False)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from edgefront.core.errors import EdgefrontError, within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
+from edgefront.core.quality.shipped import law_for
 from edgefront.core.search.problem import COUNTED
+from edgefront.core.services.quality.laws import with_law
 from edgefront.core.services.spaces import space_of
 from edgefront.core.states import Goal
 from edgefront.core.units import MB
@@ -25,6 +27,9 @@ def with_defaults(request: JobRequest) -> JobRequest:
     proxy = request.proxy
     if proxy == "auto":
         proxy = "quality_law" if covers(space_of(request.space).baselines([1])[0]) else "decoder_parameters"
+    if proxy == "quality_law" and request.proxy_settings.get("law") is None:
+        law = law_for(space_of(request.space))
+        request = request if law is None else with_law(request, law.origin.name)
     algorithm = request.algorithm
     if algorithm.name == "auto":
         predictable = proxy == "quality_law" or proxy in COUNTED

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto import recommendation as pure
-from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
+from edgefront.core.pareto.ratio import Figure, Ratio
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, independent, recommend
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
@@ -67,7 +68,23 @@ class Known:
             if candidate.latency_ms and candidate.memory_bytes
         ]
         limits = pure.Limits(**self.limits.model_dump())
-        return self._view(recommend(options, limits, self.proxy, own=starts_from_model(self.request)))
+        return self._view(
+            recommend(
+                options,
+                limits,
+                self.proxy,
+                own=starts_from_model(self.request),
+                ratio=independent if self.law is None else self._ratio,
+            )
+        )
+
+    def _ratio(self, option: Option, other: Option) -> Ratio:
+        """By the job's law, which knows what two models have in common."""
+        assert self.law is not None
+        architectures = {candidate.id: candidate.architecture for candidate in self.candidates}
+        first, second = (Shapes.of([Architecture.model_validate(architectures[each.id])]) for each in (option, other))
+        predicted = self.law.ratio(first, second)
+        return Ratio(float(predicted.perplexity[0]), float(predicted.half_width[0]))
 
     def _view(self, found: Recommendation) -> RecommendationView:
         views = {candidate.id: candidate for candidate in self.candidates}
@@ -229,5 +246,6 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
         predicted=None
         if predicted is None or predicted.perplexity is None
         else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
+        relative=predicted is not None and predicted.relative_to is not None,
         trained=trained,
     )

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.differences import DIFFERENCES
+from edgefront.core.quality.law import QualityLaw, in_words
 from edgefront.core.quality.shipped import family, shipped_laws
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
@@ -18,8 +19,8 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
     """Of each the fields of `core.wire.jobs.PredictedView` that are about quality; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
-    found = law.predict(Shapes.of(architectures))
-    columns = zip(found.perplexity, found.low, found.high, found.beyond, strict=True)
+    predicted = law.predict(Shapes.of(architectures))
+    columns = zip(predicted.perplexity, predicted.low, predicted.high, predicted.beyond, strict=True)
     return [
         {
             "perplexity": float(median),
@@ -27,6 +28,8 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
             "perplexity_high": float(high),
             "extrapolated": bool(beyond > 0),
             "law": law.origin.name,
+            "relative_to": law.relative_to,
+            "train_tokens": law.train_tokens,
         }
         for median, low, high, beyond in columns
     ]
@@ -36,13 +39,9 @@ def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) ->
     """What predictions by the laws of these names are the perplexity of, and how long trained. `law` is the job's,
     which need not come along.
     """
-    wanted = set(names)
-    known = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
-    origins = [known[name].origin for name in known if name in wanted]
-    return "; ".join(
-        f"{origin.data}, {origin.split} split, per {origin.tokens}; trained {origin.trained}; law {origin.name}"
-        for origin in origins
-    )
+    given = set(names)
+    laws = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
+    return "; ".join(laws[name].about for name in laws if name in given)
 
 
 def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str] = ()) -> str:
@@ -57,17 +56,32 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
     origin = law.origin
     notes = []
     named = {request.proxy_settings.get("data"), *datasets}
-    others = sorted(str(one) for one in named if one is not None and not _is_of(origin.data, str(one)))
+    others = (
+        [] if law.relative_to else sorted(str(name) for name in named if name and not _is_of(origin.data, str(name)))
+    )
     if others:
         notes.append(
             f"Predicted perplexity is that of models trained on {origin.data} (law {origin.name}), not on "
             f"{', '.join(others)}: compare predictions with each other, not with what is reached there."
         )
     (stock,) = space.baselines([1])
-    if "blocks" in law.beyond(Shapes.of([stock]))[0]:
+    beyond = law.beyond(Shapes.of([stock]))[0]
+    if "blocks" in beyond:
         notes.append(
             f"The law {origin.name} was learnt from models without the blocks of {space.name}: its perplexities are "
             "extrapolated, until trainings of such models refine it."
+        )
+    apart = [difference.name for difference in DIFFERENCES if difference.name in beyond]
+    if apart:
+        notes.append(
+            f"No table of the law {origin.name} varies {', '.join(apart)}: intervals are wider by stated amounts where "
+            "models differ in it."
+        )
+    if "train_tokens" in beyond and law.token_range and law.train_tokens:
+        low, high = (in_words(tokens) for tokens in law.token_range)
+        notes.append(
+            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {in_words(law.train_tokens)}: "
+            "intervals are wider."
         )
     if origin.family not in ("", family(stock)):
         notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -9,8 +10,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import TrainingKind, TrainingState
-from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Evaluation, LawVersion, Training, WantedRefit
+from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.tables import Evaluation, LawVersion, Training, TrainingMetric, WantedRefit
 
 SPLIT = "valid"
 """Of which laws predict perplexity: the one that the tables of the included laws have."""
@@ -20,6 +21,7 @@ class TrainedModel(NamedTuple):
     """A training that ended with a perplexity."""
 
     evaluation_id: str
+    training_id: str
     digest: str
     architecture: Document
     perplexity: float
@@ -27,12 +29,23 @@ class TrainedModel(NamedTuple):
     dataset_digest: str | None
     recipe: Document
     budget: Document
+    tokens: int
+    """That it was trained on."""
+
+
+class CurvePoint(NamedTuple):
+    """An evaluation on the validation split during a training."""
+
+    training_id: str
+    tokens: int
+    loss: float
 
 
 def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
     """The trainings of one manner (data, recipe and budget), by digest."""
     columns = (
         Evaluation.id,
+        Training.id,
         Training.digest,
         Training.architecture,
         Evaluation.value,
@@ -40,8 +53,23 @@ def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
         Training.dataset_digest,
         Training.recipe,
         Training.budget,
+        Training.tokens,
     )
     return [TrainedModel(*row) for row in session.execute(_alike(manner, *columns))]
+
+
+def curves(session: Session, trainings: Collection[str]) -> list[CurvePoint]:
+    """The learning curves of these trainings, by rising step."""
+    query = (
+        select(TrainingMetric.training_id, TrainingMetric.data)
+        .where(any_of(TrainingMetric.training_id, trainings))
+        .order_by(TrainingMetric.training_id, TrainingMetric.step)
+    )
+    return [
+        CurvePoint(row.training_id, row.data["tokens"], row.data["valid_loss"])
+        for row in session.execute(query)
+        if row.data.get("valid_loss") is not None
+    ]
 
 
 def scores_alike(session: Session, manner: str) -> list[tuple[str, float]]:

@@ -1,9 +1,10 @@
-"""Refines quality laws by the service's own trainings: the law of their family is the prior, and a process fits what
-is left.
+"""Refines quality laws by the service's own trainings.
 
-A refit belongs to a base law and a manner of training: data, recipe and budget. From five different architectures on,
-every training that ends makes a new version. Fitting takes seconds and holds no transaction; the same trainings give
-the same version, byte by byte, and are not fitted twice.
+A refit belongs to a base law, that of the family, and a manner of training: data, recipe and budget. From the first
+training on, every one that ends makes a new version: the shared law learns the shift of these data, and what of shape
+differs on them, from whole learning curves. From `PROCESS_MODELS` architectures on, they have a law of their own.
+Fitting takes seconds and holds no transaction; the same trainings give the same version, byte by byte, and are not
+fitted twice.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.canonical import digest
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.law import MIN_ROWS, Origin, QualityLaw
+from edgefront.core.quality.law import Origin, QualityLaw
+from edgefront.core.quality.shared_law import SharedLaw, own_trainings
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_law import TableLaw
 from edgefront.core.services import tasks
 from edgefront.core.services.quality import law_queries as rows
-from edgefront.core.services.quality.law_queries import TrainedModel
+from edgefront.core.services.quality.law_queries import CurvePoint, TrainedModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
@@ -33,6 +36,11 @@ from edgefront.core.store.tables import LawVersion
 
 ATTEMPTS = 5
 """Of one task: it fits again if a training ends meanwhile."""
+PROCESS_MODELS = 80
+"""From so many architectures on, a process of their own ranks better than the shared law (docs/quality.md)."""
+CURVE_SHARE = 0.5
+"""Points of a learning curve count from this share of its tokens on: before, it tells about the warm-up."""
+CURVE_POINTS = 4
 LOST_AFTER = timedelta(minutes=1)
 """After this time the task of a refit is assumed lost."""
 
@@ -62,10 +70,12 @@ def refit(database: Database, manner: str) -> None:
         with database.read() as session:
             trained = rows.trained_alike(session, manner)
             known = rows.rows_digests(session, manner)
+            curves = rows.curves(session, [model.training_id for model in trained])
         fitted = [
-            found
+            version
             for group in _groups(trained)
-            if (group.name(manner), group.rows_digest) not in known and (found := _fit(group, manner)) is not None
+            if (group.name(manner), group.rows_digest) not in known
+            and (version := _fit(group, curves, manner)) is not None
         ]
         with database.write() as session:
             if _stored(session, manner, trained, fitted, database.now(session)):
@@ -102,11 +112,9 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
     ]
 
 
-def _fit(group: _Group, manner: str) -> Document | None:
-    """A version without its number, as columns of `LawVersion`; None if there are too few different models."""
+def _fit(group: _Group, curves: Sequence[CurvePoint], manner: str) -> Document | None:
+    """A version without its number, as columns of `LawVersion`; None if nothing can be learnt."""
     models = len({model.digest for model in group.models})
-    if models < MIN_ROWS:
-        return None
     first = group.models[0]
     origin = Origin(
         name=group.name(manner),
@@ -118,11 +126,10 @@ def _fit(group: _Group, manner: str) -> Document | None:
         trained=_trained(first),
         source="trainings of this service",
     )
-    logs = [math.log(model.perplexity) for model in group.models]
     try:
-        law = QualityLaw.fit(Shapes.of(group.architectures), logs, origin, prior=group.base)
-    except InvalidInput as error:  # all of one shape, or of one perplexity
-        _log.info("no law of %d trainings of manner %s: %s", len(logs), manner, error.detail)
+        law = _law(group, curves, models, origin)
+    except InvalidInput as error:  # all of one perplexity
+        _log.info("no law of %d trainings of manner %s: %s", len(group.models), manner, error.detail)
         return None
     return {
         "name": origin.name,
@@ -137,12 +144,36 @@ def _fit(group: _Group, manner: str) -> Document | None:
     }
 
 
-def _trained(one: TrainedModel) -> str:
+def _law(group: _Group, curves: Sequence[CurvePoint], models: int, origin: Origin) -> QualityLaw:
+    logs = [math.log(model.perplexity) for model in group.models]
+    if models >= PROCESS_MODELS or not isinstance(group.base, SharedLaw):
+        return TableLaw.fit(Shapes.of(group.architectures), logs, origin)
+    chosen = []  # of each point of a curve: the place of its model, its tokens, ln perplexity
+    for place, (model, end) in enumerate(zip(group.models, logs, strict=True)):
+        curve = [point for point in curves if point.training_id == model.training_id and math.isfinite(point.loss)]
+        late = [point for point in curve if CURVE_SHARE * model.tokens <= point.tokens < model.tokens]
+        # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
+        chosen += [(place, point.tokens, end + point.loss - curve[-1].loss) for point in late[-CURVE_POINTS:]]
+        chosen.append((place, max(model.tokens, 1), end))
+    places = [place for place, _, _ in chosen]
+    own = own_trainings(
+        Shapes.of([group.architectures[place] for place in places]),
+        [math.log(tokens) for _, tokens, _ in chosen],
+        [log for _, _, log in chosen],
+        [group.models[place].evaluation_id for place in places],
+        group.base.study,
+    )
+    tokens = sorted(model.tokens for model in group.models)[len(group.models) // 2]
+    law = group.base.refined(own, origin)
+    return law.at_tokens(float(max(tokens, 1))) if law.study.budgets else law
+
+
+def _trained(model: TrainedModel) -> str:
     """Recipe and length, in words."""
-    budget = {name: value for name, value in one.budget.items() if value is not None}
-    recipe_steps = one.recipe.get("steps", 0)
+    budget = {name: value for name, value in model.budget.items() if value is not None}
+    recipe_steps = model.recipe.get("steps", 0)
     words = [
-        f"with recipe {one.recipe.get('name', '')}",
+        f"with recipe {model.recipe.get('name', '')}",
         f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps",
     ]
     words += [f"at most {value:,} {name}" for name, value in sorted(budget.items())]

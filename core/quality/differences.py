@@ -1,0 +1,94 @@
+"""What no table of trained models varies: how far an architecture is from the tables' in it, and by how much that may
+change ln perplexity.
+
+The amounts are stated, not fitted. Each is the standard deviation of an effect that is linear in the difference, so
+what two architectures have in common cancels in their ratio, and own trainings teach it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, SRU, SRUPP, Shapes
+
+Floats = NDArray[np.float64]
+SLACK = 0.01
+"""Differences below it are none."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One way in which a model can differ from all models of a study's tables."""
+
+    name: str
+    unit: str
+    deviation: float
+    """Standard deviation of ln perplexity, a unit."""
+    source: str
+
+
+@dataclass(frozen=True)
+class Usual:
+    """How the models of a study's tables are; None: they vary in it."""
+
+    kv_share: float | None
+    """Key/value heads by heads."""
+    inner_ratio: float | None
+    """Inner width by d_model, that of a gated block counted half as wide again."""
+    gated: float
+    """Share of the feed-forward blocks that have a gate."""
+    vocab_size: float | None
+    kinds: frozenset[str]
+    """Those of `core.quality.features.BLOCK_NAMES` that they have."""
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference("kv_share", "octave of key/value heads by heads", 0.012, "SOURCE"),
+    Difference("inner_ratio", "ln of inner width by d_model", 0.03, "SOURCE"),
+    Difference("window", "share of the attention blocks with a window, by octaves below the context", 0.01, "SOURCE"),
+    Difference("short_conv", "share of the layers whose attention is a short convolution", 0.08, "SOURCE"),
+    Difference("left_out", "share of the layers that lack attention or feed-forward", 0.1, "SOURCE"),
+    Difference("recurrence", "share of the blocks that are recurrent", 0.4, "SOURCE"),
+    Difference("gate", "share of the feed-forward blocks with a gate", 0.04, "SOURCE"),
+    Difference("vocabulary", "ln of tokens", 0.2, "SOURCE"),
+)
+NAMES = tuple(difference.name for difference in DIFFERENCES)
+DEVIATIONS = np.array([difference.deviation for difference in DIFFERENCES])
+
+
+def differences(shapes: Shapes, usual: Usual) -> Floats:
+    """(n, a): a row for each architecture, columns as in `DIFFERENCES`; 0 where it is as the tables' models are."""
+    attention = shapes.kind == ATTENTION
+    inner = shapes.kind == FEED_FORWARD
+    convolution = shapes.kind == SHORT_CONV
+    blocks = np.maximum(((shapes.kind >= 0) & (shapes.kind != IDENTITY)).sum(1), 1)
+    mixing = (attention | convolution).sum(1)
+    heads, feeding = np.maximum(attention.sum(1), 1), np.maximum(inner.sum(1), 1)
+    layers = np.maximum(np.maximum(mixing, inner.sum(1)), 1)
+    share = np.log2(np.where(attention, np.maximum(shapes.kv_width, 1) / np.maximum(shapes.width, 1), 1.0))
+    widths = np.where(inner, shapes.width * (1 + 0.5 * shapes.gated), 0.0).sum(1) / feeding
+    windows = np.where(attention & (shapes.window > 0), np.log2(_CONTEXT / np.clip(shapes.window, 1, _CONTEXT)), 0.0)
+    columns = {
+        "kv_share": 0.0 if usual.kv_share is None else share.sum(1) / heads - np.log2(usual.kv_share),
+        "inner_ratio": 0.0
+        if usual.inner_ratio is None
+        else np.log(np.maximum(widths, 1.0) / shapes.d_model / usual.inner_ratio),
+        "window": windows.sum(1) / heads,
+        "short_conv": convolution.sum(1) / layers,
+        "left_out": np.abs(mixing - inner.sum(1)) / layers,
+        "recurrence": ((shapes.kind == SRU) | (shapes.kind == SRUPP)).sum(1) / blocks,
+        "gate": (shapes.gated & inner).sum(1) / feeding - usual.gated,
+        "vocabulary": 0.0 if usual.vocab_size is None else np.log(np.maximum(shapes.vocab_size, 1) / usual.vocab_size),
+    }
+    columns["kv_share"] = np.where(attention.any(1), columns["kv_share"], 0.0)
+    columns["inner_ratio"] = np.where(inner.any(1), columns["inner_ratio"], 0.0)
+    columns["gate"] = np.where(inner.any(1), columns["gate"], 0.0)
+    values = np.column_stack([np.broadcast_to(columns[name], len(shapes)) for name in NAMES]).astype(np.float64)
+    return np.where(np.abs(values) > SLACK, values, 0.0)
+
+
+_CONTEXT = 2048
+"""Tokens that the tables' models see: a window of as many is none."""

@@ -1,0 +1,156 @@
+"""What the perplexities of trained models have in common, and what a data set, a recipe and a model have of their own:
+the covariance of a shared law.
+
+All numbers are standard deviations in ln perplexity. A row's shape part is a Matérn 5/2 process on ln block parameters,
+ln layers, ln d_model and ln d_inner in the units below; the constants of strangers were chosen so that intervals hold
+for each of LTS's five tables when it alone is left out (benchmarks/README.md, "Quality laws").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.gaussian_process import matern52
+from edgefront.core.quality.features import NAMES
+from edgefront.core.quality.trends import LOG_TOKENS
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+NO_MODEL = -1
+"""`Rows.model` of a model that is asked about: it has nothing in common with any that was trained."""
+
+_LENGTH = 2.0
+"""So many units apart, two shapes still tell about each other."""
+_SHAPE = {"log_decoder": 1.0, "log_depth": 0.6, "log_d_model": 0.5, "log_d_inner": 0.4}
+_EMBEDDING = {"log_div": 0.8 * float(np.log(2)), "log_rank": 0.5}
+_LINEAR = {"log_heads": 0.5, "inner_variation": 0.4, "inner_trend": 0.4}
+_TOKEN_LENGTH = 1.5
+"""ln of tokens."""
+_NATS = 3.5
+"""The loss around which a table's scale turns."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """What one table has of its own."""
+
+    shift: float
+    """Of all its models."""
+    slope: float
+    """Of its models by ln tokens."""
+    scale: float
+    """Share by which it stretches the trend."""
+    shape: float
+    embedding: float
+    """By rank and factor of the embedding."""
+    model: float
+    """Of one training, at all points of its learning curve: seeds, and what no feature tells."""
+    data_embedding: float = 0.0
+    """By rank and factor of the embedding, common to the tables of a data set."""
+
+
+LTS = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.008, data_embedding=0.06)
+"""Of a table of LTS's that is known."""
+STRANGER = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06)
+"""Of data and a recipe that no table has: a known table's, with what is left in each of LTS's that is left out."""
+GEMSTONES = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.006)
+"""Of a recipe on the Gemstones' data."""
+RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
+"""Of a recipe that no table has on data that one has: as half the learning rate differs from the whole."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all tables of a study have in common, beside the trend."""
+
+    shape: float
+    shape_by_tokens: float
+    """The same, but of one stage of training: it changes with the tokens."""
+    linear: float
+    """By heads, variation and trend of the inner widths, a unit."""
+    row: float
+    """Of one evaluation."""
+
+
+class Rows(NamedTuple):
+    """n trained models, or models that are asked about, each after some tokens."""
+
+    inputs: Floats
+    """(n, 12) features."""
+    log_tokens: Floats
+    """(n,)"""
+    trend: Floats
+    """(n,) nats that the trend expects."""
+    differences: Floats
+    """(n, a) how far each is from the tables' in what none of them varies."""
+    table: Places
+    """(n,) index of its deviation."""
+    data: Places
+    """(n,) index of its data set."""
+    model: Places
+    """(n,) index of the training; `NO_MODEL` of none."""
+
+    def take(self, chosen: Places | NDArray[np.bool_]) -> Rows:
+        inputs, log_tokens, trend, apart = (column[chosen] for column in self[:4])
+        table, data, model = (column[chosen] for column in self[4:])
+        return Rows(inputs, log_tokens, trend, apart, table, data, model)
+
+    @classmethod
+    def joined(cls, first: Rows, second: Rows) -> Rows:
+        inputs, log_tokens, trend, apart = (np.concatenate(pair) for pair in zip(first[:4], second[:4], strict=True))
+        table, data, model = (np.concatenate(pair) for pair in zip(first[4:], second[4:], strict=True))
+        return cls(inputs, log_tokens, trend, apart, table, data, model)
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """Of the residuals from the trend."""
+
+    shared: Shared
+    deviations: tuple[Deviation, ...]
+    """By `Rows.table`."""
+    stated: Floats
+    """(a,) deviation by each difference that no table varies."""
+
+    def between(self, first: Rows, second: Rows) -> Floats:
+        """(n, m) covariance of the perplexities, without the noise of an evaluation."""
+        shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
+        stage = matern52(first.log_tokens[:, None] / _TOKEN_LENGTH, second.log_tokens[:, None] / _TOKEN_LENGTH)
+        same = first.table[:, None] == second.table[None]
+        total = shape * (self.shared.shape**2 + self.shared.shape_by_tokens**2 * stage)
+        if self.shared.linear:
+            total += self.shared.linear**2 * _columns(first, _LINEAR, 1.0) @ _columns(second, _LINEAR, 1.0).T
+        total += (first.differences * self.stated**2) @ second.differences.T
+        embedding = matern52(_columns(first, _EMBEDDING), _columns(second, _EMBEDDING))
+        data = self._of("data_embedding", first)[:, None] * self._of("data_embedding", second)[None]
+        total += (first.data[:, None] == second.data[None]) * data * embedding
+        own = self._of("shift", first)[:, None] ** 2 + self._of("embedding", first)[:, None] ** 2 * embedding
+        own = own + np.outer(*(self._of("slope", rows) * (rows.log_tokens - LOG_TOKENS) for rows in (first, second)))
+        own = own + np.outer(*(self._of("scale", rows) * (rows.trend - _NATS) for rows in (first, second)))
+        own = own + self._of("shape", first)[:, None] ** 2 * shape * (0.5 + 0.5 * stage)
+        training = same & (first.model[:, None] == second.model[None]) & (first.model[:, None] != NO_MODEL)
+        own = own + training * self._of("model", first)[:, None] ** 2 * stage
+        return np.asarray(total + same * own)
+
+    def variance(self, rows: Rows) -> Floats:
+        """(n,) of each perplexity, with the noise of its training and evaluation."""
+        shift, slope, scale = (self._of(name, rows) for name in ("shift", "slope", "scale"))
+        own = shift**2 + (slope * (rows.log_tokens - LOG_TOKENS)) ** 2 + (scale * (rows.trend - _NATS)) ** 2
+        own += sum(self._of(name, rows) ** 2 for name in ("embedding", "shape", "model", "data_embedding"))
+        shared = self.shared.shape**2 + self.shared.shape_by_tokens**2 + self.shared.row**2
+        linear = self.shared.linear**2 * (_columns(rows, _LINEAR, 1.0) ** 2).sum(1)
+        return np.asarray(own + shared + linear + (rows.differences**2) @ self.stated**2)
+
+    def _of(self, name: str, rows: Rows) -> Floats:
+        return np.array([getattr(deviation, name) for deviation in self.deviations])[rows.table]
+
+
+def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Floats:
+    """(n, q) columns in units of their lengths."""
+    places = [NAMES.index(name) for name in units]
+    return np.asarray(rows.inputs[:, places] / (np.array(list(units.values())) * length))

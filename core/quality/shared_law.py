@@ -1,0 +1,405 @@
+"""A law learnt from several tables of trained models at once: what carries over to other data, and to other budgets.
+
+ln perplexity = trend(shape, tokens) + a part that all tables share + parts of the data set and of the table + what no
+table varies, at stated amounts (`core.quality.parts`, `differences`). Asked about a table that is known, it predicts
+perplexities. Asked about data or a recipe that no table has, it gives ratios alone, until own trainings tell the shift.
+
+An interval counts models, not rows: the points of one learning curve share what is the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.differences import DEVIATIONS, Usual, differences
+from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
+from edgefront.core.quality.features import NAMES, features
+from edgefront.core.quality.law import Origin, Prediction, QualityLaw
+from edgefront.core.quality.parts import NO_MODEL, Covariance, Deviation, Places, Rows, Shared
+from edgefront.core.quality.trends import Trend
+
+Floats = NDArray[np.float64]
+
+QUANTILE = 1.96
+FREEDOM = 8.0
+"""Of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014, arXiv 1402.4306)."""
+MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
+MAX_OWN_ROWS = 400
+
+_OUTSIDE = 0.02
+"""Standard deviation of ln perplexity for each octave beyond the widths, depths and parameters of the tables: 2.3 % was
+found 2 octaves below, 4.3 % 3 octaves below.
+"""
+_RANGES = ("log_decoder", "log_depth", "log_d_model")
+_LATE = 0.04
+"""The same for each octave of tokens above the tables'."""
+_EARLY = 0.15
+"""The same for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too optimistic at 2·10⁹."""
+_EARLY_RATIO = 0.05
+"""The same of one model against another, trained on equally few tokens."""
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """One data set and one recipe, with trained models."""
+
+    name: str
+    data: str
+    """Tables of one data set have the same."""
+    min_tokens: float
+    max_tokens: float
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The tables that a shared law is learnt from."""
+
+    name: str
+    trend: Trend
+    shared: Shared
+    usual: Usual
+    known: Deviation
+    """Of the tables that there are."""
+    recipe: Deviation
+    """Of another recipe on the data of one of them."""
+    stranger: Deviation
+    """Of other data."""
+    tables: tuple[KnownTable, ...]
+    inputs: Floats
+    """(n, 12) features of the rows."""
+    log_tokens: Floats
+    table: Places
+    log_perplexity: Floats
+    budgets: bool
+    """Whether the tables vary the training tokens."""
+
+    @cached_property
+    def rows(self) -> Rows:
+        data = sorted({table.data for table in self.tables})
+        places = np.array([data.index(table.data) for table in self.tables])
+        _, model = np.unique(np.column_stack([self.table, self.inputs]), axis=0, return_inverse=True)
+        return Rows(
+            self.inputs,
+            self.log_tokens,
+            self.trend(self.inputs, self.log_tokens),
+            np.zeros((len(self.inputs), len(DEVIATIONS))),
+            self.table,
+            places[self.table],
+            model.reshape(-1).astype(np.int64),
+        )
+
+    def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> Study:
+        """The study of these rows, its trend as it is."""
+        return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
+
+    def without(self, left: NDArray[np.bool_]) -> Study:
+        """The study without these rows."""
+        kept = ~left
+        return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTrainings:
+    """Trainings on the data that a law is asked about, each with one or more points of its learning curve."""
+
+    inputs: Floats
+    """(n, 12)"""
+    differences: Floats
+    """(n, a)"""
+    log_tokens: Floats
+    log_perplexity: Floats
+    model: Places
+    """(n,) index of the training."""
+
+    @property
+    def trainings(self) -> int:
+        return len(np.unique(self.model))
+
+    def without(self, row: Floats) -> OwnTrainings | None:
+        """The trainings of other features than this row's; None if there are none."""
+        kept = ~(self.inputs == row).all(1)
+        if not kept.any():
+            return None
+        return OwnTrainings(
+            self.inputs[kept],
+            self.differences[kept],
+            self.log_tokens[kept],
+            self.log_perplexity[kept],
+            self.model[kept],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SharedLaw(QualityLaw):
+    """What a study says about one of its tables, about another recipe on its data, or about other data."""
+
+    origin: Origin
+    study: Study
+    asked: int | None
+    """The table whose data it is about; None: data that no table has."""
+    known: bool
+    """Whether it is about that table itself, not another recipe on its data."""
+    log_train_tokens: float
+    reference: tuple[str, Shapes]
+    """Name and shape (one row) of the model to which predictions are ratios where no perplexity is known."""
+    own: OwnTrainings | None = None
+
+    @cached_property
+    def models(self) -> int:  # type: ignore[override]
+        own = 0 if self.own is None else self.own.trainings
+        return len(np.unique(self.study.rows.model)) + own
+
+    @cached_property
+    def low(self) -> Floats:  # type: ignore[override]
+        return np.asarray(self._inputs.min(0))
+
+    @cached_property
+    def high(self) -> Floats:  # type: ignore[override]
+        return np.asarray(self._inputs.max(0))
+
+    @property
+    def kinds(self) -> frozenset[str]:  # type: ignore[override]
+        return self.study.usual.kinds
+
+    @property
+    def relative_to(self) -> str | None:
+        return None if self.known or self.own is not None else self.reference[0]
+
+    @property
+    def train_tokens(self) -> float | None:
+        return float(f"{np.exp(self.log_train_tokens):.12g}") if self.study.budgets else None
+
+    def at_tokens(self, train_tokens: float) -> QualityLaw:
+        if not self.study.budgets:
+            return super().at_tokens(train_tokens)
+        return replace(self, log_train_tokens=float(np.log(train_tokens)))
+
+    def refined(self, own: OwnTrainings, origin: Origin) -> SharedLaw:
+        """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
+        on.
+        """
+        return replace(self, own=own, origin=origin, known=False)
+
+    def renamed(self, name: str) -> SharedLaw:
+        return replace(self, origin=replace(self.origin, name=name))
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        if self.relative_to is not None:
+            return self.ratio(shapes, self.reference[1])
+        rows, beyond, extra = self._points(shapes)
+        mean, variance = self._posterior.predict(rows)
+        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+
+    def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
+        (rows, beyond, extra), (other, _, other_extra) = self._points(shapes), self._points(reference)
+        mean, variance = self._posterior.ratio(rows, other)
+        # Too few tokens shift all models alike: what differs is less.
+        early = self._early
+        extra = extra + other_extra - 2 * (_EARLY * early) ** 2 + (_EARLY_RATIO * early) ** 2
+        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+
+    def at(self, inputs_of: Shapes, log_tokens: ArrayLike) -> Prediction:
+        """Perplexities of n architectures, each after its own tokens: points of learning curves."""
+        rows, beyond, extra = self._points(inputs_of, np.asarray(log_tokens, dtype=np.float64))
+        mean, variance = self._posterior.predict(rows)
+        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
+        predicted = self.predict(shapes)
+        seen = self.has_seen(shapes)
+        logs, widths = predicted.log_perplexity.copy(), predicted.half_width.copy()
+        inputs = _inputs(shapes)
+        for row in np.unique(inputs[seen], axis=0):
+            same = (inputs == row).all(1)
+            left_out = self._without(row).predict(shapes.take(same))
+            logs[same], widths[same] = left_out.log_perplexity, left_out.half_width
+        return Prediction(logs, widths, predicted.beyond), seen
+
+    def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
+        seen = set(map(tuple, self._inputs.tolist()))
+        return np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
+
+    def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
+        outside = self._outside(features(shapes)) > 0
+        apart = differences(shapes, self.study.usual) != 0
+        tokens = ("train_tokens",) if self._early > 0 or self._late > 0 else ()
+        return [
+            (
+                *(name for name, out in zip(_RANGES, ranges, strict=True) if out),
+                *(name for name, out in zip(DIFFERENCE_NAMES, others, strict=True) if out),
+                *tokens,
+            )
+            for ranges, others in zip(outside, apart, strict=True)
+        ]
+
+    @cached_property
+    def _inputs(self) -> Floats:
+        own = [] if self.own is None else [self.own.inputs]
+        return np.concatenate([self.study.inputs, *own])
+
+    # Parts -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _posterior(self) -> _Posterior:
+        study, rows, logs = self.study, self.study.rows, self.study.log_perplexity
+        deviations = (*(study.known for _ in study.tables), study.recipe if self.asked is not None else study.stranger)
+        covariance = Covariance(study.shared, deviations, DEVIATIONS)
+        if self.own is None:
+            return _Posterior(covariance, rows, logs)
+        own, count = self.own, len(self.own.inputs)
+        asked = self._rows(own.inputs, own.differences, own.log_tokens)._replace(model=rows.model.max() + 1 + own.model)
+        prior = _Posterior(covariance, rows, logs)
+        # Student's t (Shah et al. 2014, eq. 6): own trainings that are farther off than thought widen all deviations.
+        surprise = prior.surprise(asked, own.log_perplexity) * own.trainings / count
+        factor = (FREEDOM + surprise) / (FREEDOM + own.trainings - 1)
+        together = Rows.joined(rows, asked)
+        return _Posterior(covariance, together, np.concatenate([logs, own.log_perplexity]), factor)
+
+    def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
+        """Rows about the data that the law is about."""
+        count = len(inputs)
+        table = self.asked if self.known and self.asked is not None else len(self.study.tables)
+        data = (
+            len(self.study.tables)
+            if self.asked is None
+            else int(self.study.rows.data[self.study.table == self.asked][0])
+        )
+        return Rows(
+            inputs,
+            log_tokens,
+            self.study.trend(inputs, log_tokens),
+            apart,
+            np.full(count, table),
+            np.full(count, data),
+            np.full(count, NO_MODEL),
+        )
+
+    def _points(self, shapes: Shapes, log_tokens: Floats | None = None) -> tuple[Rows, Floats, Floats]:
+        """Rows of architectures, how far each is beyond what is known, and the variance that this adds."""
+        inputs = features(shapes)
+        log_tokens = np.full(len(shapes), self.log_train_tokens) if log_tokens is None else log_tokens
+        apart = differences(shapes, self.study.usual)
+        outside = self._outside(inputs).sum(1)
+        early, late = self._early, self._late
+        beyond = outside + np.abs(apart).sum(1) + early + late
+        extra = (_OUTSIDE * outside) ** 2 + (_EARLY * early) ** 2 + (_LATE * late) ** 2
+        return self._rows(inputs, apart, log_tokens), beyond, extra
+
+    def _outside(self, inputs: Floats) -> Floats:
+        """(n, 3) octaves beyond the tables' ranges."""
+        places = [NAMES.index(name) for name in _RANGES]
+        low, high = self.low[places], self.high[places]
+        below, above = low - inputs[:, places], inputs[:, places] - high
+        return np.asarray(np.maximum(np.maximum(below, above) - _SLACK, 0.0) / np.log(2))
+
+    @property
+    def token_range(self) -> tuple[float, float] | None:
+        """Of the data that the law is about, where some was trained on, else of all tables."""
+        if not self.study.budgets:
+            return None
+        if self.own is not None:
+            return float(np.exp(self.own.log_tokens.min())), float(np.exp(self.own.log_tokens.max()))
+        tables = self.study.tables if self.asked is None else (self.study.tables[self.asked],)
+        return min(table.min_tokens for table in tables), max(table.max_tokens for table in tables)
+
+    @property
+    def _early(self) -> float:
+        """Octaves below the tokens that it knows."""
+        known = self.token_range
+        return 0.0 if known is None else _beyond(np.log(known[0]) - self.log_train_tokens)
+
+    @property
+    def _late(self) -> float:
+        """Octaves above them."""
+        known = self.token_range
+        return 0.0 if known is None else _beyond(self.log_train_tokens - np.log(known[1]))
+
+    def _without(self, row: Floats) -> SharedLaw:
+        """The law without the models of these features."""
+        left = (self.study.inputs == row).all(1)
+        return replace(self, study=self.study.without(left), own=None if self.own is None else self.own.without(row))
+
+
+_SLACK = 0.05
+"""Octaves, or ln, beyond a range that are still within."""
+
+
+def _beyond(log_factor: float) -> float:
+    return max(0.0, float(log_factor) / float(np.log(2)) - _SLACK)
+
+
+class _Posterior:
+    """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
+
+    def __init__(self, covariance: Covariance, rows: Rows, log_perplexity: Floats, factor: float = 1.0) -> None:
+        self.covariance, self.rows, self.factor = covariance, rows, factor
+        seen = covariance.between(rows, rows)
+        seen[np.diag_indices_from(seen)] += covariance.shared.row**2
+        self.inverse = np.linalg.inv(np.linalg.cholesky(seen))
+        self.weights = self.inverse.T @ (self.inverse @ (log_perplexity - rows.trend))
+
+    def predict(self, asked: Rows) -> tuple[Floats, Floats]:
+        """(n,) mean and variance of perplexities in ln."""
+        mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
+        for start in range(0, len(mean), _CHUNK):
+            part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
+            near = self.covariance.between(part, self.rows)
+            mean[start : start + _CHUNK] = part.trend + near @ self.weights
+            left = self.covariance.variance(part) - ((near @ self.inverse.T) ** 2).sum(1)
+            variance[start : start + _CHUNK] = np.maximum(left, self.covariance.shared.row**2)
+        return mean, variance * self.factor
+
+    def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
+        """(n,) mean and variance of ln of perplexities by that of `other` (one row), each with its training's noise."""
+        base_near = self.covariance.between(other, self.rows)
+        base_seen = self.inverse @ base_near[0]
+        base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
+        base_mean = float(other.trend[0] + base_near[0] @ self.weights)
+        mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
+        for start in range(0, len(mean), _CHUNK):
+            part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
+            near = self.covariance.between(part, self.rows)
+            seen = near @ self.inverse.T
+            mean[start : start + _CHUNK] = part.trend + near @ self.weights - base_mean
+            own = self.covariance.variance(part) - (seen**2).sum(1)
+            together = self.covariance.between(part, other)[:, 0] - seen @ base_seen
+            variance[start : start + _CHUNK] = np.maximum(own + base_variance - 2 * together, 0.0)
+        return mean, variance * self.factor
+
+    def surprise(self, asked: Rows, log_perplexity: Floats) -> float:
+        """The quadratic form of the residuals of what was seen next."""
+        near = self.covariance.between(asked, self.rows) @ self.inverse.T
+        expected = self.covariance.between(asked, asked) - near @ near.T
+        expected[np.diag_indices_from(expected)] += self.covariance.shared.row**2
+        residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
+        return float(residual @ np.linalg.solve(expected, residual))
+
+
+_CHUNK = 4096
+
+
+def _inputs(shapes: Shapes) -> Floats:
+    return np.round(features(shapes), 6)
+
+
+def own_trainings(
+    shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str], study: Study
+) -> OwnTrainings:
+    """Rows of learning curves; `trainings` names the training of each. Of more than `MAX_OWN_ROWS` so many are kept,
+    evenly.
+    """
+    _, model = np.unique(np.array(trainings), return_inverse=True)
+    kept = np.unique(np.linspace(0, len(model) - 1, min(len(model), MAX_OWN_ROWS)).round().astype(np.int64))
+    return OwnTrainings(
+        _inputs(shapes)[kept],
+        differences(shapes, study.usual)[kept],
+        np.asarray(log_tokens, dtype=np.float64)[kept],
+        np.asarray(log_perplexity, dtype=np.float64)[kept],
+        model.reshape(-1).astype(np.int64)[kept],
+    )
