@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,12 +16,12 @@ MAX_NUMBER = (1 << 31) - 1
 """Largest number of an event in its log."""
 
 
-def encode(value: list[Any]) -> str:
+def encode(value: Sequence[str | float | None]) -> str:
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:
+def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # of these types, checked below
     """The list that was passed to `encode`; `InvalidInput` unless its items have these types."""
     try:
         if len(text) > MAX_LENGTH:
@@ -59,7 +60,7 @@ def wrong(text: str) -> InvalidInput:
     )
 
 
-def _is_sound(item: Any, kind: type | tuple[type, ...]) -> bool:
+def _is_sound(item: object, kind: type | tuple[type, ...]) -> bool:
     """Whether the value has this type and can be passed to a database."""
     if isinstance(item, bool) or not isinstance(item, kind):
         return False

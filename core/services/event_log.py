@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
-from sqlalchemy import Integer, Table, bindparam, select, update
+from sqlalchemy import BindParameter, Integer, Table, bindparam, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -45,7 +45,7 @@ class _Log:
         self.owner_id = f"{owner.__tablename__}_id"
         self.has_targets = events is Event
         table = cast(Table, owner.__table__)
-        touched: dict[str, Any] = {"updated_at": bindparam("now")} if owner is Job else {}
+        touched: dict[str, BindParameter[datetime]] = {"updated_at": bindparam("now")} if owner is Job else {}
         self.take = (
             update(table)
             .where(table.c.id == bindparam("log"))

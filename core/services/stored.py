@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol, former_kv_cache
+from edgefront.core.store.sql import Document
 from edgefront.core.units import MB, MIB
 from edgefront.core.validation import invalid_input, short
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -26,7 +27,7 @@ VERSION = "stored_version"
 
 Model = TypeVar("Model", bound=BaseModel)
 Other = TypeVar("Other")
-Step = Callable[[dict[str, Any]], dict[str, Any]]
+Step = Callable[[Document], Document]
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Stored(Generic[Model]):
         """The version that is written."""
         return len(self.steps) + 1
 
-    def versioned(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def versioned(self, value: Mapping[str, object]) -> Document:
         """The value as JSON with the current version, to be stored."""
         return {**value, VERSION: self.version} if self.steps else dict(value)
 
-    def upgraded(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+    def upgraded(self, stored: Mapping[str, object]) -> Document:
         """The JSON upgraded to the current version, not validated. `InvalidInput` if a later release wrote it."""
         value = dict(stored)
         version = value.pop(VERSION, 1)
@@ -64,7 +65,7 @@ class Stored(Generic[Model]):
             value = step(value)
         return value
 
-    def read(self, stored: Mapping[str, Any]) -> Model:
+    def read(self, stored: Mapping[str, object]) -> Model:
         """The stored value; `InvalidInput` names the field that cannot be read."""
         value = self.upgraded(stored)
         try:
@@ -72,7 +73,7 @@ class Stored(Generic[Model]):
         except ValidationError as error:
             raise invalid_input(error, InvalidInput).under(self.name) from None
 
-    def read_or(self, stored: Mapping[str, Any], default: Other) -> Model | Other:
+    def read_or(self, stored: Mapping[str, object], default: Other) -> Model | Other:
         """The stored value, or the default if it cannot be read: for views, which show the rest."""
         try:
             return self.read(stored)
@@ -80,42 +81,43 @@ class Stored(Generic[Model]):
             return default
 
 
-def _name_defaults(request: dict[str, Any]) -> dict[str, Any]:
+def _name_defaults(request: Document) -> Document:
     """Version 1 left proxy and algorithm to their defaults of that time."""
     algorithm = {"name": "lts", **request.get("algorithm", {})}
     return {"proxy": "decoder_parameters", **request, "algorithm": algorithm}
 
 
-def _count_every_difference(request: dict[str, Any]) -> dict[str, Any]:
+def _count_every_difference(request: Document) -> Document:
     """Version 2 knew no ε: whatever was better, by however little, was better."""
     return {"epsilon": 0.0, **request}
 
 
-def _in_megabytes(limits: dict[str, Any]) -> dict[str, Any]:
+def _in_megabytes(limits: Document) -> Document:
     """Version 1 of limits, and version 3 of requests, had memory in MiB."""
     memory = limits.get("memory_mb")
     return {**limits, "memory_mb": memory * MIB / MB} if isinstance(memory, int | float) else limits
 
 
-def _with_each_target(request: dict[str, Any], field: str, upgraded: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+def _with_each_target(request: Document, field: str, upgraded: Callable[[Document], Document]) -> Document:
     """The request with this object of each of its targets upgraded. What has another form is left to the reader."""
 
-    def of_target(target: Any) -> Any:
-        given = target.get(field) if isinstance(target, dict) else None
-        return {**target, field: upgraded(given)} if isinstance(given, dict) else target
+    def of_target(target: object) -> object:
+        if not isinstance(target, dict) or not isinstance(target.get(field), dict):
+            return target
+        return {**target, field: upgraded(target[field])}
 
     targets = request.get("targets")
     return {**request, "targets": list(map(of_target, targets))} if isinstance(targets, list) else request
 
 
-def _limits_in_megabytes(request: dict[str, Any]) -> dict[str, Any]:
+def _limits_in_megabytes(request: Document) -> Document:
     return _with_each_target(request, "limits", _in_megabytes)
 
 
-def _name_kv_caches(request: dict[str, Any]) -> dict[str, Any]:
+def _name_kv_caches(request: Document) -> Document:
     """Version 4 knew no format of llama.cpp's cache, whose default was another (`MeasurementProtocol.kv_cache`)."""
 
-    def named(protocol: dict[str, Any]) -> dict[str, Any]:
+    def named(protocol: Document) -> Document:
         if protocol.get("runtime") != "llamacpp":
             return protocol
         return {"kv_cache": former_kv_cache(protocol.get("dtype", "float32")), **protocol}

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 """A JSON document as it is stored: its model says what is in it, once it is parsed."""
+Items = list[Any]
+"""A JSON list as it is stored: what reads it says what its items are."""
 
 Row = TypeVar("Row", bound=NamedTuple)
 

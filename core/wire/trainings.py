@@ -14,6 +14,7 @@ from edgefront.core.wire.messages import Request, View
 
 Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CANCEL]
 Device = Literal["cpu", "cuda"]
+Sharding = Literal["ddp", "fsdp"]
 
 MAX_PICKS = 64
 """Trainings of one request."""
@@ -57,7 +58,7 @@ class Requirements(Request):
     """How many on one machine; for `cuda`."""
     memory_gb: Positive | None = None
     """GiB that each GPU has at least, or without GPU the machine."""
-    sharding: Literal["ddp", "fsdp"] = "ddp"
+    sharding: Sharding = "ddp"
     """How several GPUs share the model."""
 
 

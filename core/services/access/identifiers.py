@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, SQLColumnExpression, or_, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, NotFound
@@ -17,15 +17,27 @@ from edgefront.core.wire.service import IdentifiedKind
 
 LAST = "last"
 _LISTED = 5
-_TABLES: dict[IdentifiedKind, tuple[Any, str, str]] = {
-    "job": (Job, "job_", "edgefront job list"),
-    "candidate": (Candidate, "cnd_", "edgefront frontier JOB"),
-    "training": (Training, "trn_", "edgefront train list"),
-    "device": (Device, "dev_", "edgefront device list"),
-    "token": (EnrolmentToken, "enr_", "edgefront token list"),
-    "key": (ApiKey, "key_", "edgefront key list"),
+
+
+class _Kind(NamedTuple):
+    """Where identifiers of a kind are."""
+
+    id: SQLColumnExpression[str]
+    owner: SQLColumnExpression[str] | None
+    """None: they are no owner's own."""
+    prefix: str
+    listing: str
+    """The command that lists them."""
+
+
+_KINDS: dict[IdentifiedKind, _Kind] = {
+    "job": _Kind(Job.id, Job.owner, "job_", "edgefront job list"),
+    "candidate": _Kind(Candidate.id, Job.owner, "cnd_", "edgefront frontier JOB"),
+    "training": _Kind(Training.id, Training.owner, "trn_", "edgefront train list"),
+    "device": _Kind(Device.id, None, "dev_", "edgefront device list"),
+    "token": _Kind(EnrolmentToken.id, None, "enr_", "edgefront token list"),
+    "key": _Kind(ApiKey.id, ApiKey.owner, "key_", "edgefront key list"),
 }
-"""Kind → its table, the prefix of its identifiers, and the command that lists them."""
 
 
 def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> str:
@@ -33,7 +45,7 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
 
     Raises `NotFound` if there is none, `InvalidInput` that lists them if there are several.
     """
-    listing = _TABLES[kind][2]
+    listing = _KINDS[kind].listing
     found = _alike(session, principal, kind, text) if storable(text) else []
     if text in found:
         return text
@@ -56,28 +68,28 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
 
 def _alike(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
     """The identifiers that the text may stand for, the newest first; a few."""
-    table, prefix, _ = _TABLES[kind]
-    newest = _seen(principal, kind, table).order_by(table.id.desc())
+    column, prefix = _KINDS[kind].id, _KINDS[kind].prefix
+    newest = _seen(principal, kind).order_by(column.desc())
     if kind == "device" and (named := list(session.scalars(select(Device.id).where(Device.name == text)))):
         return named
     part = text.lower()
     if part == LAST:
         return list(session.scalars(newest.limit(1)))
     begins = part if part.startswith(prefix) else prefix + part
-    matches = or_(table.id.startswith(begins, autoescape=True), table.id.endswith(part, autoescape=True))
+    matches = or_(column.startswith(begins, autoescape=True), column.endswith(part, autoescape=True))
     return list(session.scalars(newest.where(matches).limit(_LISTED + 1)))
 
 
-def _seen(principal: Principal, kind: IdentifiedKind, table: Any) -> Select[Any]:
+def _seen(principal: Principal, kind: IdentifiedKind) -> Select[str]:
     """The identifiers of this kind that the caller may see."""
-    query: Select[Any] = select(table.id)
+    owner = _KINDS[kind].owner
+    query = select(_KINDS[kind].id)
     if kind == "token":
         principal.require(KeyRole.ADMIN)
     if kind == "candidate":
         query = query.join(Job, Job.id == Candidate.job_id)
     if kind == "key":
         query = query.where(ApiKey.device_id.is_(None))
-    shared = kind in ("device", "token")
-    if shared or principal.is_admin or (principal.sees_all and kind != "key"):
+    if owner is None or principal.is_admin or (principal.sees_all and kind != "key"):
         return query
-    return query.where((Job if kind == "candidate" else table).owner == principal.owner)
+    return query.where(owner == principal.owner)

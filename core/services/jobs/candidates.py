@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import orjson
 from sqlalchemy import ColumnElement, case, func, or_
@@ -312,7 +311,7 @@ def _order(session: Session, job: Job, target: str | None, sort: str) -> Order:
     return Order(figure, sort.startswith("-"))
 
 
-def _derived(session: Session, name: str, target: Target) -> ColumnElement[Any]:
+def _derived(session: Session, name: str, target: Target) -> lists.Figure:
     if name == "group":
         return lists.group_rank()
     if name == "perplexity":
@@ -321,7 +320,7 @@ def _derived(session: Session, name: str, target: Target) -> ColumnElement[Any]:
     return lists.against(baseline_of(session, target.id), "latency" if name == "speedup" else "memory")
 
 
-def _after(cursor: str, sort: str) -> tuple[Any, str]:
+def _after(cursor: str, sort: str) -> lists.After:
     name = sort.removeprefix("-")
     moment = name in ("created_at", "measured_at")
     kinds: tuple[type, ...] = (str, type(None)) if moment or name == "digest" else (int, float, type(None))

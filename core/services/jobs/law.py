@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -286,7 +285,7 @@ def resend(session: Session, _now: datetime) -> None:
         enqueue(session, tasks.MOVE_LAW, job_id=job_id)
 
 
-def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, Document]:
+def _predicted(law: QualityLaw, chunk: Sequence[rows.PredictedCandidate]) -> dict[str, Document]:
     """Candidate id → its new columns."""
     architectures = [Architecture.model_validate(row.architecture) for row in chunk]
     logs = law.predict(Shapes.of(architectures)).log_perplexity.tolist()

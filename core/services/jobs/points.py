@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +93,7 @@ def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, floa
     )
 
 
-def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[Any]]:
+def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
     predicted = [point.predicted or {} for point in points]
     found = {
         name: _floats([getattr(point, name) for point in points])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -224,7 +223,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     ]
     given = bounds.model_dump(exclude_none=True)
     cause: str = "parameters"
-    value: Any = given
+    value: object = given
     allowed = "wider limits, or a space narrowed to models within them"
     if not given:
         least = plan.costs(smallest(space, lambda every: [plan.costs(one).weight_bytes for one in every]))

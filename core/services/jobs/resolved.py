@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,10 +117,7 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
         weights = weight_bytes(shapes, protocol)
-        found: NDArray[np.bool_] = _permitted(
-            request, limits, shapes.decoder_parameters, shapes.total_parameters, weights
-        )
-        return found
+        return np.asarray(_permitted(request, limits, shapes.decoder_parameters, shapes.total_parameters, weights))
 
     times = limits.times
     own = times.pop(protocol.latency, math.inf) if protocol.mode == "generate" else math.inf
@@ -136,6 +133,10 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
         scores=None if law is None else (lambda shapes: -law.predict(shapes).log_perplexity),
         permitted=permitted,
     )
+
+
+_Counts = int | NDArray[np.int64]
+"""Of one architecture, or of each of many."""
 
 
 class Sizes(NamedTuple):
@@ -180,7 +181,9 @@ def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limi
     return accept
 
 
-def _permitted(request: JobRequest, limits: Limits, decoder: Any, total: Any, weights: Any) -> Any:
+def _permitted(
+    request: JobRequest, limits: Limits, decoder: _Counts, total: _Counts, weights: _Counts
+) -> bool | NDArray[np.bool_]:
     """Whether counts of parameters and bytes of weights are within the limits: of one architecture, or arrays of many.
 
     The peak includes all weights, so a model whose weights exceed the memory limit is out of bounds without a

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
@@ -80,7 +80,7 @@ def past_launches(session: Session, device_keys: Sequence[str], protocol_digest:
     return PastLaunches((), ())
 
 
-def _latest(session: Session, *conditions: Any) -> tuple[_Past, ...]:
+def _latest(session: Session, *conditions: ColumnElement[bool]) -> tuple[_Past, ...]:
     rows = session.execute(
         select(Launch.result, Measurement.latency_ms, Measurement.protocol, Measurement.architecture)
         .join(Measurement, Measurement.id == Launch.measurement_id)

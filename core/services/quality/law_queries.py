@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import TrainingKind, TrainingState
-from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Evaluation, LawVersion, Training, TrainingMetric, WantedRefit
 
 SPLIT = "valid"
@@ -55,7 +55,8 @@ def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
         Training.budget,
         Training.tokens,
     )
-    return [TrainedModel(*row) for row in session.execute(_alike(manner, *columns))]
+    query = select(*columns).join(Training, _OF_TRAINING).where(*_alike(manner)).order_by(*_ORDER)
+    return typed(TrainedModel, session.execute(query))
 
 
 def curves(session: Session, trainings: Collection[str]) -> list[CurvePoint]:
@@ -74,22 +75,23 @@ def curves(session: Session, trainings: Collection[str]) -> list[CurvePoint]:
 
 def scores_alike(session: Session, manner: str) -> list[tuple[str, float]]:
     """Evaluation id and perplexity of the same trainings: all of them that could have changed."""
-    return [(row[0], row[1]) for row in session.execute(_alike(manner, Evaluation.id, Evaluation.value))]
+    query = select(Evaluation.id, Evaluation.value).join(Training, _OF_TRAINING).where(*_alike(manner))
+    return [(id_, value) for id_, value in session.execute(query.order_by(*_ORDER))]
 
 
-def _alike(manner: str, *columns: Any) -> Any:
+_OF_TRAINING = Training.id == Evaluation.training_id
+_ORDER = (Training.digest, Evaluation.id)
+
+
+def _alike(manner: str) -> tuple[ColumnElement[bool], ...]:
+    """What holds of the trainings of this manner that have ended, and of their perplexity."""
     return (
-        select(*columns)
-        .join(Training, Training.id == Evaluation.training_id)
-        .where(
-            Evaluation.metric == "perplexity",
-            Evaluation.split == SPLIT,
-            Evaluation.details["manner"].as_string() == manner,
-            Training.kind == TrainingKind.TRAINING,
-            Training.state == TrainingState.DONE,
-            Training.digest.is_not(None),
-        )
-        .order_by(Training.digest, Evaluation.id)
+        Evaluation.metric == "perplexity",
+        Evaluation.split == SPLIT,
+        Evaluation.details["manner"].as_string() == manner,
+        Training.kind == TrainingKind.TRAINING,
+        Training.state == TrainingState.DONE,
+        Training.digest.is_not(None),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import (
@@ -177,7 +177,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     ]
 
 
-def _live_waits() -> Any:
+def _live_waits() -> Select[str]:
     return (
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
@@ -186,5 +186,5 @@ def _live_waits() -> Any:
     )
 
 
-def _live() -> Any:
+def _live() -> ColumnElement[bool]:
     return and_(Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)

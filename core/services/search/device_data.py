@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple, Protocol
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
@@ -21,7 +21,7 @@ from edgefront.core.search.interface import Observation, Snapshot
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, MeasurementState
-from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.sql import Document, Items, any_of, typed
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 MAX_MEASUREMENTS = 400
@@ -29,7 +29,7 @@ MAX_MEASUREMENTS = 400
 MAX_PRIOR_DEVICES, MAX_PRIOR_MEASUREMENTS, MIN_PRIOR_MEASUREMENTS = 2, 100, 10
 """Other devices whose measurements say what to expect, and how many of each at most and at least."""
 
-Figures = list[Any]
+Figures = Items
 """[measurement id, latency_ms, memory_bytes, launches], and of a generation its times."""
 
 
@@ -120,7 +120,17 @@ def _beside(session: Session, device_key: str, protocol_digest: str) -> Document
     }
 
 
-def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
+class _Measured(NamedTuple):
+    id: str
+    latency_ms: float
+    memory_bytes: int
+    launches: int
+    first_token_ms: float | None
+    token_ms: float | None
+    total_ms: float | None
+
+
+def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> list[Figures]:
     """The latest measurements, in the order of their ids."""
     rows = session.execute(
         select(
@@ -136,11 +146,22 @@ def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)
     )
-    found = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in rows]
+    found = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in typed(_Measured, rows)]
     return sorted(found, key=lambda figures: figures[0])
 
 
-def times_of(row: Any) -> dict[str, float]:
+class _HasTimes(Protocol):
+    """A row with the times of a generation, in ms."""
+
+    @property
+    def total_ms(self) -> float | None: ...
+    @property
+    def first_token_ms(self) -> float | None: ...
+    @property
+    def token_ms(self) -> float | None: ...
+
+
+def times_of(row: _HasTimes) -> dict[str, float]:
     """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
     found = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
     return {name: time for name, time in found.items() if time is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -35,7 +34,7 @@ from edgefront.core.states import (
     Purpose,
 )
 from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
+from edgefront.core.store.tables import Candidate, Device, Job, Measurement, Target, new_id
 from edgefront.core.units import MB
 
 
@@ -196,7 +195,7 @@ def _device_memory(session: Session, target: Target, protocol: MeasurementProtoc
     return max(sizes, default=None)
 
 
-def _memory(device: Any, protocol: MeasurementProtocol) -> int | None:
+def _memory(device: Device, protocol: MeasurementProtocol) -> int | None:
     if Provider(protocol.provider).shares_host_memory:
         size: int | None = device.facts.get("memory_bytes")
         return size

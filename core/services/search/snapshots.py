@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -19,12 +18,12 @@ from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.jobs.queries.candidates import SearchCandidate
 from edgefront.core.services.search.device_data import times_of
 from edgefront.core.states import CandidateState
-from edgefront.core.store.sql import Document
+from edgefront.core.store.sql import Document, Items
 
 _Result = tuple[str, float | None, int | None, int, Times]
 
 
-def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], Snapshot]:
+def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snapshot]:
     """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
     before = _folded(jobs.snapshots(session, target_id, generation - 1))
     rows = candidates.search_rows(session, target_id)
@@ -45,7 +44,7 @@ def restore(session: Session, target_id: str, generation: int) -> Snapshot:
     return _snapshot((row for row in candidates.search_rows(session, target_id) if row.number in then), then)
 
 
-def _folded(stored: Iterable[list[Any]]) -> dict[int, _Result]:
+def _folded(stored: Iterable[Items]) -> dict[int, _Result]:
     return {number: _result(*result) for changes in stored for number, *result in changes}
 
 

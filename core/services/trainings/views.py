@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy.orm import Session
 
@@ -16,10 +16,12 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 from edgefront.core.units import GIB
 from edgefront.core.wire.trainings import (
+    Device,
     EvaluationView,
     MeasuredCandidateView,
     MetricView,
     Requirements,
+    Sharding,
     TrainingBudget,
     TrainingView,
 )
@@ -121,10 +123,10 @@ def _view(
         licence=licence_of(training),
         budget=TrainingBudget(**training.budget),
         requires=Requirements(
-            device=cast(Any, training.device),
+            device=cast(Device, training.device),
             gpus=max(1, training.gpus),
             memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
-            sharding=cast(Any, training.sharding),
+            sharding=cast(Sharding, training.sharding),
         ),
         queue=f"train-{training.queue}",
         seed=training.seed,

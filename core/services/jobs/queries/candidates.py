@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -64,6 +64,10 @@ _NEWS = (
 
 _LARGEST = 1e18
 """Bytes: what a column holds, with room."""
+
+
+Figure = InstrumentedAttribute[float | None] | InstrumentedAttribute[int | None]
+"""A column of what was measured."""
 
 
 class Point(NamedTuple):
@@ -289,7 +293,7 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
                     set_committed_value(loaded, "on_frontier", value)
 
 
-def bounds(limits: Limits) -> list[tuple[InstrumentedAttribute[Any], float]]:
+def bounds(limits: Limits) -> list[tuple[Figure, float]]:
     """Columns, and what each is at most."""
     found = (
         (Candidate.latency_ms, limits.latency_ms),
@@ -311,7 +315,7 @@ def best_within(session: Session, target_id: str, limits: Limits, most: int) -> 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
     beyond: ColumnElement[float] = literal(1.0)
-    orders: list[ColumnElement[Any] | InstrumentedAttribute[Any]] = [Candidate.latency_ms, Candidate.memory_bytes]
+    orders: list[Figure] = [Candidate.latency_ms, Candidate.memory_bytes]
     for column, limit in bounds(limits):
         beyond = beyond * case((column > limit, column / limit), else_=1.0)
         orders += [column] if column.key in TIMES else []

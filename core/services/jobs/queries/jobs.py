@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -26,7 +26,7 @@ from edgefront.core.states import (
     TargetState,
     WorkKind,
 )
-from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.sql import Document, Items, any_of
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -108,7 +108,7 @@ def target_states(session: Session, job_id: str) -> dict[str, str]:
     }
 
 
-def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> Generation:
+def add_generation(session: Session, target_id: str, number: int, snapshot: Items, now: datetime) -> Generation:
     row = Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now)
     session.add(row)
     session.flush()
@@ -126,7 +126,7 @@ def remove_generation(session: Session, generation_id: str | None) -> None:
     )
 
 
-def snapshots(session: Session, target_id: str, up_to: int) -> list[list[Any]]:
+def snapshots(session: Session, target_id: str, up_to: int) -> list[Items]:
     """The stored snapshots of generations 0 … `up_to`, in order."""
     return list(
         session.scalars(

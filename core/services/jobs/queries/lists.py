@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Double, and_, case, cast, func, literal, null, or_, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.states import CandidateRole, CandidateState
@@ -20,7 +21,10 @@ from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import GROUPS, Group
 
 Conditions = Sequence[ColumnElement[bool]]
-After = tuple[Any, str]
+Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says
+_Number = ColumnElement[float] | InstrumentedAttribute[float]
+Value = int | float | str | datetime | None
+After = tuple[Value, str]
 """Figure (None: candidates without it) and id of the last candidate of a page."""
 
 GROUP: ColumnElement[str] = case(
@@ -34,7 +38,7 @@ GROUP: ColumnElement[str] = case(
 )
 """The one group that a candidate belongs to: `core.wire.jobs.GROUPS`."""
 
-NOTHING: ColumnElement[Any] = cast(null(), Double)
+NOTHING: ColumnElement[float] = cast(null(), Double)
 """A figure that no candidate has. Postgres does not sort by a bare NULL."""
 
 _IN_GROUP: dict[str, ColumnElement[bool]] = {
@@ -59,7 +63,7 @@ def group_rank() -> ColumnElement[int]:
     return case({name: rank for rank, name in enumerate(GROUPS)}, value=GROUP, else_=len(GROUPS))
 
 
-def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[Any]:
+def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[float]:
     """The baseline's latency or peak memory at a candidate's proxy over the candidate's own, as `Baseline.at` has it.
 
     None of baselines, and while either is unmeasured.
@@ -74,17 +78,17 @@ def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> 
     below = _larger(literal(smallest) if one else _line(*knots[:2]), smallest * share)
     above = _larger(literal(largest) if one else _line(*knots[-2:]), literal(largest))
     same = case((proxy < least, below), (proxy == least, literal(smallest)), *pieces, (proxy > most, above))
-    own: Any = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
+    own = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
     is_measured = and_(Candidate.latency_ms.is_not(None), Candidate.memory_bytes.is_not(None))
     return case((and_(Candidate.role != CandidateRole.BASELINE, is_measured), same / cast(own, Double)))
 
 
-def _line(low: tuple[float, float], high: tuple[float, float]) -> ColumnElement[Any]:
+def _line(low: tuple[float, float], high: tuple[float, float]) -> ColumnElement[float]:
     """The straight line through two points, at a candidate's proxy."""
     return low[1] + (high[1] - low[1]) / (high[0] - low[0]) * (Candidate.proxy - low[0])
 
 
-def _larger(a: Any, b: Any) -> ColumnElement[Any]:
+def _larger(a: _Number, b: _Number) -> ColumnElement[float]:
     return case((a > b, a), else_=b)
 
 
@@ -92,20 +96,19 @@ def _larger(a: Any, b: Any) -> ColumnElement[Any]:
 class Order:
     """A figure to sort by: a column, or an expression that no index has."""
 
-    figure: ColumnElement[Any]
+    figure: Figure
     descending: bool = False
 
     @property
-    def _by(self) -> tuple[ColumnElement[Any], ...]:
-        columns: tuple[Any, ...] = (self.figure, Candidate.id)
-        return tuple(column.desc() for column in columns) if self.descending else columns
+    def _by(self) -> tuple[Figure | InstrumentedAttribute[str], Figure | InstrumentedAttribute[str]]:
+        return (self.figure.desc(), Candidate.id.desc()) if self.descending else (self.figure, Candidate.id)
 
-    def beyond(self, value: Any, id_: str) -> ColumnElement[bool]:
+    def beyond(self, value: Value, id_: str) -> ColumnElement[bool]:
         """Whether a candidate that has the figure comes after one with this value."""
         mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
         return mine < last if self.descending else mine > last
 
-    def before(self, value: Any, id_: str) -> ColumnElement[bool]:
+    def before(self, value: Value, id_: str) -> ColumnElement[bool]:
         """Whether a candidate comes before the one with this value."""
         if value is None:
             return or_(self.figure.is_not(None), Candidate.id < id_)
@@ -115,9 +118,9 @@ class Order:
 
 def page(
     session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
-) -> list[tuple[Candidate, Any]]:
+) -> list[tuple[Candidate, Value]]:
     """Candidates, each with the figure; those after (figure, id) or the first `offset` are left out, not both."""
-    found: list[tuple[Candidate, Any]] = []
+    found: list[tuple[Candidate, Value]] = []
     if after is None or after[0] is not None:
         query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))
         query = query if after is None else query.where(order.beyond(*after))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.sql.roles import ColumnsClauseRole
 
 from edgefront.core.services.jobs.queries.candidates import one_in
 from edgefront.core.services.jobs.queries.lists import group_of
@@ -41,7 +42,8 @@ class MeasuredPoint(NamedTuple):
     marked: bool
 
 
-Quality = InstrumentedAttribute[Any]
+Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
+Quality = Figure
 """The proxy, or predicted perplexity, which may be absent."""
 
 _COLUMNS = (
@@ -73,7 +75,7 @@ def extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tup
     figures = (Candidate.latency_ms, Candidate.memory_bytes, Candidate.proxy, Candidate.predicted_perplexity)
     kinds = (Candidate.role, Candidate.state, Candidate.on_frontier)
     ends = [end for figure in figures for end in (func.min(figure), func.max(figure))]
-    columns: list[Any] = [*kinds, func.count(), *ends]
+    columns: list[ColumnsClauseRole] = [*kinds, func.count(), *ends]
     rows = session.execute(select(*columns).where(_measured(target_id)).group_by(*kinds)).all()
     counts: dict[Group, int] = {}
     for role, state, on_frontier, number, *_ in rows:
@@ -137,6 +139,6 @@ def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[Measur
     return typed(MeasuredPoint, session.execute(query))
 
 
-def _cell(column: InstrumentedAttribute[Any], low: float, high: float, cells: int) -> ColumnElement[int]:
+def _cell(column: Figure, low: float, high: float, cells: int) -> ColumnElement[int]:
     width = (high - low) / cells
     return cast((column - low) / width if width > 0 else 0 * column, Integer)

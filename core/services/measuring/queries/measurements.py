@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy import (
@@ -12,6 +12,7 @@ from sqlalchemy import (
     Double,
     FromClause,
     Integer,
+    Select,
     String,
     and_,
     bindparam,
@@ -109,7 +110,7 @@ def launch_variances(session: Session, places: Collection[Place]) -> dict[Place,
     return {place: LaunchVariance.pooled(each) for place, each in found.items()}
 
 
-def _live_targets(wanted: ColumnElement[bool]) -> Any:
+def _live_targets(wanted: ColumnElement[bool]) -> Select[Target, Job]:
     return (
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
@@ -196,7 +197,7 @@ _WANTED = {
 }
 
 
-def _refinable(wanted: FromClause) -> Any:
+def _refinable(wanted: FromClause) -> Select[str, str]:
     member = aliased(Candidate)
     hopeful = Candidate.latency_ms * wanted.c.optimism
     raised = case(

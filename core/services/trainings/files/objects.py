@@ -93,7 +93,7 @@ class ObjectStore:
             files.rm(self._path(folder), recursive=True)
 
     @property
-    def _files(self) -> Any:
+    def _files(self) -> Any:  # fsspec has no types
         """The backend. fsspec caches one per process, or per thread if it has a connection."""
         from fsspec.core import url_to_fs
 
@@ -124,7 +124,7 @@ class ObjectStore:
             text = text.replace(secret, "…")
         return _QUERY.sub("", text)[:_MAX_TEXT].rstrip(".")
 
-    def _class_of(self, url: str) -> Any:
+    def _class_of(self, url: str) -> Any:  # fsspec has no types
         if "::" in url:
             raise self._invalid("is a chain of URLs")
         if self._protocol in _BUCKETS and "@" in url:

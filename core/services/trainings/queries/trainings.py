@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, delete, false, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
 
 _MEASURED = 16
@@ -104,12 +104,19 @@ def remove(session: Session, training_id: str) -> None:
     session.expire_all()
 
 
-def held_by(session: Session, worker: str) -> Sequence[Any]:
-    """For each training that the worker holds: `device`, `gpu_numbers` that it uses, and `memory_bytes` that it needs
-    (None: it does not say).
-    """
+class HeldTraining(NamedTuple):
+    """What a training takes of the worker that holds it."""
+
+    device: str
+    gpu_numbers: list[int]
+    memory_bytes: int | None
+    """None: it does not say."""
+
+
+def held_by(session: Session, worker: str) -> list[HeldTraining]:
     query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
-    return session.execute(query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))).all()
+    query = query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))
+    return typed(HeldTraining, session.execute(query))
 
 
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
