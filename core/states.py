@@ -88,6 +88,15 @@ class LaunchState(State):
     """Its result cannot be true, and is kept aside."""
 
 
+class LaunchOutcome(State):
+    """How a launch ended, as its agent reports it."""
+
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+    """The device cannot run the model: out of memory, or over the time limit."""
+    FAILED = "failed"
+
+
 class ScoreState(State):
     """Of a proxy's score of an architecture."""
 
@@ -118,6 +127,19 @@ class TrainingCommand(State):
     RUN = "run"
     PAUSE = "pause"
     CANCEL = "cancel"
+
+
+class TrainingEnding(State):
+    """How a run of a training ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    """It can go on from its last checkpoint."""
+    SMALLER = "smaller"
+    """It ran out of memory, and goes on with smaller batches."""
+    INVALID = "invalid"
+    """What it was asked for is wrong: another attempt would end alike."""
+    FAILED = "failed"
 
 
 class DeviceState(State):

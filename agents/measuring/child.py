@@ -33,6 +33,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import FailureReason, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.processes.child import end_with_input, first_for_the_oom_killer
+from edgefront.core.states import LaunchOutcome
 
 _ON_LINUX = sys.platform.startswith("linux")
 _MEMORY_PASSES = 2
@@ -99,7 +100,7 @@ def _run(
         return failure("out_of_memory", message, **fields)
     latency = LatencySamples(warmup_ms=tuple(warmup_ms), samples_ms=tuple(samples_ms))
     return LaunchResult.model_validate(
-        {"outcome": "done", "latency": latency, "memory": memory, "generation": generation, **fields}
+        {"outcome": LaunchOutcome.DONE, "latency": latency, "memory": memory, "generation": generation, **fields}
     )
 
 

@@ -7,6 +7,7 @@ import signal
 
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchResult
+from edgefront.core.states import LaunchOutcome
 
 _MAX_MESSAGE = 4000
 _RUNTIMES_OWN = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -21,7 +22,7 @@ _OUT_OF_MEMORY = re.compile(
 
 def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
     """A result without figures; out of memory and over time are infeasible, all others failed."""
-    outcome = "infeasible" if reason in INFEASIBLE else "failed"
+    outcome = LaunchOutcome.INFEASIBLE if reason in INFEASIBLE else LaunchOutcome.FAILED
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)
 

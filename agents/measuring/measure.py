@@ -36,6 +36,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.processes.folders import CHILD, work_folder
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import LaunchOutcome
 from edgefront.core.wire.agent import RuntimeFacts
 
 
@@ -149,7 +150,7 @@ class Measurer:
                         result = run_spawned(request, self._killable, self._folder())
         finally:
             self._kill = None
-            if result is None or result.outcome != "done":
+            if result is None or result.outcome != LaunchOutcome.DONE:
                 for left in self._folder().glob(f"{CHILD}*"):
                     shutil.rmtree(left, ignore_errors=True)
         if result is None or self._aborted.is_set():

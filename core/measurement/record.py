@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from edgefront.core.measurement.protocol import Latency, MemoryMethod
+from edgefront.core.states import LaunchOutcome
 from edgefront.core.validation import printable
 
 FailureReason = Literal[
@@ -101,7 +102,7 @@ class PeakMemory(_Record):
 class LaunchResult(_Record):
     """One launch: samples and memory when `done`, else a reason and a message."""
 
-    outcome: Literal["done", "infeasible", "failed"]
+    outcome: LaunchOutcome
     reason: FailureReason | None = None
     message: Annotated[str, Field(max_length=4000), Text] = ""
     latency: LatencySamples | None = None
@@ -140,13 +141,13 @@ class LaunchResult(_Record):
 
     @model_validator(mode="after")
     def _complete(self) -> LaunchResult:
-        if self.outcome == "done":
+        if self.outcome == LaunchOutcome.DONE:
             if self.latency is None or self.memory is None or self.reason is not None:
                 raise ValueError("a done launch has latency and memory and no reason")
             if self.generation is not None and len(self.generation.total_ms) != len(self.latency.samples_ms):
                 raise ValueError("a generation has as many times as the latency has samples")
         elif self.reason is None:
             raise ValueError(f"a launch that {self.outcome} has a reason")
-        elif (self.outcome == "infeasible") != (self.reason in INFEASIBLE):
+        elif (self.outcome == LaunchOutcome.INFEASIBLE) != (self.reason in INFEASIBLE):
             raise ValueError(f"reason {self.reason} does not go with outcome {self.outcome}")
         return self

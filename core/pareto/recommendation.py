@@ -30,8 +30,8 @@ LimitName = Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
 
 
 @dataclass(frozen=True)
-class Limits:
-    """None: without a limit. Memory in MB. The last two are times of a generation."""
+class OptionLimits:
+    """Limits that options of this module are held against. None: without a limit. Memory in MB. The last two are times of a generation."""
 
     latency_ms: float | None = None
     memory_mb: float | None = None
@@ -144,7 +144,7 @@ def independent(option: Option, other: Option) -> Ratio:
 
 def recommend(
     options: Sequence[Option],
-    limits: Limits,
+    limits: OptionLimits,
     proxy: str,
     *,
     own: bool = False,
@@ -231,7 +231,7 @@ def _predicted(ratio: Ratio) -> str:
     return f"no sure difference in predicted perplexity ({abs(percent):.1f} ± {half:.1f} % {word})"
 
 
-def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str, own: bool, ratio: QualityRatio) -> str:
+def _sentence(best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
     begin = f"Within {limits}" if str(limits) else "Without limits"
     beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     end = ". The interval of its latency reaches beyond the limit." if beyond else "."
@@ -275,7 +275,7 @@ def with_interval(figure: Figure) -> str:
 # Nothing fits ---------------------------------------------------------------------------------------------------------
 
 
-def _nothing_fits(options: Sequence[Option], limits: Limits, by: By) -> Recommendation:
+def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Recommendation:
     nearest = min(options, key=lambda one: (limits.violation(one), *_rank(one)))
     either = _alone(options, limits)
     exceeded = [name for name, limit in limits.given.items() if nearest.value(name) > limit]
@@ -292,7 +292,7 @@ def _nothing_fits(options: Sequence[Option], limits: Limits, by: By) -> Recommen
 _TIMES: tuple[LimitName, ...] = ("first_token_ms", "token_ms")
 
 
-def _alone(options: Sequence[Option], limits: Limits) -> tuple[Move, ...]:
+def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
     """For each limit the least that it would have to be if the others stayed; empty where no limit suffices alone."""
     found: list[Move] = []
     for name in limits.given:
@@ -307,12 +307,12 @@ def _move(limit: LimitName, option: Option) -> Move:
     return Move(limit, rounded_up(high.get(limit, option.value(limit))), option)
 
 
-def _in_words(move: Move, limits: Limits) -> str:
+def _in_words(move: Move, limits: OptionLimits) -> str:
     unit = "MB" if move.limit == "memory_mb" else "ms"
     return f"raise the {_NAMES[move.limit]} limit from {plain(limits.given[move.limit])} to {plain(move.to)} {unit}"
 
 
-def _unit(options: Sequence[Option], limits: Limits) -> str:
+def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
     """A hint where a limit is so far below everything that it was probably meant in another unit."""
     hints = []
     for name, limit in limits.given.items():

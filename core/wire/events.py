@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from edgefront.core.states import CandidateRole, CandidateState, JobState, TargetState, TrainingState
+from edgefront.core.states import CandidateRole, CandidateState, JobState, LaunchState, TargetState, TrainingState
 from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.trainings import MetricView, Wanted
@@ -126,7 +126,8 @@ class LawEvent(_JobEvent):
 class LaunchData(Data):
     launch_id: Identifier
     candidate_ids: tuple[Identifier, ...]
-    outcome: str
+    outcome: LaunchState
+    """Done, infeasible or failed as its agent reported it; implausible if that cannot be true."""
     reason: str | None = None
     attempts: int = 1
     final: bool = True

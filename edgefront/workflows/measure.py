@@ -16,6 +16,7 @@ from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
 from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import LaunchOutcome
 
 if TYPE_CHECKING:
     from edgefront.agents.measuring.measure import Measurer
@@ -151,7 +152,7 @@ def run(
 
 def _launch(measurer: Measurer, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
     result = measurer.measure(subject, protocol, seed)
-    if result.outcome != "done":
+    if result.outcome != LaunchOutcome.DONE:
         context = f"context {protocol.memory_length}: " if protocol.mode == "generate" else ""
         raise MeasurementError(
             f"{context}{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",

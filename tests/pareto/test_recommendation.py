@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Limits, Option, recommend
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, OptionLimits, recommend
 from edgefront.core.units import MB
 
 
@@ -39,7 +39,7 @@ def option(
     )
 
 
-LIMITS = Limits(50.0, 300.0)
+LIMITS = OptionLimits(50.0, 300.0)
 
 
 def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them() -> None:
@@ -146,15 +146,15 @@ def test_other_proxies_are_spoken_of_as_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("limits", "nearest", "moves", "words"),
     [
-        (Limits(10.0, 300.0), "fast", [("latency_ms", 20.3)], "raise the latency limit from 10 to 20.3 ms."),
+        (OptionLimits(10.0, 300.0), "fast", [("latency_ms", 20.3)], "raise the latency limit from 10 to 20.3 ms."),
         (
-            Limits(30.0, 100.0),
+            OptionLimits(30.0, 100.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 202.0)],
             "raise the latency limit from 30 to 40.5 ms or raise the memory limit from 100 to 202 MB.",
         ),
         (
-            Limits(10.0, 50.0),
+            OptionLimits(10.0, 50.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 80.5)],
             "raise the latency limit from 10 to 40.5 ms and raise the memory limit from 50 to 80.5 MB.",
@@ -162,7 +162,7 @@ def test_other_proxies_are_spoken_of_as_what_they_are() -> None:
     ],
 )
 def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
-    limits: Limits, nearest: str, moves: list[tuple[str, float]], words: str
+    limits: OptionLimits, nearest: str, moves: list[tuple[str, float]], words: str
 ) -> None:
     options = [option("fast", 60.0, 20.0, 200.0, half_width_ms=0.2), option("small", 50.0, 40.0, 80.0)]
     found = recommend(options, limits, "quality_law")
@@ -175,14 +175,18 @@ def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
     # What is told suffices.
     wide = dict(moves) if " and raise" not in words else {}
     for limit, to in wide.items():
-        assert recommend(options, Limits(**{**vars(limits), limit: to}), "quality_law").best is not None
+        assert recommend(options, OptionLimits(**{**vars(limits), limit: to}), "quality_law").best is not None
 
 
 def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
     options = [option("only", 30.0, 40.0, 200.0)]
-    assert recommend(options, Limits(0.05), "x").sentence.endswith("If the latency was meant in seconds, it is 50 ms.")
-    assert recommend(options, Limits(None, 0.3), "x").sentence.endswith("If the memory was meant in GB, it is 300 MB.")
-    assert "meant" not in recommend(options, Limits(5.0), "x").sentence
+    assert recommend(options, OptionLimits(0.05), "x").sentence.endswith(
+        "If the latency was meant in seconds, it is 50 ms."
+    )
+    assert recommend(options, OptionLimits(None, 0.3), "x").sentence.endswith(
+        "If the memory was meant in GB, it is 300 MB."
+    )
+    assert "meant" not in recommend(options, OptionLimits(5.0), "x").sentence
 
 
 def test_nothing_measured_yet() -> None:
@@ -191,11 +195,13 @@ def test_nothing_measured_yet() -> None:
 
 def test_without_limits_and_beyond_them() -> None:
     stock = option("stock", 34.0, stock=True)
-    assert recommend([option("best"), stock], Limits(), "quality_law").sentence.startswith("Without limits a model")
+    assert recommend([option("best"), stock], OptionLimits(), "quality_law").sentence.startswith(
+        "Without limits a model"
+    )
     close = recommend([option("best", latency_ms=49.9), stock], LIMITS, "quality_law").sentence
     assert close.endswith("The interval of its latency reaches beyond the limit.")
 
 
 def test_large_limits_are_written_out() -> None:
-    assert str(Limits(0.05, 300e6)) == "0.05 ms and 300000000 MB"
-    assert str(Limits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MB"
+    assert str(OptionLimits(0.05, 300e6)) == "0.05 ms and 300000000 MB"
+    assert str(OptionLimits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MB"

@@ -18,6 +18,7 @@ from edgefront.core.services.trainings.claims import Outcome, Report, TrainingCl
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.files.removal import deleted_trainings, finish_deletions, remove_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of
+from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.workers.training.launch import launch, stop_all
 from edgefront.workers.training.run_process import is_held
@@ -55,7 +56,7 @@ def start_waiting(
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
     """Counts an attempt. Otherwise the released training would be claimed again at once, and forever."""
-    outcome = Outcome("failed", reason)
+    outcome = Outcome(TrainingEnding.FAILED, reason)
     try:
         with database.write() as session:
             now = database.now(session)

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgefront.core.services.trainings.claims import Ending, Outcome, Report, Score
+from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
-from edgefront.core.states import LIVE_TRAININGS, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, TrainingEnding, TrainingState
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_INVALID,
@@ -33,13 +33,15 @@ RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")
 MAX_RESULT_BYTES = 1 << 20
 _TAIL = 64
-_BY_CODE: dict[int, Ending] = {
-    EXIT_DONE: "done",
-    EXIT_STOPPED: "stopped",
-    EXIT_SMALLER: "smaller",
-    EXIT_INVALID: "invalid",
+_BY_CODE = {
+    EXIT_DONE: TrainingEnding.DONE,
+    EXIT_STOPPED: TrainingEnding.STOPPED,
+    EXIT_SMALLER: TrainingEnding.SMALLER,
+    EXIT_INVALID: TrainingEnding.INVALID,
 }
-_BY_STATE: dict[str, Ending] = {"stopped": "stopped", "smaller": "smaller", "invalid": "invalid"}
+_BY_STATE = {
+    ending.value: ending for ending in (TrainingEnding.STOPPED, TrainingEnding.SMALLER, TrainingEnding.INVALID)
+}
 
 
 @dataclass
@@ -104,19 +106,19 @@ class RunReader:
         ending = _BY_CODE.get(code)
         if ending is None and code > 0 and status is not None:
             ending = _BY_STATE.get(status.state)
-        if ending == "done":
+        if ending == TrainingEnding.DONE:
             result = self._result()
-            return Outcome("done", result=result, scores=scores_of(result))
+            return Outcome(TrainingEnding.DONE, result=result, scores=scores_of(result))
         reason = self._reason(code, status)
-        if ending == "invalid":
-            return Outcome("invalid", reason)
+        if ending == TrainingEnding.INVALID:
+            return Outcome(TrainingEnding.INVALID, reason)
         if asked:
             unsaved = "it was stopped before it had written a checkpoint of its last steps"
-            return Outcome("stopped", "" if ending is not None else unsaved, asked=True)
+            return Outcome(TrainingEnding.STOPPED, "" if ending is not None else unsaved, asked=True)
         if ending is not None:
-            note = "" if status is None or ending != "smaller" else (status.error or "")
+            note = "" if status is None or ending != TrainingEnding.SMALLER else (status.error or "")
             return Outcome(ending, note or reason)
-        return Outcome("failed", reason)
+        return Outcome(TrainingEnding.FAILED, reason)
 
     def _reason(self, code: int, status: RunStatus | None) -> str:
         if status is not None and status.error and code > 0:

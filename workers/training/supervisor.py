@@ -44,7 +44,7 @@ from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingKind
+from edgefront.core.states import TrainingEnding, TrainingKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
@@ -121,13 +121,13 @@ class Supervisor:
             state = RunReader(self._folder)
             process = self._start(start, lock)
         except (InvalidInput, NotFound) as error:
-            self._finish(Report(), Outcome("invalid", error.detail))
+            self._finish(Report(), Outcome(TrainingEnding.INVALID, error.detail))
             return
         except FolderHeld as error:
             self._release(str(error))
             return
         except (EdgefrontError, OSError) as error:
-            self._finish(Report(), Outcome("failed", f"the run could not be started: {error}"))
+            self._finish(Report(), Outcome(TrainingEnding.FAILED, f"the run could not be started: {error}"))
             return
         try:
             self._stored.upload()

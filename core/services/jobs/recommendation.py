@@ -67,7 +67,7 @@ class Known:
             for candidate in self.candidates
             if candidate.latency_ms and candidate.memory_bytes
         ]
-        limits = pure.Limits(**self.limits.model_dump())
+        limits = pure.OptionLimits(**self.limits.model_dump())
         return self._view(
             recommend(
                 options,
@@ -156,7 +156,7 @@ class Known:
         if self.active:
             return "The search is not finished: this is what is known by now."
         if self.limits != self.own_limits:
-            own = str(pure.Limits(**self.own_limits.model_dump()))
+            own = str(pure.OptionLimits(**self.own_limits.model_dump()))
             looked = f"within {own}" if own else "without limits"
             return f"The search looked {looked}: one within the limits asked for may find a better model."
         return ""

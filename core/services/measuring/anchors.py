@@ -32,7 +32,7 @@ from edgefront.core.services.measuring.queries import anchors as rows
 from edgefront.core.services.measuring.queries import validation
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LaunchState, Purpose
+from edgefront.core.states import LaunchOutcome, LaunchState, Purpose
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.service import AnchorPoint, AnchorView
 
@@ -173,7 +173,7 @@ def apply_results(
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
         provider, refusal = providers[launch.measurement_id], refusals.get(launch.id)
-        if refusal is not None or launch.result.outcome != "done":
+        if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
             count_failed(session, launch.device_id, provider, refusal or launch.reason)
             continue
         device = rows.device(session, launch.device_id)

@@ -59,7 +59,7 @@ def return_stranded(session: Session, now: datetime) -> None:
         failed = []
         for row in spent:
             measurement = measurements[row.measurement_id]
-            final = validator.is_final(measurement, row.id, "failed", LOST)
+            final = validator.is_final(measurement, row.id, LaunchState.FAILED, LOST)
             if final or not validator.confirm(measurement, row.target_id):
                 failed.append((measurement, reason))
         known = mark_unsuccessful(session, [], failed, now)

@@ -15,6 +15,7 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.services.measuring.queries.validation import ReportingDevice, Subject
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.sql import Document
 
 
@@ -38,7 +39,7 @@ def refusals(
     asked: dict[str, _Asked | None] = {}
     for launch in launches:
         why, id_ = None, launch.measurement_id
-        if launch.result.outcome == "done" and launch.device_id in devices:
+        if launch.result.outcome == LaunchOutcome.DONE and launch.device_id in devices:
             if id_ not in asked:
                 asked[id_] = _asked(subjects[id_])
             why = _refusal(launch, asked[id_], devices[launch.device_id].facts)

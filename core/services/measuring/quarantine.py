@@ -19,7 +19,7 @@ from edgefront.core.services.measuring.queries import validation
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.services.measuring.queries.validation import ReportingDevice
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import LaunchState, Purpose
+from edgefront.core.states import LaunchOutcome, LaunchState, Purpose
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement
 from edgefront.core.store.tables.measurement import WANTED
@@ -53,9 +53,9 @@ def apply_results(
     outcomes: dict[str, list[str | None]] = {}
     for launch in sorted(launches, key=lambda one: one.finished_at):
         outcome, reason = launch.result.outcome, launch.result.reason
-        if outcome == "done":
+        if outcome == LaunchOutcome.DONE:
             outcomes.setdefault(launch.device_id, []).append(None)
-        elif launch.id in unlikely or (outcome == "failed" and reason != "unsupported"):
+        elif launch.id in unlikely or (outcome == LaunchOutcome.FAILED and reason != "unsupported"):
             outcomes.setdefault(launch.device_id, []).append(launch.measurement_id)
     for device_id, found in sorted(outcomes.items()):
         if devices[device_id].failing or any(found):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgefront.core.states import FINISHED_LAUNCHES, LaunchState
+from edgefront.core.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState
 
 MAX_ATTEMPTS = 3
 """So many deaths of the child (or of the agent during it), then the launch has failed."""
@@ -38,7 +38,9 @@ class LaunchSoFar:
     """The one before."""
 
 
-def judge(launch: LaunchSoFar, device_id: str, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
+def judge(
+    launch: LaunchSoFar, device_id: str, fence: int, outcome: LaunchOutcome, reason: str | None, digest: str
+) -> Verdict:
     """The verdict on a report of this device with this fence, outcome and digest.
 
     A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
@@ -55,9 +57,9 @@ def judge(launch: LaunchSoFar, device_id: str, fence: int, outcome: str, reason:
         return "conflict"
     if not 1 <= fence <= launch.fence or (device_id != launch.holder and fence == launch.fence):
         return "foreign"
-    if outcome == "done":
+    if outcome == LaunchOutcome.DONE:
         return "done"
-    if outcome == "infeasible":
+    if outcome == LaunchOutcome.INFEASIBLE:
         return "infeasible"
     if fence != launch.fence:
         return "conflict"

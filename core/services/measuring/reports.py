@@ -27,7 +27,7 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries.launches import LaunchForReport
 from edgefront.core.services.measuring.report_policy import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState, Purpose
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose
 from edgefront.core.store import outbox
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
@@ -166,7 +166,7 @@ def _check_memory_method(found: dict[str, _Launch], report: LaunchReport) -> Non
 def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
     """Times of a generation belong to launches that generate, and to no others."""
     launch, result = found.get(report.launch_id), report.result
-    if launch is None or result.outcome != "done":
+    if launch is None or result.outcome != LaunchOutcome.DONE:
         return
     generates = launch.protocol.get("mode") == "generate"
     if generates == (result.generation is not None):
@@ -231,7 +231,7 @@ def _judge(
 
 def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
     """With no more time than it can have taken: it is added up. A done one that claims more is not believed at all."""
-    times = ("build_s", "measuring_s") if result.outcome == "done" else ("build_s", "measuring_s", "wall_s")
+    times = ("build_s", "measuring_s") if result.outcome == LaunchOutcome.DONE else ("build_s", "measuring_s", "wall_s")
     return result.model_copy(update={name: min(getattr(result, name), most_s) for name in times})
 
 

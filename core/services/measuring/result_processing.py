@@ -32,7 +32,7 @@ from edgefront.core.services.measuring.queries.launches import ReportedLaunch, U
 from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
 from edgefront.core.services.measuring.result_validation import ResultValidator
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.states import CandidateState, JobEventKind, LaunchState, MeasurementState, Purpose
+from edgefront.core.states import CandidateState, JobEventKind, LaunchOutcome, LaunchState, MeasurementState, Purpose
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
@@ -285,7 +285,7 @@ def _watch_devices(session: Session, processed: Sequence[_Processed], validator:
         one.launch.device_id
         for one in processed
         if one.launch.purpose == Purpose.ANCHOR
-        or one.launch.result.outcome != "done"
+        or one.launch.result.outcome != LaunchOutcome.DONE
         or validator.devices[one.launch.device_id].failing
     }
     if len(written := noted.union(validator.audits, validator.caught)) > 1:
@@ -335,7 +335,7 @@ def _entries(
                 data = {
                     "launch_id": one.launch.id,
                     "candidate_ids": having,
-                    "outcome": "implausible" if one.refusal else one.launch.result.outcome,
+                    "outcome": LaunchState.IMPLAUSIBLE if one.refusal else one.launch.result.outcome,
                     "reason": one.refusal or one.launch.reason,
                     "attempts": one.launch.attempts,
                     "final": one.end is not None,

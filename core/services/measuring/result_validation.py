@@ -217,7 +217,7 @@ class ResultValidator:
         )
         return True
 
-    def is_final(self, measurement: Measurement, launch_id: str, outcome: str, reason: str) -> bool:
+    def is_final(self, measurement: Measurement, launch_id: str, end: LaunchState, reason: str) -> bool:
         """Whether that a launch was infeasible or failed for the last time holds for its measurement.
 
         Where another device can measure it, two have to say so. Of what takes less than others that were measured
@@ -225,7 +225,7 @@ class ResultValidator:
         """
         if len(validation.ended_badly(self.session, [measurement.id]).get(measurement.id, ())) > 1:
             return True
-        if outcome == "infeasible" and self._is_small(measurement, reason):
+        if end == LaunchState.INFEASIBLE and self._is_small(measurement, reason):
             if validation.count_of(self.session, measurement.id, Launch.state == LaunchState.INFEASIBLE) > 1:
                 return True
             self.unlikely_ends.add(launch_id)

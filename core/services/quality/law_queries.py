@@ -44,11 +44,11 @@ class CurvePoint(NamedTuple):
 def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
     """The trainings of one manner (data, recipe and budget), by digest."""
     columns = (
-        Evaluation.id,
-        Training.id,
+        Evaluation.id.label("evaluation_id"),
+        Training.id.label("training_id"),
         Training.digest,
         Training.architecture,
-        Evaluation.value,
+        Evaluation.value.label("perplexity"),
         Training.dataset,
         Training.dataset_digest,
         Training.recipe,

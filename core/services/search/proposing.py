@@ -75,20 +75,20 @@ def propose(
         for index, item in enumerate(proposed)
     ]
     for row in rows:
-        if row["state"] == "waiting" and memory is not None and row["weight_bytes"] > memory:
-            row["state"] = "infeasible"
+        if row["state"] == CandidateState.WAITING and memory is not None and row["weight_bytes"] > memory:
+            row["state"] = CandidateState.INFEASIBLE
             row["reason"] = (
                 f"its weights alone take {row['weight_bytes'] / MB:.0f} MB, the device has {memory / MB:.0f} MB"
             )
-    wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in rows if row["state"] == "waiting"]
+    waiting = [row for row in rows if row["state"] == CandidateState.WAITING]
+    wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in waiting]
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
     remeasure.ask_again(session, measurements.values(), target, now, baselines=role == CandidateRole.BASELINE)
-    for row in rows:
-        if row["state"] == "waiting":
-            row["measurement_id"] = measurements[row["digest"]].id
+    for row in waiting:
+        row["measurement_id"] = measurements[row["digest"]].id
     candidate_rows.add(session, rows)
     target.candidates += len(rows)
-    target.settled += sum(row["state"] != "waiting" for row in rows)
+    target.settled += len(rows) - len(waiting)
 
     added = candidate_rows.by_ids(session, [row["id"] for row in rows])
     missing = missing_launches(session, added, {row.id: row for row in measurements.values()})

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -23,7 +22,14 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state
 from edgefront.core.services.trainings.views import start_of
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
+from edgefront.core.states import (
+    LIVE_TRAININGS,
+    TrainingCommand,
+    TrainingEnding,
+    TrainingEventKind,
+    TrainingKind,
+    TrainingState,
+)
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
@@ -32,7 +38,6 @@ MAX_ATTEMPTS = 3
 
 LOST = "the worker was lost while it trained this"
 
-Ending = Literal["done", "stopped", "smaller", "invalid", "failed"]
 """How a run ended: with its result, on request, to restart with smaller batches, permanently because its input is
 invalid, or by any other failure."""
 
@@ -89,7 +94,7 @@ class Score:
 class Outcome:
     """How a run ended. `asked`: it was asked to stop, and did."""
 
-    ending: Ending
+    ending: TrainingEnding
     reason: str = ""
     asked: bool = False
     result: Document | None = None
@@ -222,18 +227,18 @@ def finish(session: Session, training_id: str, fence: int, said: Report, outcome
     _take_in(session, training, said, now)
     training.running_since = None
     training.seconds_left = None
-    if outcome.ending == "done":
+    if outcome.ending == TrainingEnding.DONE:
         training.result = None if outcome.result is None else dict(outcome.result)
         training.wanted, training.reason = TrainingCommand.RUN, None
         training.attempts, training.failed_at_checkpoint = 0, None
         _score(session, training, outcome.scores, now)
         _end(session, training, TrainingState.DONE, now, note=training.note)
-    elif outcome.ending == "invalid":
+    elif outcome.ending == TrainingEnding.INVALID:
         training.reason = outcome.reason
         _end(session, training, TrainingState.FAILED, now)
     elif training.wanted == TrainingCommand.CANCEL:
         _end(session, training, TrainingState.CANCELLED, now)
-    elif outcome.ending == "smaller" or (outcome.ending == "stopped" and outcome.asked):
+    elif outcome.ending == TrainingEnding.SMALLER or (outcome.ending == TrainingEnding.STOPPED and outcome.asked):
         _release(session, training, now, outcome.reason)
     else:
         _count_attempt(session, training, outcome.reason or "the run ended", now)

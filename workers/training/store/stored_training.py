@@ -35,6 +35,7 @@ from edgefront.core.services.trainings.files.store import (
     TrainingManifest,
     training_store,
 )
+from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 from edgefront.workers.training.store.snapshot import snapshot
@@ -141,12 +142,12 @@ class StoredTraining:
                 self._waited = True
                 hold(note)
 
-        is_done, note = outcome.ending == "done", "its files are being uploaded"
+        is_done, note = outcome.ending == TrainingEnding.DONE, "its files are being uploaded"
         try:
             self._in_background(lambda: self._publish(result=is_done, last=True), note, hold_unless_hurried)
         except _Hurried:
             if is_done:
-                return Outcome("stopped", "its result could not be uploaded in time", asked=True)
+                return Outcome(TrainingEnding.STOPPED, "its result could not be uploaded in time", asked=True)
         return outcome
 
     def end(self, timeout_s: float = 0.0) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
-from sqlalchemy.sql.roles import ColumnsClauseRole
 
 from edgefront.core.services.jobs.queries.candidates import one_in
 from edgefront.core.services.jobs.queries.lists import group_of
@@ -75,7 +74,7 @@ def extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tup
     figures = (Candidate.latency_ms, Candidate.memory_bytes, Candidate.proxy, Candidate.predicted_perplexity)
     kinds = (Candidate.role, Candidate.state, Candidate.on_frontier)
     ends = [end for figure in figures for end in (func.min(figure), func.max(figure))]
-    columns: list[ColumnsClauseRole] = [*kinds, func.count(), *ends]
+    columns: list[Any] = [*kinds, func.count(), *ends]  # of several types, and as many as there are figures
     rows = session.execute(select(*columns).where(_measured(target_id)).group_by(*kinds)).all()
     counts: dict[Group, int] = {}
     for role, state, on_frontier, number, *_ in rows:
