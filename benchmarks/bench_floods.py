@@ -36,7 +36,7 @@ from from_tests import from_tests
 from record import append, table
 from sqlalchemy import select
 
-from edgefront.core.services.access.keys import create_key
+from edgefront.core.services.access.keys import DeviceCredential, create_key
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Target
 
@@ -121,7 +121,9 @@ def _busy_device(database: Database, owner: str) -> str:
         service.work()
     with database.write() as session:
         now = database.now(session)
-        made = create_key(session, name=board, owner=owner, role="agent", device_id=agent.device_id, now=now)
+        made = create_key(
+            session, name=board, owner=owner, role="agent", now=now, credential=DeviceCredential(agent.device_id)
+        )
     return str(made[1])
 
 

@@ -28,7 +28,7 @@ from edgefront.api.http.parameters import (
 )
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, details, frontier, genes, points
-from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter
+from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.parts import candidate_parts
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.wire import points as points_wire
@@ -138,10 +138,9 @@ async def list_candidates(
 ) -> Any:
     """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
-        page = partial(candidates.list_candidates, limit=limit, offset=offset, around=around)
-        return await in_turn(
-            _page, here, person, partial(page, job_id=job_id, filters=filters, sort=sort, cursor=cursor)
-        )
+        page = PageRequest(cursor, limit, offset, around)
+        read = partial(candidates.list_candidates, job_id=job_id, filters=filters, sort=sort, page=page)
+        return await in_turn(_page, here, person, read)
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, here.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection. It does hold the file, so an

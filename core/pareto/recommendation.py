@@ -31,7 +31,7 @@ LimitName = Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
 
 @dataclass(frozen=True)
 class OptionLimits:
-    """Limits that options of this module are held against. None: without a limit. Memory in MB. The last two are times of a generation."""
+    """What an `Option` may take at most; None: without a limit. Memory in MB; the last two: times of a generation."""
 
     latency_ms: float | None = None
     memory_mb: float | None = None

@@ -13,6 +13,7 @@ from running_api import Service, problem
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, Report
+from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.supernet import picture
 from edgefront.core.wire.supernets import ProbabilitiesView
 
@@ -40,16 +41,9 @@ def supernet(sqlite_service: Service) -> str:
     with sqlite_service.database.write() as session:
         training = trainings.create_supernet(
             session,
-            owner="bob",
-            name="a search",
-            dataset="tiny",
-            recipe="quick",
-            overrides={},
-            supernet={},
-            budget={},
-            seed=3,
-            settings=sqlite_service.settings,
-            now=sqlite_service.database.now(session),
+            SupernetRequest("bob", "a search", "tiny", "quick", seed=3),
+            sqlite_service.settings,
+            sqlite_service.database.now(session),
         )
         return training.id
 

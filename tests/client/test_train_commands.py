@@ -21,6 +21,7 @@ from edgefront.core.evaluation.package import write_package
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.database import Database
 from edgefront.requests import trainings as training_request
@@ -154,10 +155,8 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running, tmp_path: Path) 
     database = Database(f"sqlite:///{pool.home / 'edgefront.db'}")
     with database.write() as session:
         now = database.now(session)
-        asked = {"name": "layers", "dataset": DATA, "recipe": "quick", "overrides": {}, "supernet": {}, "budget": {}}
-        training = trainings.create_supernet(
-            session, owner=pool.job.owner, seed=3, settings=Settings(home=pool.home), now=now, **asked
-        )
+        request = SupernetRequest(pool.job.owner, "layers", DATA, "quick", seed=3)
+        training = trainings.create_supernet(session, request, Settings(home=pool.home), now)
         training.state = "paused"  # nobody is to train it
         metric = {"step": 4, "tokens": 64, "seconds": 1.0, "extra": extra}
         training_log.put_metrics(session, training.id, [metric])

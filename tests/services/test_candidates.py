@@ -25,6 +25,7 @@ from edgefront.core.services.jobs.candidates import (
     EXPORT_COLUMNS,
     SORTABLE,
     CandidateFilter,
+    PageRequest,
     export_rows,
     get_candidate,
     list_candidates,
@@ -58,7 +59,7 @@ def pages(service: Service, job_id: str, limit: int = 7, **options: Any) -> list
     cursor = None
     while True:
         with service.database.read() as session:
-            page = list_candidates(session, service.user, job_id, cursor=cursor, limit=limit, **options)
+            page = list_candidates(session, service.user, job_id, page=PageRequest(cursor, limit), **options)
         assert len(page.items) <= limit
         found += page.items
         cursor = page.next_cursor
@@ -93,10 +94,10 @@ def test_a_page_holds_its_place_while_candidates_are_added(service: Service) -> 
     agent = SimulatedAgent(service.database)
     job = service.submit()
     with service.database.read() as session:
-        first = list_candidates(session, service.user, job.id, sort="-number", limit=2)
+        first = list_candidates(session, service.user, job.id, sort="-number", page=PageRequest(limit=2))
     service.run(agent)
     with service.database.read() as session:
-        rest = list_candidates(session, service.user, job.id, sort="-number", cursor=first.next_cursor)
+        rest = list_candidates(session, service.user, job.id, sort="-number", page=PageRequest(first.next_cursor))
     assert [view.number for view in first.items + rest.items] == [2, 1, 0]
 
 
@@ -180,7 +181,9 @@ def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> 
     groups = Counter(map(_group, everything))
     with service.database.read() as session:
         for offset in range(0, len(everything), 7):
-            page = list_candidates(session, service.user, job.id, sort="-latency_ms", limit=7, offset=offset)
+            page = list_candidates(
+                session, service.user, job.id, sort="-latency_ms", page=PageRequest(limit=7, offset=offset)
+            )
             assert page.place is not None
             assert (page.place.offset, page.place.total) == (offset, len(everything))
             assert {name: count for name, count in page.place.groups.items() if count} == groups
@@ -188,14 +191,16 @@ def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> 
             numbers = {view.id: view.number for view in everything}
             assert page.place.numbers == {id_: numbers[id_] for view in page.items for id_ in view.parents}
             for view in page.items:
-                around = list_candidates(session, service.user, job.id, sort="-latency_ms", limit=7, around=view.id)
+                around = list_candidates(
+                    session, service.user, job.id, sort="-latency_ms", page=PageRequest(limit=7, around=view.id)
+                )
                 assert around == page
-        beyond = list_candidates(session, service.user, job.id, limit=7, offset=10_000).place
+        beyond = list_candidates(session, service.user, job.id, page=PageRequest(limit=7, offset=10_000)).place
         assert beyond is not None
         assert beyond.offset == (len(everything) - 1) // 7 * 7
         filters = CandidateFilter(group="frontier")
         dominated = next(view for view in everything if _group(view) == "dominated")
-        page = list_candidates(session, service.user, job.id, filters, limit=7, around=dominated.id)
+        page = list_candidates(session, service.user, job.id, filters, page=PageRequest(limit=7, around=dominated.id))
         assert page.place is not None
         assert (page.place.offset, page.place.total) == (0, groups["frontier"])
 
@@ -205,13 +210,13 @@ def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     with service.database.read() as session:
         user = service.user
-        good = str(list_candidates(session, user, job.id, sort="latency_ms", limit=1).next_cursor)
+        good = str(list_candidates(session, user, job.id, sort="latency_ms", page=PageRequest(limit=1)).next_cursor)
         with pytest.raises(InvalidInput, match="sort must be one of number"):
             list_candidates(session, user, job.id, sort="genome")
         with pytest.raises(InvalidInput, match="state must be one of waiting"):
             list_candidates(session, user, job.id, CandidateFilter(state="lost"))
         with pytest.raises(InvalidInput, match="cursor"):
-            list_candidates(session, user, job.id, sort="-latency_ms", cursor=good)
+            list_candidates(session, user, job.id, sort="-latency_ms", page=PageRequest(good))
         for unknown in ("x", "\x00", "\ud800"):
             with pytest.raises(NotFound):
                 list_candidates(session, user, job.id, CandidateFilter(target=unknown))
@@ -246,7 +251,7 @@ def test_cursors_of_others_making_are_refused_and_not_run(measured: tuple[Servic
             text = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
             sort = value[0] if isinstance(value, list) else "number"
             with pytest.raises(InvalidInput, match="cursor"):
-                list_candidates(session, service.user, job.id, sort=sort, cursor=text)
+                list_candidates(session, service.user, job.id, sort=sort, page=PageRequest(text))
 
 
 @given(st.text(max_size=40) | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))

@@ -171,7 +171,7 @@ def test_a_user_revokes_other_keys_of_the_same_owner(world: World) -> None:
 
 def test_device_credentials_go_with_their_device(world: World) -> None:
     device = world.device()
-    key_id, secret = make(world, role="agent", device_id=device)
+    key_id, secret = make(world, role="agent", credential=keys.DeviceCredential(device))
     assert secret.startswith("efa_")
     principal = whoami(world, secret)
     assert (principal.role, principal.device_id) == ("agent", device)
@@ -197,4 +197,4 @@ def test_roles(world: World) -> None:
     with pytest.raises(InvalidInput):
         make(world, role="agent")
     with pytest.raises(InvalidInput):
-        make(world, device_id="dev_x")
+        make(world, credential=keys.DeviceCredential("dev_x"))

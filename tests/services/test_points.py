@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from edgefront.core.errors import NotFound
 from edgefront.core.services.jobs import points
-from edgefront.core.services.jobs.candidates import CandidateFilter, list_candidates
+from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest, list_candidates
 from edgefront.core.services.jobs.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.trainings.queries import trainings
@@ -41,7 +41,9 @@ def many(measured: tuple[Service, JobView]) -> tuple[Service, JobView]:
     service, job = measured
     rng = np.random.default_rng(3)
     with service.database.write() as session:
-        (like,) = list_candidates(session, service.user, job.id, CandidateFilter(role="search"), limit=1).items
+        (like,) = list_candidates(
+            session, service.user, job.id, CandidateFilter(role="search"), page=PageRequest(limit=1)
+        ).items
         row = session.get_one(Candidate, like.id)
         columns = {
             column.name: getattr(row, column.name) for column in Candidate.__table__.columns if column.name != "id"
@@ -71,7 +73,7 @@ def read(service: Service, job: JobView, **options: Any) -> tuple[PointsHeader, 
 
 def everything(service: Service, job: JobView) -> list[CandidateView]:
     with service.database.read() as session:
-        return list(list_candidates(session, service.user, job.id, limit=1000).items)
+        return list(list_candidates(session, service.user, job.id, page=PageRequest(limit=1000)).items)
 
 
 @ON_SQLITE
@@ -123,7 +125,9 @@ def test_who_is_selected_stays(many: tuple[Service, JobView]) -> None:
     service, job = many
     _, columns = read(service, job, most=1)
     with service.database.read() as session:
-        page = list_candidates(session, service.user, job.id, CandidateFilter(group="dominated"), "-number", limit=40)
+        page = list_candidates(
+            session, service.user, job.id, CandidateFilter(group="dominated"), "-number", PageRequest(limit=40)
+        )
     drawn = set(columns["number"].tolist())
     left_out = next(view for view in page.items if view.number not in drawn)
     header, _ = read(service, job, most=1, keep=[left_out.id, "cnd_nobody"])

@@ -11,6 +11,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
+from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
@@ -63,9 +64,11 @@ class Pool:
     def supernet(self) -> str:
         with self.database.write() as session:
             made = trainings.create_supernet(
-                session, owner="local", name="a supernet", dataset="python", recipe="quick", overrides={}, supernet={},
-                budget={}, seed=3, settings=self.settings, now=self.database.now(session),
-            )  # fmt: skip
+                session,
+                SupernetRequest("local", "a supernet", "python", "quick", seed=3),
+                self.settings,
+                self.database.now(session),
+            )
             return made.id
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -78,6 +78,19 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class DeviceCredential:
+    """What a key is that a device has."""
+
+    device_id: str
+    pending: bool = False
+    """It was not used yet, and the former one counts until it is."""
+    token_id: str | None = None
+    """The enrolment token that it was given for."""
+    enrolment_nonce: str | None = None
+    """By which a repeated request to enrol is recognised."""
+
+
 def create_key(
     session: Session,
     *,
@@ -86,29 +99,23 @@ def create_key(
     role: KeyRole,
     now: datetime,
     expires_at: datetime | None = None,
-    device_id: str | None = None,
-    pending: bool = False,
-    token_id: str | None = None,
-    enrolment_nonce: str | None = None,
+    credential: DeviceCredential | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is not stored and cannot be shown again."""
-    if (role == KeyRole.AGENT) != (device_id is not None):
+    """A new key and its secret, which is not stored and cannot be shown again. `credential`: for the role agent."""
+    if (role == KeyRole.AGENT) != (credential is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
         )
-    secret = new_secret("efk" if device_id is None else "efa")
+    secret = new_secret("efk" if credential is None else "efa")
     key = ApiKey(
         name=name,
         owner=owner,
         role=role,
         prefix=secret[:10],
         secret_hash=hash_secret(secret),
-        device_id=device_id,
         created_at=now,
         expires_at=expires_at,
-        pending=pending,
-        token_id=token_id,
-        enrolment_nonce=enrolment_nonce,
+        **({} if credential is None else asdict(credential)),
     )
     session.add(key)
     session.flush()

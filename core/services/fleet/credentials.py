@@ -12,7 +12,15 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Gone, Unauthenticated
 from edgefront.core.services.access import queries as access
-from edgefront.core.services.access.keys import REVOKED, Principal, confirm, create_key, hash_secret, new_secret
+from edgefront.core.services.access.keys import (
+    REVOKED,
+    DeviceCredential,
+    Principal,
+    confirm,
+    create_key,
+    hash_secret,
+    new_secret,
+)
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.states import DeviceState, KeyRole
@@ -45,7 +53,12 @@ def rotate(session: Session, principal: Principal, id_or_name: str, now: datetim
     else:
         access.revoke_device_keys(session, device.id, now)
     _, secret = create_key(
-        session, name=device.name, owner=device.owner, role=KeyRole.AGENT, now=now, device_id=device.id, pending=itself
+        session,
+        name=device.name,
+        owner=device.owner,
+        role=KeyRole.AGENT,
+        now=now,
+        credential=DeviceCredential(device.id, pending=itself),
     )
     return EnrolResponse(device_id=device.id, credential=secret)
 

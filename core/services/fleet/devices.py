@@ -13,7 +13,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.measurement import drift
 from edgefront.core.services.access import queries as access
-from edgefront.core.services.access.keys import REVOKED, Principal, create_key, hash_secret, new_secret
+from edgefront.core.services.access.keys import (
+    REVOKED,
+    DeviceCredential,
+    Principal,
+    create_key,
+    hash_secret,
+    new_secret,
+)
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.online import ONLINE
@@ -151,10 +158,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         owner=device.owner,
         role=KeyRole.AGENT,
         now=now,
-        device_id=device.id,
-        pending=True,
-        token_id=token.id,
-        enrolment_nonce=nonce,
+        credential=DeviceCredential(device.id, pending=True, token_id=token.id, enrolment_nonce=nonce),
     )
     return EnrolResponse(device_id=device.id, credential=secret)
 

@@ -143,22 +143,35 @@ PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS
 """Columns of what was predicted → the fields of a `PredictedView`."""
 
 
+@dataclass(frozen=True)
+class PageRequest:
+    """Which page of a list: the first, or the one after `cursor`, which is opaque, stays valid while candidates are
+    added, and belongs to one sort order.
+
+    With `offset` the page begins after so many candidates instead; with `around` it is the page (of pages of `limit`)
+    that has this candidate, if the filters let it through. Such a page knows its place.
+    """
+
+    cursor: str | None = None
+    limit: int = 100
+    offset: int | None = None
+    around: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Candidates of the page at most."""
+        return max(1, min(self.limit, MAX_PAGE))
+
+
 def list_candidates(
     session: Session,
     principal: Principal,
     job_id: str,
     filters: CandidateFilter | None = None,
     sort: str = "number",
-    cursor: str | None = None,
-    limit: int = 100,
-    *,
-    offset: int | None = None,
-    around: str | None = None,
+    page: PageRequest = PageRequest(),
 ) -> CandidatePage:
-    """One page. The cursor is opaque, stays valid while candidates are added, and belongs to one sort order.
-
-    With `offset` the page begins after so many candidates instead; with `around` it is the page (of pages of `limit`)
-    that has this candidate, if the filters let it through. Such a page knows its place.
+    """One page.
 
     Raises:
         NotFound: no such job or target, or not yours.
@@ -168,11 +181,11 @@ def list_candidates(
     filters = filters or CandidateFilter()
     conditions = _conditions(session, job, filters)
     order = _order(session, job, filters.target, sort)
-    limit = max(1, min(limit, MAX_PAGE))
+    limit = page.size
     place = None
-    if offset is not None or around is not None:
-        place = _place(session, job, filters, conditions, order, offset or 0, around, limit)
-    after = None if cursor is None or place is not None else _after(cursor, sort)
+    if page.offset is not None or page.around is not None:
+        place = _place(session, job, filters, conditions, order, page)
+    after = None if page.cursor is None or place is not None else _after(page.cursor, sort)
     found = lists.page(
         session, conditions, order, after=after, offset=0 if place is None else place.offset, limit=limit + 1
     )
@@ -195,12 +208,11 @@ def _place(
     filters: CandidateFilter,
     conditions: Sequence[ColumnElement[bool]],
     order: Order,
-    offset: int,
-    around: str | None,
-    limit: int,
+    page: PageRequest,
 ) -> PagePlace:
-    if around is not None:
-        before = lists.place(session, conditions, order, around)
+    offset, limit = page.offset or 0, page.size
+    if page.around is not None:
+        before = lists.place(session, conditions, order, page.around)
         offset = offset if before is None else before - before % limit
     everyone = conditions if filters.group is None else _conditions(session, job, replace(filters, group=None))
     groups = lists.groups(session, everyone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -145,15 +146,17 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                         job,
                         request,
                         target,
-                        frontiers[target.id],
-                        baselines[target.id],
-                        online[target.device_key],
-                        facts.get(target.device_key, ()),
-                        scoring.get(target.id, 0),
-                        held_back.get(target.device_key),
+                        _TargetFacts(
+                            frontier=frontiers[target.id],
+                            baseline=baselines[target.id],
+                            online=online[target.device_key],
+                            devices=facts.get(target.device_key, ()),
+                            scoring=scoring.get(target.id, 0),
+                            held_back=held_back.get(target.device_key),
+                            unconfirmed=unconfirmed.get(target.id, 0),
+                            marked=marked.get(target.id, 0),
+                        ),
                         now,
-                        unconfirmed=unconfirmed.get(target.id, 0),
-                        marked=marked.get(target.id, 0),
                     )
                     for target in own
                 ),
@@ -166,20 +169,26 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     return views
 
 
+class _TargetFacts(NamedTuple):
+    """What is read of a target beside its row."""
+
+    frontier: Sequence[Point]
+    baseline: Sequence[Point]
+    online: int
+    """Devices of the target that were seen of late."""
+    devices: Sequence[Document]
+    """What these say of themselves, where few are."""
+    scoring: int
+    """Architectures that wait for their score."""
+    held_back: job_rows.HeldBack | None
+    """Why its devices measure nothing, where none is online."""
+    unconfirmed: int
+    marked: int
+    """Candidates with a launch that has a mark."""
+
+
 def _target_view(
-    job: Job,
-    request: JobRequest | None,
-    target: Target,
-    frontier: Sequence[Point],
-    baseline: Sequence[Point],
-    online: int,
-    facts: Sequence[Document],
-    scoring: int,
-    held_back: job_rows.HeldBack | None,
-    now: datetime,
-    *,
-    unconfirmed: int,
-    marked: int,
+    job: Job, request: JobRequest | None, target: Target, facts: _TargetFacts, now: datetime
 ) -> TargetView:
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
@@ -196,13 +205,13 @@ def _target_view(
         planned=progress.planned(request, target),
         launches_done=target.launches_done,
         frontier_size=target.frontier_size,
-        unconfirmed=unconfirmed,
-        marked=marked,
+        unconfirmed=facts.unconfirmed,
+        marked=facts.marked,
         hypervolume=target.hypervolume,
         reference=target.reference,
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
         seconds_left=progress.seconds_left(job, request, target, now),
-        devices_online=online,
-        note=progress.note(job, target, device, online, facts, scoring, held_back),
-        summary=summary_of(frontier, as_baseline(baseline), target.proxy, request),
+        devices_online=facts.online,
+        note=progress.note(job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back),
+        summary=summary_of(facts.frontier, as_baseline(facts.baseline), target.proxy, request),
     )

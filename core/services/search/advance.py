@@ -146,12 +146,12 @@ def store(
         return False  # nothing is measured before
     target.generation = step.number
     if generation is None:
-        propose(session, job, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
+        propose(session, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
         return due(session, target, now)
     whole = len(computed.proposed)
     generation.proposals, generation.stored = whole, begin + len(part)
     begins = None if begin else whole
-    propose(session, job, target, step.plan, part, scores, role=CandidateRole.SEARCH, now=now, begins=begins)
+    propose(session, target, step.plan, part, scores, role=CandidateRole.SEARCH, now=now, begins=begins)
     if generation.stored < whole:
         return step
     return due(session, target, now)

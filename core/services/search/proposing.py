@@ -34,7 +34,7 @@ from edgefront.core.states import (
     Purpose,
 )
 from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Candidate, Device, Job, Measurement, Target, new_id
+from edgefront.core.store.tables import Candidate, Device, Measurement, Target, new_id
 from edgefront.core.units import MB
 
 
@@ -54,7 +54,6 @@ class Proposed:
 
 def propose(
     session: Session,
-    job: Job,
     target: Target,
     plan: SearchPlan,
     proposed: Sequence[Proposed],
@@ -71,7 +70,7 @@ def propose(
     """
     memory = _device_memory(session, target, plan.protocol)
     rows = [
-        _row(job, target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
+        _row(target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
         for index, item in enumerate(proposed)
     ]
     for row in rows:
@@ -150,7 +149,6 @@ def missing_launches(
 
 
 def _row(
-    job: Job,
     target: Target,
     plan: SearchPlan,
     item: Proposed,
@@ -161,7 +159,7 @@ def _row(
 ) -> Document:
     return {
         "id": new_id("cnd"),
-        "job_id": job.id,
+        "job_id": target.job_id,
         "target_id": target.id,
         "measurement_id": None,
         "number": number,

@@ -13,7 +13,7 @@ from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of, re
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
-from edgefront.core.services.trainings.lifecycle import create_supernet
+from edgefront.core.services.trainings.lifecycle import SupernetRequest, create_supernet
 from edgefront.core.states import TargetState, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target, Training
@@ -59,19 +59,21 @@ def request_training(
     """Creates the training, and stores with the target that it waits for it."""
     training = create_supernet(
         session,
-        owner=job.owner,
-        name=f"{job.name[:60]} {target.name[:20]} supernet",
-        dataset=wanted.dataset,
-        recipe=wanted.recipe,
-        overrides=wanted.overrides,
-        supernet=wanted.supernet,
-        budget=wanted.budget,
-        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
-        settings=settings,
-        now=now,
-        job_id=job.id,
-        target_id=target.id,
-        requires=wanted.requires,
+        SupernetRequest(
+            owner=job.owner,
+            name=f"{job.name[:60]} {target.name[:20]} supernet",
+            dataset=wanted.dataset,
+            recipe=wanted.recipe,
+            seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
+            overrides=wanted.overrides,
+            supernet=wanted.supernet,
+            budget=wanted.budget,
+            job_id=job.id,
+            target_id=target.id,
+            requires=wanted.requires,
+        ),
+        settings,
+        now,
     )
     training.dataset_digest = wanted.dataset_digest
     note = " ".join(text for text in (target.note, _waiting(training)) if text)

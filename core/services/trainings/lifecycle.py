@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -135,43 +136,47 @@ def _create(
     return tuple(training_views(session, made))
 
 
-def create_supernet(
-    session: Session,
-    *,
-    owner: str,
-    name: str,
-    dataset: str,
-    recipe: str,
-    overrides: Document,
-    supernet: Document,
-    budget: Document,
-    seed: int,
-    settings: Settings,
-    now: datetime,
-    job_id: str | None = None,
-    target_id: str | None = None,
-    requires: Requirements | None = None,
-) -> Training:
-    """A supernet's training for a search; `supernet` contains its settings. Its target is advanced when it has
-    ended.
-    """
-    resolved = resolved_recipe(recipe, dict(overrides))
-    device, gpus, memory_bytes, queue = placed(requires or Requirements(), settings)
+@dataclass(frozen=True)
+class SupernetRequest:
+    """What a search asks of the training of its supernet."""
+
+    owner: str
+    name: str
+    dataset: str
+    recipe: str
+    """Name of the recipe."""
+    seed: int
+    overrides: Document = field(default_factory=dict)
+    """Fields of the recipe that are other than it has them."""
+    supernet: Document = field(default_factory=dict)
+    """Settings of the supernet: `core.supernet.settings`."""
+    budget: Document = field(default_factory=dict)
+    """Steps or hours: `core.training.run_folder.RunBudget`."""
+    job_id: str | None = None
+    target_id: str | None = None
+    """The one that waits for it."""
+    requires: Requirements = field(default_factory=Requirements)
+
+
+def create_supernet(session: Session, request: SupernetRequest, settings: Settings, now: datetime) -> Training:
+    """A supernet's training for a search. Its target is advanced when it has ended."""
+    recipe = resolved_recipe(request.recipe, dict(request.overrides))
+    device, gpus, memory_bytes, queue = placed(request.requires, settings)
     training = Training(
-        owner=owner,
-        name=name[:100],
+        owner=request.owner,
+        name=request.name[:100],
         kind=TrainingKind.SUPERNET,
         request={},
         request_digest="",
         architecture={},
-        job_id=job_id,
-        target_id=target_id,
-        dataset=dataset,
-        recipe_name=resolved.name,
-        recipe=resolved.model_dump(mode="json"),
-        budget=dict(budget),
-        supernet=dict(supernet),
-        seed=seed,
+        job_id=request.job_id,
+        target_id=request.target_id,
+        dataset=request.dataset,
+        recipe_name=recipe.name,
+        recipe=recipe.model_dump(mode="json"),
+        budget=dict(request.budget),
+        supernet=dict(request.supernet),
+        seed=request.seed,
         sharding="ddp",
         device=device,
         gpus=gpus,
