@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 from record import append, table
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.parameters import count
 from edgefront.core.pareto.baseline import Baseline, reference, versus
 from edgefront.core.pareto.frontier import hypervolume, nondominated
@@ -37,7 +37,7 @@ Figure = Callable[[Architecture], float]
 
 def gpu(architecture: Architecture) -> float:
     """Milliseconds: 0.1 a launch, 0.03 a head, 4·10⁹ multiply-accumulates a millisecond."""
-    body = costs(architecture, logits="none").flops / 2 / 4e9
+    body = costs(architecture, CostOptions(logits="none")).flops / 2 / 4e9
     heads = sum(block.n_head for block in architecture.blocks if isinstance(block, Attention))
     return 0.1 * (1 + len(architecture.blocks)) + 0.03 * heads + body
 

@@ -26,7 +26,7 @@ from record import append, table
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision
@@ -167,7 +167,11 @@ def rows_of(
     rows = []
     for name, seconds in found.items():
         step_s = statistics.median(seconds)
-        flops = 3 * costs(models[name], sequence_length=shape.segment, memory_length=shape.memory).flops * shape.rows
+        flops = (
+            3
+            * costs(models[name], CostOptions(sequence_length=shape.segment, memory_length=shape.memory)).flops
+            * shape.rows
+        )
         ratios = [one / other for one, other in zip(seconds, found[first], strict=True)]
         rows.append(
             {

@@ -13,7 +13,7 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName
-from edgefront.core.cost.costs import Dtype, Logits, Mode, costs
+from edgefront.core.cost.costs import CostOptions, Dtype, Logits, Mode, costs
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.search.registry import algorithms
@@ -115,7 +115,7 @@ def describe(
     options: Annotated[PassOptions, Query()],
 ) -> Costs:
     """The body is an architecture description. FLOPs are those of the pass that the options describe."""
-    found = costs(Architecture.parse(architecture), **options.model_dump())
+    found = costs(Architecture.parse(architecture), CostOptions(**options.model_dump()))
     return Costs.model_validate(found.to_json())
 
 
@@ -133,5 +133,5 @@ def _model(name: str) -> NamedModelView:
         name=model.name,
         source=model.source,
         architecture=model.architecture.canonical,
-        costs=Costs.model_validate(costs(model.architecture, sequence_length=length).to_json()),
+        costs=Costs.model_validate(costs(model.architecture, CostOptions(sequence_length=length)).to_json()),
     )

@@ -59,25 +59,31 @@ class Costs:
         return asdict(self)
 
 
-def costs(
-    architecture: Architecture,
-    *,
-    sequence_length: int | None = None,
-    batch: int = 1,
-    dtype: str = "float32",
-    logits: str = "all",
-    mode: str = "forward",
-    memory_length: int | None = None,
-    weights: str = "full",
-    block_size: int = BLOCK_SIZE,
-    kv_cache: KvCache | None = None,
-) -> Costs:
-    """The costs of one pass over `batch` sequences of `sequence_length` tokens (192; 1 in decode).
+@dataclass(frozen=True)
+class CostOptions:
+    """The pass that is counted, and the number formats of the model."""
 
-    forward: all at once, after `memory_length` others (0) as a segment memory, which is projected again. prefill: all
-    at once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are given. The
-    source of a translation model is as long as the sequence, in decode as the memory. `block_size` is of weights int4,
-    `kv_cache` of llama.cpp, whose keys and values have a format of their own.
+    sequence_length: int | None = None
+    """Tokens; None: 192, in decode 1."""
+    batch: int = 1
+    dtype: str = "float32"
+    logits: str = "all"
+    mode: str = "forward"
+    memory_length: int | None = None
+    """Tokens before; None: 0, in decode 192."""
+    weights: str = "full"
+    block_size: int = BLOCK_SIZE
+    """Of weights int4."""
+    kv_cache: KvCache | None = None
+    """Of llama.cpp, whose keys and values have a format of their own."""
+
+
+def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
+    """The costs of one pass over `batch` sequences of `sequence_length` tokens.
+
+    forward: all at once, after `memory_length` others as a segment memory, which is projected again. prefill: all at
+    once, keys and values kept. decode: after `memory_length` others, whose keys and values are given. The source of a
+    translation model is as long as the sequence, in decode as the memory.
 
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
     that the architecture does not have.
@@ -87,10 +93,10 @@ def costs(
     from edgefront.core.cost.parameters import count_of, weight_bytes
     from edgefront.core.cost.state import kept, kept_bytes
 
-    run = _pass(architecture, sequence_length, batch, logits, mode, memory_length)
-    width, quantisation = BYTES[_dtype(dtype)], _quantisation(architecture, dtype, weights)
+    run = _pass(architecture, options)
+    width, quantisation = BYTES[_dtype(options.dtype)], _quantisation(architecture, options.dtype, options.weights)
     shapes = _shapes(architecture)
-    counted, state = count_of(shapes), kept(shapes, batch, run.memory + run.tokens, run.source)
+    counted, state = count_of(shapes), kept(shapes, options.batch, run.memory + run.tokens, run.source)
     return Costs(
         digest=architecture.digest,
         decoder_parameters=counted.decoder,
@@ -98,15 +104,15 @@ def costs(
         embedding_parameters=counted.embedding,
         total_parameters=counted.total,
         flops=2 * int(products(shapes, run)[0]),
-        weight_bytes=int(weight_bytes(shapes, width, quantisation, block_size)[0]),
-        state_bytes=int(kept_bytes(state, width, kv_cache)[0]),
+        weight_bytes=int(weight_bytes(shapes, width, quantisation, options.block_size)[0]),
+        state_bytes=int(kept_bytes(state, width, options.kv_cache)[0]),
         sequence_length=run.tokens,
-        batch=batch,
-        dtype=dtype,
-        mode=mode,
+        batch=options.batch,
+        dtype=options.dtype,
+        mode=options.mode,
         memory_length=run.memory,
-        logits=logits,
-        weights=weights,
+        logits=options.logits,
+        weights=options.weights,
     )
 
 
@@ -137,13 +143,11 @@ def _dtype(dtype: str) -> Dtype:
     return known
 
 
-def _pass(
-    architecture: Architecture, sequence_length: int | None, batch: int, logits: str, mode: str, memory: int | None
-) -> Pass:
-    known: Mode = one_of("mode", mode, get_args(Mode))
-    decode = known == "decode"
-    tokens = (1 if decode else DEFAULT_LENGTH) if sequence_length is None else sequence_length
-    memory = (DEFAULT_LENGTH if decode else 0) if memory is None else memory
+def _pass(architecture: Architecture, options: CostOptions) -> Pass:
+    mode: Mode = one_of("mode", options.mode, get_args(Mode))
+    decode, batch = mode == "decode", options.batch
+    tokens = (1 if decode else DEFAULT_LENGTH) if options.sequence_length is None else options.sequence_length
+    memory = (DEFAULT_LENGTH if decode else 0) if options.memory_length is None else options.memory_length
     least = 1 if decode else 0
     reach, rows = _reach(architecture)
     _between("batch", batch, 1, MAX_BATCH)
@@ -158,7 +162,7 @@ def _pass(
         source = memory if decode else tokens
         reach, rows = _reach(architecture.source)
         _between("memory_length" if decode else "sequence_length", source, 1, reach, f"the source is as long; {rows}")
-    return Pass(batch, tokens, memory, source, known, one_of("logits", logits, get_args(Logits)))
+    return Pass(batch, tokens, memory, source, mode, one_of("logits", options.logits, get_args(Logits)))
 
 
 def _reach(architecture: Architecture) -> tuple[int, str]:

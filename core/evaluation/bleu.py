@@ -80,6 +80,26 @@ def bleu(
     return Bleu(found.score, tuple(found.precisions), found.bp, str(metric.get_signature()))
 
 
+@dataclass(frozen=True)
+class TranslationOptions:
+    """How sentences are translated, and the translations scored."""
+
+    begin: int | None = None
+    """Token that stands before a translation; None: the one that ends a sentence."""
+    precision: Precision = "float32"
+    """Of the passes."""
+    beam: int = 5
+    length_penalty: float = 1.0
+    max_length: int = 200
+    """Tokens of a translation."""
+    rows: int = 32
+    """Sentences at a time."""
+    sentences: int | None = None
+    """The first so many; None: all."""
+    tokenize: Tokenize = "13a"
+    lowercase: bool = False
+
+
 def translate(
     model: LanguageModel,
     source: Sentences,
@@ -88,47 +108,40 @@ def translate(
     *,
     device: torch.device | str,
     end: int,
-    begin: int | None = None,
-    precision: Precision = "float32",
-    beam: int = 5,
-    length_penalty: float = 1.0,
-    max_length: int = 200,
-    rows: int = 32,
-    sentences: int | None = None,
-    tokenize: Tokenize = "13a",
-    lowercase: bool = False,
+    options: TranslationOptions = TranslationOptions(),
     progress: Callable[[int, int], None] | None = None,
 ) -> Translations:
     """Translates every sentence of `source` and scores the best of each beam against `target`.
 
-    `end` ends a sentence on both sides, and stands before a translation unless `begin` is given. `sentences` limits the
-    evaluation to the first ones. `progress` is called with the number of finished sentences and the total. Raises as
-    `beam_search` and `bleu` do.
+    `end` ends a sentence on both sides. `progress` is called with the number of finished sentences and the total.
+    Raises as `beam_search` and `bleu` do.
     """
-    count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
+    begin = end if options.begin is None else options.begin
+    count = len(target.starts) - 1 if options.sentences is None else min(options.sentences, len(target.starts) - 1)
     lengths = np.diff(np.asarray(source.starts, np.int64))[:count]
     order = np.argsort(lengths, kind="stable")  # like lengths together, so that little is padded
     texts = [""] * count
-    with evaluating(model, torch.device(device), precision):
-        for start in range(0, count, rows):
-            some = order[start : start + rows]
+    with evaluating(model, torch.device(device), options.precision):
+        for start in range(0, count, options.rows):
+            some = order[start : start + options.rows]
             tokens, mask = padded([_sentence(source, i) for i in some])
             found = beam_search(
                 model,
                 torch.from_numpy(tokens).to(device),
                 torch.from_numpy(mask).to(device),
-                begin=end if begin is None else begin,
+                begin=begin,
                 end=end,
-                beam=beam,
-                length_penalty=length_penalty,
-                max_length=max_length,
+                beam=options.beam,
+                length_penalty=options.length_penalty,
+                max_length=options.max_length,
             )
             for i, hypotheses in zip(some, found, strict=True):
                 texts[i] = tokenizer.decode(list(hypotheses[0].tokens))
             if progress is not None:
-                progress(min(start + rows, count), count)
+                progress(min(start + options.rows, count), count)
     references = [tokenizer.decode([int(t) for t in _sentence(target, i) if t != end]) for i in range(count)]
-    return Translations(bleu(texts, references, tokenize=tokenize, lowercase=lowercase), texts, references)
+    score = bleu(texts, references, tokenize=options.tokenize, lowercase=options.lowercase)
+    return Translations(score, texts, references)
 
 
 def _sentence(side: Sentences, index: int) -> NDArray[Any]:

@@ -197,28 +197,33 @@ class Generated:
     ended: Literal["end", "length"]
 
 
+@dataclass(frozen=True)
+class TextOptions:
+    """How a prompt is read, and how far the text goes on."""
+
+    memory: int | None = None
+    """Tokens of the past that are attended to. None: as many as its evaluation gave the model, with the distances
+    clamped as there; all of them for models with a bounded number of positions."""
+    stop_at_end: bool = True
+    """End with a token that ends a line (words) or a document (bpe), where the tokenizer has one."""
+    chat: bool = False
+    """The prompt is what a user says, put into the chat template of the model, and the text is the answer."""
+    special: bool = False
+    """The names of special tokens in the prompt mean these tokens, and not their characters."""
+
+
 def generate_text(
     package: Package,
     prompt: str,
     tokens: int,
     sampling: Sampling = Sampling(),
+    options: TextOptions = TextOptions(),
     *,
     device: torch.device | str = "cpu",
-    memory: int | None = None,
-    stop_at_end: bool = True,
-    chat: bool = False,
-    special: bool = False,
     on_text: Callable[[str], None] | None = None,
 ) -> Generated:
-    """Text that a trained model writes after the prompt; of a translation model the prompt's translation.
-
-    Args:
-        memory: tokens of the past that are attended to. None: as many as its evaluation gave it, with the distances
-            clamped as there; all of them for models with a bounded number of positions.
-        stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
-        chat: the prompt is what a user says, put into the chat template of the model, and the text is the answer.
-        special: the names of special tokens in the prompt mean these tokens, and not their characters.
-        on_text: called with each piece of text as it comes.
+    """Text that a trained model writes after the prompt; of a translation model the prompt's translation. `on_text` is
+    called with each piece of text as it comes.
 
     An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
     that the tokenizer does not have. A translation is what beam search finds; `sampling` has no part in it.
@@ -226,11 +231,11 @@ def generate_text(
     model = package.model(device)
     if package.architecture.source is not None:
         return _translated(package, model, prompt, tokens, on_text)
-    tokenizer, recipe = package.tokenizer, package.recipe
-    if chat:
+    tokenizer, recipe, memory = package.tokenizer, package.recipe, options.memory
+    if options.chat:
         ids = tokenizer.chat(prompt)
     else:
-        ids = tokenizer.prompt_with_special(prompt) if special else tokenizer.prompt(prompt)
+        ids = tokenizer.prompt_with_special(prompt) if options.special else tokenizer.prompt(prompt)
     if tokenizer.eos is not None and (not ids or (recipe is not None and recipe.task == "sentences")):
         ids = [tokenizer.eos, *ids]
     if recipe is not None and package.architecture.max_length is None:
@@ -246,7 +251,10 @@ def generate_text(
             if on_text is not None:
                 on_text(text)
 
-    stop, never = tokenizer.stops if stop_at_end else (), tokenizer.unused(package.architecture.embedding.vocab_size)
+    stop, never = (
+        tokenizer.stops if options.stop_at_end else (),
+        tokenizer.unused(package.architecture.embedding.vocab_size),
+    )
     found = generate(
         model,
         ids,

@@ -72,6 +72,18 @@ class Perplexity:
     word_perplexity: float | None
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How much of a split is read, and whether as running text or by the sentence."""
+
+    max_tokens: int | None = None
+    """Predictions at most, from the beginning of the split on; of sentences as many whole ones."""
+    sentences: bool = False
+    """Each document of `split.starts` is read by itself."""
+    begin: int | None = None
+    """Token that stands before a sentence, by which its first token is predicted too."""
+
+
 def perplexity(
     model: LanguageModel,
     split: Text,
@@ -79,9 +91,7 @@ def perplexity(
     *,
     device: torch.device | str,
     precision: Precision = "float32",
-    max_tokens: int | None = None,
-    sentences: bool = False,
-    begin: int | None = None,
+    reading: Reading = Reading(),
     progress: Progress | None = None,
 ) -> Perplexity:
     """The model's perplexity on a split. The model is on `device`, and left in the mode that it was in.
@@ -94,11 +104,7 @@ def perplexity(
     `evaluation.same_length` lets every token see `memory` + 1 keys, itself included; `clamp` replaces the
     architecture's own for relative positions. Both are without effect where there is no such attention.
 
-    Args:
-        precision: of the passes (autocast); losses are added up in float64.
-        max_tokens: predictions at most, from the beginning of the split on; of sentences as many whole ones.
-        sentences: each document of `split.starts` is read by itself.
-        begin: token that stands before a sentence, by which its first token is predicted too.
+    `precision` is that of the passes (autocast); losses are added up in float64.
 
     Parallel text (a split with `source`) is read as sentences, each after its source. Raises `InvalidInput` for a model
     that does not predict the next token, a text without a prediction, and windows longer than the model's positions;
@@ -106,11 +112,11 @@ def perplexity(
     """
     source: Text | None = getattr(split, "source", None)
     _check(model, evaluation, source)
-    one_by_one = sentences or source is not None
+    one_by_one = reading.sentences or source is not None
     text = (
-        documents(split.tokens, split.starts, begin, max_tokens)
+        documents(split.tokens, split.starts, reading.begin, reading.max_tokens)
         if one_by_one
-        else streams(split.tokens, evaluation.rows if reads_on(model.architecture) else 1, max_tokens)
+        else streams(split.tokens, evaluation.rows if reads_on(model.architecture) else 1, reading.max_tokens)
     )
     if text.rows == 0:
         raise InvalidInput(

@@ -9,6 +9,7 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.evaluation.perplexity import (
     Perplexity,
+    Reading,
     evaluating,
     first_token,
     perplexity,
@@ -40,9 +41,7 @@ class Validation:
             recipe.evaluation,
             device=self._device,
             precision=recipe.precision,
-            max_tokens=limit,
-            sentences=recipe.task == "sentences",
-            begin=first_token(self._data.tokenizer(), recipe.task),
+            reading=Reading(limit, recipe.task == "sentences", first_token(self._data.tokenizer(), recipe.task)),
         )
         return found
 

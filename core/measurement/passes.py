@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgefront.core.cost.costs import Costs, costs
+from edgefront.core.cost.costs import CostOptions, Costs, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.generation import last_length, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -47,15 +47,17 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
 def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode: str) -> Costs:
     return costs(
         architecture,
-        sequence_length=protocol.sequence_length,
-        batch=protocol.batch,
-        dtype=protocol.dtype,
-        logits=protocol.logits,
-        mode=mode,
-        memory_length=protocol.memory_length,
-        weights=protocol.quantisation,
-        block_size=protocol.block_size,
-        kv_cache=protocol.kv_cache,
+        CostOptions(
+            sequence_length=protocol.sequence_length,
+            batch=protocol.batch,
+            dtype=protocol.dtype,
+            logits=protocol.logits,
+            mode=mode,
+            memory_length=protocol.memory_length,
+            weights=protocol.quantisation,
+            block_size=protocol.block_size,
+            kv_cache=protocol.kv_cache,
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.proxy import Proxy
 from edgefront.core.proxies.scorable import scorable
@@ -18,7 +18,7 @@ _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"
 def _forward(architecture: Architecture, settings: ProxySettings, logits: str = "all", rows: int | None = None) -> int:
     """FLOPs of one pass over the batch."""
     model, batch = scorable(architecture), settings.rows if rows is None else rows
-    return costs(model, batch=batch, sequence_length=settings.length, logits=logits).flops
+    return costs(model, CostOptions(batch=batch, sequence_length=settings.length, logits=logits)).flops
 
 
 def _nothing(*_: object) -> int:
@@ -61,7 +61,7 @@ def _training(architecture: Architecture, settings: ProxySettings) -> int:
     """The steps, each a pass over the recipe's batch and twice as much for its gradients; without the validation."""
     found = recipe(settings.recipe)
     model = scorable(architecture)
-    one = costs(model, batch=found.rows, sequence_length=found.segment).flops
+    one = costs(model, CostOptions(batch=found.rows, sequence_length=found.segment)).flops
     return 3 * one * min(settings.steps, found.steps)
 
 

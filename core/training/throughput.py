@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.distributed import Ranks
@@ -34,7 +34,7 @@ class Meter:
         self._ranks = ranks
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
-        forward = costs(architecture, sequence_length=recipe.segment, memory_length=memory)
+        forward = costs(architecture, CostOptions(sequence_length=recipe.segment, memory_length=memory))
         self._flops = 3 * forward.flops * recipe.rows  # the backward pass has two products for each of the forward one
         peak = peak_flops(ranks.device, recipe.precision)
         self._peak = None if peak is None else peak * ranks.ranks

@@ -57,19 +57,21 @@ def describe(
 ) -> None:
     """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality. Needs
     no server."""
-    from edgefront.core.cost.costs import costs
+    from edgefront.core.cost.costs import CostOptions, costs
     from edgefront.core.evaluation.given_model import architecture_of
 
     model = architecture_of(architecture)
     found = costs(
         model,
-        sequence_length=sequence_length,
-        batch=batch,
-        dtype=dtype,
-        logits=logits,
-        mode=mode,
-        memory_length=memory_length,
-        weights=weights,
+        CostOptions(
+            sequence_length=sequence_length,
+            batch=batch,
+            dtype=dtype,
+            logits=logits,
+            mode=mode,
+            memory_length=memory_length,
+            weights=weights,
+        ),
     )
     quality = _predicted(model)
     result = {**found.to_json(), "quality": quality}

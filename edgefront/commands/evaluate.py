@@ -94,7 +94,7 @@ def evaluate(
         )
     elif package.architecture.source is not None:
         assert data is not None
-        from edgefront.core.evaluation.bleu import translate
+        from edgefront.core.evaluation.bleu import TranslationOptions, translate
         from edgefront.core.evaluation.perplexity import first_token
 
         prepared = _prepared(package, data)
@@ -114,13 +114,15 @@ def evaluate(
                 package.tokenizer,
                 device=device,
                 end=end,
-                begin=first_token(package.tokenizer, "pairs"),
-                precision=precision,
-                beam=beam,
-                length_penalty=length_penalty,
-                rows=rows or 32,
-                sentences=limit,
-                tokenize=tokenize,
+                options=TranslationOptions(
+                    begin=first_token(package.tokenizer, "pairs"),
+                    precision=precision,
+                    beam=beam,
+                    length_penalty=length_penalty,
+                    rows=rows or 32,
+                    sentences=limit,
+                    tokenize=tokenize,
+                ),
                 progress=progress,
             )
         result |= {"split": split, "bleu": found.bleu.score, "signature": found.bleu.signature}
@@ -144,13 +146,12 @@ def _perplexity(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from edgefront.core.evaluation.perplexity import first_token, perplexity
+    from edgefront.core.evaluation.perplexity import Reading, first_token, perplexity
     from edgefront.core.recipes.recipe import Recipe
 
     prepared, recipe = _prepared(package, data), package.recipe or Recipe(name="none")
     chosen = {name: value for name, value in changes.items() if value is not None}
     evaluation = recipe.overridden({"evaluation": chosen}).evaluation
-    sentences = recipe.task == "sentences"
     with bar(session, "reading") as progress:
         found = perplexity(
             package.model(device),
@@ -158,9 +159,7 @@ def _perplexity(
             evaluation,
             device=device,
             precision=precision,
-            max_tokens=max_tokens,
-            sentences=sentences,
-            begin=first_token(package.tokenizer, recipe.task),
+            reading=Reading(max_tokens, recipe.task == "sentences", first_token(package.tokenizer, recipe.task)),
             progress=progress,
         )
     how = evaluation.model_dump(mode="json", include={"segment", "memory", "clamp", "same_length", "rows"})

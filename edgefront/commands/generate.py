@@ -60,7 +60,7 @@ def generate(
     need("generate", "torch")
     package = session.held.enter_context(package_of(model))
     use_threads(threads)
-    from edgefront.core.evaluation.generate import Sampling, generate_text
+    from edgefront.core.evaluation.generate import Sampling, TextOptions, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
@@ -82,11 +82,8 @@ def generate(
         text,
         tokens,
         sampling,
+        TextOptions(memory, stop_at_end, chat, special),
         device=device,
-        memory=memory,
-        stop_at_end=stop_at_end,
-        chat=chat,
-        special=special,
         on_text=None if session.json else put,
     )
     if not session.json:

@@ -17,7 +17,7 @@ from edgefront.agents.measuring.generations import Generations
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, library
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -213,10 +213,13 @@ def test_other_modes_neither_send_nor_count_what_is_of_generations() -> None:
 def test_the_costs_of_a_generation_are_those_of_its_passes() -> None:
     found = protocol_costs(subjects.gpt(), protocol(new_tokens=3))
     model_of, last = subjects.gpt(), {"logits": "last"}
-    prompt = costs(model_of, sequence_length=11, mode="prefill", **last)
-    token = costs(model_of, sequence_length=1, mode="decode", memory_length=12, **last)
+    prompt = costs(model_of, CostOptions(sequence_length=11, mode="prefill", **last))
+    token = costs(model_of, CostOptions(sequence_length=1, mode="decode", memory_length=12, **last))
     assert found.flops == prompt.flops + 2 * token.flops
-    assert found.state_bytes == costs(model_of, sequence_length=1, mode="decode", memory_length=13).state_bytes
+    assert (
+        found.state_bytes
+        == costs(model_of, CostOptions(sequence_length=1, mode="decode", memory_length=13)).state_bytes
+    )
     assert (found.mode, found.sequence_length, found.memory_length) == ("generate", 11, 0)
 
 

@@ -17,7 +17,7 @@ from edgefront.agents.measuring.footprint import least_footprint_bytes
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KV_CACHE_BYTES
 from edgefront.core.spaces.architecture import Architecture
@@ -185,7 +185,7 @@ def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
         )
         result = measurer.measure(model, protocol, seed=3)
         assert result.memory is not None, result.message
-        expected = costs(model, weights=weights).weight_bytes
+        expected = costs(model, CostOptions(weights=weights)).weight_bytes
         mapped = result.memory.mapped_weight_bytes
         if weights == "q4_0":  # a CPU's kernels may want copies, which are there instead of what is mapped
             assert mapped <= 1.1 * expected
@@ -211,7 +211,10 @@ def test_the_cache_takes_as_much_as_its_format(measurer: Measurer) -> None:
         peaks[held] = result.memory.peak_bytes
         least = least_footprint_bytes(model, protocol)
         assert least < peaks[held] < least + 40 * MIB
-    kept = {held: costs(model, mode="decode", memory_length=510, kv_cache=held).state_bytes for held in KV_CACHE_BYTES}
+    kept = {
+        held: costs(model, CostOptions(mode="decode", memory_length=510, kv_cache=held)).state_bytes
+        for held in KV_CACHE_BYTES
+    }
     for held in ("q8_0", "q4_0"):
         assert peaks["f16"] - peaks[held] == pytest.approx(kept["f16"] - kept[held], abs=4 * MIB)
     assert peaks["f32"] - peaks["f16"] > kept["f32"] - kept["f16"] - 4 * MIB  # scores are kept without flash attention

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.spaces.models import named_model, named_models
 
 
@@ -49,7 +49,7 @@ def test_a_description_costs_what_the_formulas_say(client: httpx.Client, name: s
     architecture = named_model(name).architecture
     answer = client.post("/v1/catalogue/describe", json=architecture.canonical, params=options)
     assert answer.status_code == 200, answer.text
-    assert answer.json() == costs(architecture, **options).to_json()
+    assert answer.json() == costs(architecture, CostOptions(**options)).to_json()
 
 
 @pytest.mark.parametrize(

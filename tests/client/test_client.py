@@ -15,7 +15,7 @@ from running_client import BOARD, SMALL, Running
 from safetensors import safe_open
 
 from edgefront import Client
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import (
     ArchitectureError,
     Conflict,
@@ -267,11 +267,11 @@ def test_the_catalogue_and_exact_costs(running: Running) -> None:
     assert model in catalogue.models()
     architecture = named_models()["gpt2-small"].architecture
     found = running.client.describe(architecture, sequence_length=32, batch=3)
-    assert found.model_dump() == costs(architecture, sequence_length=32, batch=3).to_json()
+    assert found.model_dump() == costs(architecture, CostOptions(sequence_length=32, batch=3)).to_json()
     options = {"mode": "decode", "memory_length": 640, "logits": "last", "dtype": "float16"}
     for name in ("par-base", "srupp-base-k5", "srupp-iwslt"):
         decoded = catalogue.describe(catalogue.model(name).architecture, **options)
-        assert decoded.model_dump() == costs(named_models()[name].architecture, **options).to_json()
+        assert decoded.model_dump() == costs(named_models()[name].architecture, CostOptions(**options)).to_json()
     with pytest.raises(InvalidInput, match="mode must be forward"):
         catalogue.describe(named_models()["bert-base"].architecture, mode="decode")
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.n_head"):

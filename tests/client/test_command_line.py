@@ -12,7 +12,7 @@ import pytest
 from command_line import edgefront, environment
 
 from edgefront import exits
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
 from edgefront.core.spaces.models import named_model, named_models
@@ -65,7 +65,7 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
     options = ("--sequence-length", "64", "--batch", "2", "--dtype", "float16")
     done = edgefront("describe", str(file), "--json", *options)
     assert done.returncode == exits.OK
-    expected = costs(model.architecture, sequence_length=64, batch=2, dtype="float16").to_json()
+    expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).to_json()
     found = json.loads(done.stdout)
     assert found.pop("quality")["law"] == "lts-gpt2-wikitext103"
     assert found == expected
@@ -104,7 +104,7 @@ def test_describe_takes_the_options_of_a_pass(name: str, options: dict[str, Any]
     assert done.returncode == exits.OK
     found = json.loads(done.stdout)
     found.pop("quality")
-    assert found == costs(named_models()[name].architecture, **options).to_json()
+    assert found == costs(named_models()[name].architecture, CostOptions(**options)).to_json()
 
 
 def test_a_pass_that_a_model_does_not_have_is_one_clear_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
@@ -25,12 +25,12 @@ def example(**changes: Any) -> Architecture:
 
 
 def test_heads_and_activation_cost_nothing() -> None:
-    one = costs(example(), sequence_length=8)
+    one = costs(example(), CostOptions(sequence_length=8))
     two = costs(
         example(
             activation="relu", blocks=[{"kind": "attention", "n_head": 8}, {"kind": "feed_forward", "d_inner": 50}]
         ),
-        sequence_length=8,
+        CostOptions(sequence_length=8),
     )
     assert one.digest != two.digest
     assert {**one.to_json(), "digest": two.digest} == two.to_json()
@@ -41,24 +41,28 @@ def test_types_and_defaults() -> None:
     assert (found.sequence_length, found.memory_length, found.batch, found.dtype) == (192, 0, 1, "float32")
     assert (found.mode, found.logits, found.weights) == ("forward", "all", "full")
     assert found.weight_bytes == 4 * found.total_parameters
-    decode = costs(named_model("gpt2-small").architecture, mode="decode")
+    decode = costs(named_model("gpt2-small").architecture, CostOptions(mode="decode"))
     assert (decode.sequence_length, decode.memory_length) == (1, 192)
 
 
 def test_a_pass_over_a_memory_costs_its_keys_and_values_again() -> None:
     """d_model 32: of 10 earlier inputs 2·32² each, and for 4 queries 10 keys more, 32 wide, scored and weighted."""
     blocks = [{"kind": "attention", "n_head": 4}]
-    plain = costs(example(blocks=blocks), sequence_length=4, logits="none")
-    after = costs(example(blocks=blocks), sequence_length=4, logits="none", memory_length=10)
+    plain = costs(example(blocks=blocks), CostOptions(sequence_length=4, logits="none"))
+    after = costs(example(blocks=blocks), CostOptions(sequence_length=4, logits="none", memory_length=10))
     assert after.flops - plain.flops == 2 * (10 * 2 * 32**2 + 2 * 4 * 10 * 32)
-    decode = costs(example(blocks=blocks), sequence_length=4, logits="none", mode="decode", memory_length=10)
+    decode = costs(
+        example(blocks=blocks), CostOptions(sequence_length=4, logits="none", mode="decode", memory_length=10)
+    )
     assert after.flops - decode.flops == 2 * 10 * 2 * 32**2
 
 
 def test_a_prefill_costs_what_a_forward_pass_costs() -> None:
     for name in ("par-base", "srupp-base-k5", "srupp-iwslt"):
         architecture = named_model(name).architecture
-        forward, prefill = (costs(architecture, mode=mode, logits="last") for mode in ("forward", "prefill"))
+        forward, prefill = (
+            costs(architecture, CostOptions(mode=mode, logits="last")) for mode in ("forward", "prefill")
+        )
         assert prefill.flops == forward.flops
 
 
@@ -67,14 +71,14 @@ def test_decoding_leaves_the_source_out() -> None:
     described = named_model("srupp-iwslt").architecture.canonical
     source = {**described["source"], "blocks": described["source"]["blocks"] * 2}
     deeper = Architecture.parse({**described, "source": source})
-    one, two = (costs(each, mode="decode") for each in (named_model("srupp-iwslt").architecture, deeper))
+    one, two = (costs(each, CostOptions(mode="decode")) for each in (named_model("srupp-iwslt").architecture, deeper))
     assert two.decoder_parameters > one.decoder_parameters
     assert two.flops == one.flops
     assert costs(deeper).flops > costs(named_model("srupp-iwslt").architecture).flops
 
 
 def test_costs_are_a_wire_message() -> None:
-    found = costs(example(), sequence_length=4, mode="decode", memory_length=9, weights="int8")
+    found = costs(example(), CostOptions(sequence_length=4, mode="decode", memory_length=9, weights="int8"))
     assert CostsView(**found.to_json()).model_dump() == found.to_json()
 
 
@@ -103,7 +107,7 @@ def test_costs_are_a_wire_message() -> None:
 )
 def test_wrong_options_are_named(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        costs(example(), **{"sequence_length": 8, **options})
+        costs(example(), CostOptions(**{"sequence_length": 8, **options}))
     assert caught.value.field == field
     assert caught.value.allowed
 
@@ -120,10 +124,10 @@ def test_wrong_options_are_named(options: dict[str, Any], field: str) -> None:
 )
 def test_a_missing_feature_of_a_model_is_named(name: str, options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        costs(named_model(name).architecture, **options)
+        costs(named_model(name).architecture, CostOptions(**options))
     assert caught.value.field == field
 
 
 def test_without_a_table_of_positions_no_length_is_too_long() -> None:
-    found = costs(named_model("par-base").architecture, sequence_length=64, memory_length=1 << 19)
+    found = costs(named_model("par-base").architecture, CostOptions(sequence_length=64, memory_length=1 << 19))
     assert found.flops > 0

@@ -9,7 +9,7 @@ import torch
 from descriptions import descriptions
 from hypothesis import given, settings
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.parameters import count, linear_layers
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.formats import bytes_of, format_of, int4_scales, int4_shape, is_linear_map
@@ -78,13 +78,17 @@ def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisatio
 def weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
     options = {"sequence_length": 1}
     for dtype, width in (("float64", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)):
-        found = costs(architecture, dtype=dtype, **options)
+        found = costs(architecture, CostOptions(dtype=dtype, **options))
         assert found.weight_bytes == width * found.total_parameters
     for dtype in ("float32", "float16", "bfloat16"):
-        assert costs(architecture, dtype=dtype, **options).weight_bytes == file_bytes(architecture, dtype, "full")
-    assert costs(architecture, weights="int8", **options).weight_bytes == file_bytes(architecture, "float32", "int8")
+        assert costs(architecture, CostOptions(dtype=dtype, **options)).weight_bytes == file_bytes(
+            architecture, dtype, "full"
+        )
+    assert costs(architecture, CostOptions(weights="int8", **options)).weight_bytes == file_bytes(
+        architecture, "float32", "int8"
+    )
     for size in (16, 32, 128):
-        found = costs(architecture, weights="int4", block_size=size, **options)
+        found = costs(architecture, CostOptions(weights="int4", block_size=size, **options))
         assert found.weight_bytes == int4_file_bytes(architecture, size)
 
 

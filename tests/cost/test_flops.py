@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgefront.core.cost.costs import Logits, Mode, costs
+from edgefront.core.cost.costs import CostOptions, Logits, Mode, costs
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
@@ -104,7 +104,7 @@ def passes(draw: st.DrawFn) -> tuple[Architecture, dict[str, Any]]:
 @settings(max_examples=150)
 def test_flops_are_those_of_the_onnx_graph(case: tuple[Architecture, dict[str, Any]], logits: Logits) -> None:
     architecture, options = case
-    found = costs(architecture, logits=logits, **options)
+    found = costs(architecture, CostOptions(logits=logits, **options))
     assert found.flops == onnx_flops(architecture, logits=logits, **options)
 
 
@@ -127,7 +127,7 @@ def test_flops_are_those_that_torch_counts(embedding: dict[str, Any], logits: An
         tokens = torch.zeros(3, 10, dtype=torch.int64)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model(tokens, logits)
-    found = costs(architecture, sequence_length=10, batch=3, logits=logits)
+    found = costs(architecture, CostOptions(sequence_length=10, batch=3, logits=logits))
     assert counter.get_total_flops() == found.flops
 
 
@@ -158,7 +158,7 @@ def test_torch_runs_the_same_products(case: tuple[Architecture, dict[str, Any]])
             model(tokens, "all", **source)
         else:
             model.step(tokens, state, "all", **source)
-    assert counter.get_total_flops() == costs(architecture, **options).flops
+    assert counter.get_total_flops() == costs(architecture, CostOptions(**options)).flops
 
 
 def _by_mode(architecture: Architecture, queries: int, decode: bool) -> bool:
@@ -178,4 +178,4 @@ def test_flops_by_hand() -> None:
     )
     body = 2 * (3 * 4 * 64 + 2 * 9 * 8 + 3 * 2 * 8 * 16)
     for logits, positions in (("none", 0), ("last", 1), ("all", 3)):
-        assert costs(architecture, sequence_length=3, logits=logits).flops == body + positions * 2 * 8 * 10
+        assert costs(architecture, CostOptions(sequence_length=3, logits=logits)).flops == body + positions * 2 * 8 * 10

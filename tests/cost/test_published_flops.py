@@ -10,7 +10,7 @@ import pytest
 from published import Convention, par_flops
 from test_published_counts import PAR
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.models import named_model
 
@@ -64,7 +64,7 @@ def test_what_is_built_multiplies_what_only_the_queries_need_less_what_the_clamp
     """704 keys, but 401 distances to be mapped."""
     for name in ("transformer-xl-base", "sandwich-base", "par-base"):
         architecture = named_model(name).architecture
-        built = costs(architecture, sequence_length=64, memory_length=640, logits="none").flops
+        built = costs(architecture, CostOptions(sequence_length=64, memory_length=640, logits="none")).flops
         attention = sum(block.kind == "attention" for block in architecture.blocks)
         fewer = (704 - 401) * 512 * 512 - 64 * 512  # one distance more meets each query
         assert built == par_flops(architecture, 64, 640, "queries_only") - 2 * attention * fewer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.flops import products
 from edgefront.core.cost.one_pass import Pass
 from edgefront.core.cost.parameters import count, weight_bytes
@@ -88,7 +88,7 @@ def test_the_largest_model_is_counted_exactly() -> None:
     )
     maps = 4 * widest**3
     assert Shapes.of([one]).parameters[0].tolist() == [maps + 2 * widest] * 1024
-    found = costs(one, batch=widest, sequence_length=1 << 20, logits="none", dtype="float64")
+    found = costs(one, CostOptions(batch=widest, sequence_length=1 << 20, logits="none", dtype="float64"))
     assert found.decoder_parameters == 1024 * (maps + 2 * widest) + 2 * widest
     assert found.weight_bytes == 8 * found.total_parameters > 1 << 63
     assert found.flops == 2 * 1024 * widest * (1 << 20) * (maps + 2 * (1 << 20) * widest**2)
@@ -97,7 +97,10 @@ def test_the_largest_model_is_counted_exactly() -> None:
 
 def test_output_weights_are_the_difference_that_scores_make() -> None:
     for one in drawn("lts-gpt2", 1) + drawn("hybrid", 1):
-        scored = costs(one, sequence_length=8, logits="last").flops - costs(one, sequence_length=8, logits="none").flops
+        scored = (
+            costs(one, CostOptions(sequence_length=8, logits="last")).flops
+            - costs(one, CostOptions(sequence_length=8, logits="none")).flops
+        )
         assert scored == 2 * Shapes.of([one]).output_weights[0]
 
 

@@ -10,7 +10,7 @@ from descriptions import descriptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.cost.state import kept
 from edgefront.core.graph.state import state_specs
@@ -30,7 +30,7 @@ def test_numbers_are_those_of_the_entries(model: Architecture, batch: int, token
 
 @given(descriptions(causal=False))
 def test_an_encoder_keeps_nothing(model: Architecture) -> None:
-    assert costs(model, sequence_length=1).state_bytes == 0
+    assert costs(model, CostOptions(sequence_length=1)).state_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,9 @@ def test_an_encoder_keeps_nothing(model: Architecture) -> None:
     ],
 )
 def test_caches_that_people_know(name: str, per_token: int) -> None:
-    found = costs(named_model(name).architecture, mode="decode", memory_length=511, dtype="bfloat16", batch=2)
+    found = costs(
+        named_model(name).architecture, CostOptions(mode="decode", memory_length=511, dtype="bfloat16", batch=2)
+    )
     assert found.state_bytes == 2 * 2 * 512 * per_token
 
 
@@ -61,6 +63,6 @@ def test_llama_cpp_keeps_keys_and_values_in_a_format_of_their_own(held: KvCache,
 
 def test_a_convolution_keeps_as_much_after_any_number_of_tokens() -> None:
     lfm2 = named_model("lfm2-350m").architecture
-    short, long = (costs(lfm2, mode="decode", memory_length=length).state_bytes for length in (99, 999))
+    short, long = (costs(lfm2, CostOptions(mode="decode", memory_length=length)).state_bytes for length in (99, 999))
     assert short == 4 * (100 * 2 * 6 * 512 + 10 * 2 * 1024)
     assert long - short == 4 * 900 * 2 * 6 * 512

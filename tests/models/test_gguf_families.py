@@ -11,7 +11,7 @@ import pytest
 from in_llama_cpp import error_of, generated, in_torch
 from tiny_models import lively_weights
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf import cached_gguf, write_gguf
 from edgefront.core.graph.model_file import check_format
@@ -109,7 +109,7 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
     for left, right in zip(one.tensors, two.tensors, strict=True):
         assert (left.name, left.data.tolist()) == (right.name, right.data.tolist())
     kind = "full" if numbers == "float32" else numbers
-    expected = costs(model, sequence_length=24, weights=kind).weight_bytes
+    expected = costs(model, CostOptions(sequence_length=24, weights=kind)).weight_bytes
     assert sum(tensor.n_bytes for tensor in one.tensors) == expected
 
 

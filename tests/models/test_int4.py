@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from passes import inputs
 from tiny_models import architecture, lively_weights, onnx_session
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import write_onnx
@@ -109,7 +109,7 @@ def test_weight_bytes_are_those_of_the_file(name: str, block_size: int) -> None:
         if tensor.name.removesuffix(".scale") in used
     )
     protocol = MeasurementProtocol(weights="int4", block_size=block_size, sequence_length=8)
-    found = costs(model, weights="int4", block_size=block_size, sequence_length=8).weight_bytes
+    found = costs(model, CostOptions(weights="int4", block_size=block_size, sequence_length=8)).weight_bytes
     assert found == held == int(weight_bytes(Shapes.of([model]), protocol)[0])
 
 
@@ -132,7 +132,7 @@ def test_bytes_of_a_stock_model_in_four_bits() -> None:
     """GPT-2 small: 85 M weights in 12 layers, of 4 bits and a 32nd of a float32 each."""
     model = Architecture.parse({"d_model": 768, "embedding": {"vocab_size": 50257}, "blocks": GPT2_SMALL})
     small = 12 * (4 * 768 * 768 + 8 * 768 * 768)
-    saved = costs(model).weight_bytes - costs(model, weights="int4").weight_bytes
+    saved = costs(model).weight_bytes - costs(model, CostOptions(weights="int4")).weight_bytes
     assert saved == small * 4 - small // 2 - small // 32 * 4
 
 

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from passes import in_torch, inputs
 from tiny_models import LENGTH, architecture, lively_weights, onnx_session, random_tokens
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.formats import (
@@ -143,7 +143,7 @@ def test_only_linear_layers_of_blocks_become_int8() -> None:
     total = 4 * sum(spec.size for spec in parameters(EVERY_BLOCK))
     small = sum(spec.size for spec in mapped)
     assert costs(EVERY_BLOCK).weight_bytes == total
-    assert costs(EVERY_BLOCK, weights="int8").weight_bytes == total - 3 * small + 4 * len(mapped)
+    assert costs(EVERY_BLOCK, CostOptions(weights="int8")).weight_bytes == total - 3 * small + 4 * len(mapped)
     of_source = {spec.name for spec in parameters(TRANSLATION) if spec.name.startswith("source.")}
     assert set(filter(is_linear_map, of_source)) == {
         f"source.blocks.{name}.weight" for name in ("0.qkv", "0.out", "1.up", "1.down")

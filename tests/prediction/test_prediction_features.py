@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
@@ -59,7 +59,7 @@ def test_sru_and_mixed_stacks_are_counted_too() -> None:
     )
     protocol = MeasurementProtocol(sequence_length=20, logits="none")
     row = features(Shapes.of([architecture]), protocol)[0]
-    assert 2 * row[PRODUCTS].sum() == costs(architecture, sequence_length=20, logits="none").flops
+    assert 2 * row[PRODUCTS].sum() == costs(architecture, CostOptions(sequence_length=20, logits="none")).flops
     by_name = dict(zip(NAMES, row, strict=True))
     assert (by_name["recurrence_calls"], by_name["recurrence"]) == (3, 3 * 20 * 32)
     assert (by_name["srupp_calls"], by_name["srupp_scores"]) == (0, 0)

@@ -10,7 +10,7 @@ import pytest
 from descriptions import descriptions
 from hypothesis import given
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES, features, names_of_blocks
 from edgefront.core.spaces.architecture import Architecture
@@ -102,4 +102,6 @@ def test_every_description_has_finite_features(architecture: Architecture) -> No
     found = features(Shapes.of([architecture]))
     assert found.shape == (1, len(FEATURES))
     assert np.isfinite(found).all()
-    assert found[0, 0] == pytest.approx(math.log(max(1, costs(architecture, sequence_length=1).decoder_parameters)))
+    assert found[0, 0] == pytest.approx(
+        math.log(max(1, costs(architecture, CostOptions(sequence_length=1)).decoder_parameters))
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.models import named_model
@@ -25,6 +25,6 @@ from edgefront.core.spaces.models import named_model
 def test_costs_of_a_protocol(options: dict[str, Any]) -> None:
     protocol = MeasurementProtocol(**options)
     architecture = named_model("par-base").architecture
-    expected = costs(architecture, **{"logits": "last", **options})
+    expected = costs(architecture, CostOptions(**{"logits": "last", **options}))
     assert protocol_costs(architecture, protocol) == expected
     assert (expected.sequence_length, expected.memory_length) == (protocol.sequence_length, protocol.memory_length)

@@ -14,7 +14,7 @@ from translators import BEGIN, END, translator
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.beam import beam_search
-from edgefront.core.evaluation.bleu import bleu, translate
+from edgefront.core.evaluation.bleu import TranslationOptions, bleu, translate
 
 
 def test_perfect_translations_have_all_of_it_and_others_by_the_definition() -> None:
@@ -83,12 +83,8 @@ def test_a_model_is_scored_by_the_best_of_each_beam() -> None:
         target,
         Words(),
         device="cpu",
-        begin=BEGIN,
         end=END,
-        length_penalty=4.0,
-        max_length=12,
-        rows=2,
-        tokenize="none",
+        options=TranslationOptions(begin=BEGIN, length_penalty=4.0, max_length=12, rows=2, tokenize="none"),
         progress=lambda done, total: seen.append((done, total)),
     )
     assert found.references == [Words().decode(list(row)) for row in right]
@@ -97,7 +93,13 @@ def test_a_model_is_scored_by_the_best_of_each_beam() -> None:
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert model.training
     wrong = translate(
-        model, source, side([[2, 2, 2, 2, END]] * 5), Words(), device="cpu", begin=BEGIN, end=END, sentences=2
+        model,
+        source,
+        side([[2, 2, 2, 2, END]] * 5),
+        Words(),
+        device="cpu",
+        end=END,
+        options=TranslationOptions(begin=BEGIN, sentences=2),
     )
     assert len(wrong.hypotheses) == 2
     assert wrong.bleu.score < found.bleu.score

@@ -18,9 +18,9 @@ from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.evaluation.bleu import bleu, translate
+from edgefront.core.evaluation.bleu import TranslationOptions, bleu, translate
 from edgefront.core.evaluation.package import write_package
-from edgefront.core.evaluation.perplexity import first_token, perplexity
+from edgefront.core.evaluation.perplexity import Reading, first_token, perplexity
 from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 
@@ -65,8 +65,7 @@ def test_perplexity_is_that_of_the_recipes_evaluation(task: str, data: Prepared,
         data.split("valid"),
         Evaluation(segment=8, memory=12, rows=1, same_length=True),
         device="cpu",
-        sentences=task == "sentences",
-        begin=first_token(data.tokenizer(), task),  # type: ignore[arg-type]
+        reading=Reading(None, task == "sentences", first_token(data.tokenizer(), task)),  # type: ignore[arg-type]
     )
     tokens = len(data.split("valid").tokens)
     # A sentence's first word is predicted too, and of running text all but the first word of all.
@@ -96,7 +95,8 @@ def test_translations_are_scored(tmp_path: Path) -> None:
     found = told("evaluate", tmp_path / "model", "--data", data.folder, "--beam", 2, "--limit", 4)
     split, tokenizer = data.split("test"), data.tokenizer()
     assert split.source is not None
-    wanted = translate(model, split.source, split, tokenizer, device="cpu", end=tokenizer.eos, beam=2, sentences=4)
+    options = TranslationOptions(beam=2, sentences=4)
+    wanted = translate(model, split.source, split, tokenizer, device="cpu", end=tokenizer.eos, options=options)
     assert found["sentences"] == len(wanted.hypotheses) == 4
     assert found["bleu"] == pytest.approx(wanted.bleu.score)
     assert bleu(wanted.references, wanted.references).score == pytest.approx(100)

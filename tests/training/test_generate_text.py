@@ -19,7 +19,7 @@ from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import Diverged, InvalidInput, NotFound
 from edgefront.core.evaluation.beam import beam_search
-from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
+from edgefront.core.evaluation.generate import Sampling, TextOptions, TextStream, generate, generate_text
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.recipes.recipe import Recipe
 
@@ -165,14 +165,14 @@ def test_words_begin_and_end_with_the_end_of_a_line(tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS["srupp"], spread=0.1)
     write_package(tmp_path, model, Data(words), {})
     found = read_package(tmp_path)
-    begun = generate_text(found, "", 5, GREEDY, stop_at_end=False)
+    begun = generate_text(found, "", 5, GREEDY, TextOptions(stop_at_end=False))
     assert begun.tokens == tuple(generate(model, [0], 5, GREEDY))
     with torch.no_grad():
         model.output.tables[0][0] = 10 * model.output.tables[0][generate(model, [0], 1, GREEDY)[0]]
     write_package(tmp_path, model, Data(words), {})
     ended = generate_text(read_package(tmp_path), "", 5, GREEDY)
     assert (ended.text, ended.ended) == ("", "end")
-    on = generate_text(read_package(tmp_path), "", 5, GREEDY, stop_at_end=False)
+    on = generate_text(read_package(tmp_path), "", 5, GREEDY, TextOptions(stop_at_end=False))
     assert (on.text[0], len(on.tokens)) == ("\n", 5)
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.perplexity import Perplexity, perplexity, perplexity_of
+from edgefront.core.evaluation.perplexity import Perplexity, Reading, perplexity, perplexity_of
 from edgefront.core.evaluation.windows import documents, streams
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.load import load
@@ -76,7 +76,8 @@ def lively(description: dict[str, Any], seed: int = 1) -> LanguageModel:
 
 def evaluate(model: LanguageModel, split: Parallel, **changes: Any) -> Perplexity:
     arguments = {name: changes.pop(name) for name in ("max_tokens", "sentences", "begin") if name in changes}
-    return perplexity(model, split, Evaluation(**{"rows": 1, **changes}), device="cpu", **arguments)
+    evaluation = Evaluation(**{"rows": 1, **changes})
+    return perplexity(model, split, evaluation, device="cpu", reading=Reading(**arguments))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import TooLarge, Unavailable
 from edgefront.core.graph.formats import OF_DTYPE
 from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, write_model
@@ -100,7 +100,7 @@ def artifact_for(
         if found is not None:
             return found
         if format_ != "architecture":
-            _check_room(folder, costs(architecture, sequence_length=1).weight_bytes, number_format, most)
+            _check_room(folder, costs(architecture, CostOptions(sequence_length=1)).weight_bytes, number_format, most)
         sha256, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:

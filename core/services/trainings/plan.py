@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
@@ -229,7 +229,7 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 def _subject(name: str, architecture: Architecture) -> Subject:
     # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
     # length.
-    return Subject(name, architecture, costs(architecture, sequence_length=1).decoder_parameters)
+    return Subject(name, architecture, costs(architecture, CostOptions(sequence_length=1)).decoder_parameters)
 
 
 def _candidate_subject(name: str, candidate: Candidate) -> Subject:
