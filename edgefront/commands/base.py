@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import typer
+
+from edgefront.agents.options import Option, flag
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,6 +136,11 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Declared:
+    """Marks a parameter whose class declares its options without typer (`agents.options`)."""
+
+
+@dataclass(frozen=True)
 class Helps:
     """Marks a parameter of shared options of which some have another help here: name of the option → text."""
 
@@ -209,9 +216,11 @@ def command(
     return register
 
 
-def _options_of(annotation: Any) -> type[Options] | None:
+def _options_of(annotation: Any) -> type[Any] | None:
     """The class of shared options that a parameter takes; None of a single option."""
-    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    if any(isinstance(mark, Declared) for mark in marks):
+        return cast(type[Any], kind)
     return kind if isinstance(kind, type) and issubclass(kind, Options) else None
 
 
@@ -224,11 +233,19 @@ def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
         inspect.Parameter(
             one.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=_changed(hints[one.name], "help", texts.get(one.name)),
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=_changed(_option_of(one.name, hints[one.name]), "help", texts.get(one.name)),
         )
         for one in fields(kind)
     ]
+
+
+def _option_of(name: str, annotation: Any) -> Any:
+    """The annotation of a field as typer's, where it is declared without."""
+    kind, *marks = get_args(annotation)
+    if marks and isinstance(marks[0], Option):
+        return Annotated[kind, typer.Option(flag(name), **asdict(marks[0]))]
+    return annotation
 
 
 def _check_text(given: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.options import Device, Force, ResultFile, Threads, Trained
+from edgefront.commands.options import MachineOptions, ResultOptions, Trained
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
@@ -64,23 +64,19 @@ def evaluate(
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"], typer.Option(help="Number format of the forward passes.")
     ] = "float32",
-    device: Device = "cpu",
-    threads: Threads = None,
-    output: ResultFile = None,
-    force: Force = False,
+    machine: MachineOptions = MachineOptions(),
+    written: ResultOptions = ResultOptions(),
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
     from edgefront.core.errors import InvalidInput
     from edgefront.core.evaluation.given_model import package_of
-    from edgefront.core.files import check_free
     from edgefront.extras import need
 
     if (data is None) == (tasks is None):
         raise InvalidInput("evaluate needs either --data or --tasks", field="data", allowed="one of both")
-    if output is not None:
-        check_free(output, force=force)
+    written.check()
     need("evaluate", "torch")
-    use_threads(threads)
+    machine.use_threads()
     if tasks is not None:
         need("evaluate --tasks", "eval")
     package = session.held.enter_context(package_of(model))
@@ -90,7 +86,7 @@ def evaluate(
 
         names = [name.strip() for name in tasks.split(",") if name.strip()]
         result["tasks"] = evaluate_tasks(
-            package, names, include=include, shots=shots, limit=limit, device=device, rows=rows or 16
+            package, names, include=include, shots=shots, limit=limit, device=machine.device, rows=rows or 16
         )
     elif package.architecture.source is not None:
         assert data is not None
@@ -108,11 +104,11 @@ def evaluate(
             )
         with bar(session, "translating") as progress:
             found = translate(
-                package.model(device),
+                package.model(machine.device),
                 chosen.source,
                 chosen,
                 package.tokenizer,
-                device=device,
+                device=machine.device,
                 end=end,
                 options=TranslationOptions(
                     begin=first_token(package.tokenizer, "pairs"),
@@ -130,8 +126,8 @@ def evaluate(
     else:
         assert data is not None
         changes = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
-        result |= _perplexity(session, package, data, split, changes, max_tokens, precision, device)
-    put(session, result, output)
+        result |= _perplexity(session, package, data, split, changes, max_tokens, precision, machine.device)
+    put(session, result, written.output)
 
 
 def _perplexity(
@@ -185,14 +181,6 @@ def _prepared(package: Package, data: str) -> Prepared:
         value=data,
         allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",
     )
-
-
-def use_threads(threads: int | None) -> None:
-    """Sets torch's number of threads; None leaves torch's default."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -11,10 +11,8 @@ from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
     LimitOptions,
-    MyModel,
-    Narrow,
+    ModelSpaceOptions,
     ProtocolOptions,
-    Space,
     WhenBusy,
 )
 from edgefront.core.measurement.runtimes import Runtime
@@ -64,9 +62,7 @@ def find(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
     how: ProtocolOptions = ProtocolOptions(),
     when_busy: WhenBusy = None,
-    space: Space = "lts-gpt2",
-    narrow: Narrow = None,
-    model: MyModel = None,
+    within: ModelSpaceOptions = ModelSpaceOptions(),
     candidates: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
     ] = 60,
@@ -85,7 +81,7 @@ def find(
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
     from edgefront.requests.find import check_limits, find_request
-    from edgefront.requests.jobs import narrowing, target
+    from edgefront.requests.jobs import target
     from edgefront.show.recommendation import commands, show
 
     limits = limit.limits
@@ -110,9 +106,9 @@ def find(
             {**where, "protocol": {**protocol, "runtime": fromkey}, "limits": limits}
             for fromkey in dict.fromkeys(runtimes)
         ],
-        space=space,
-        narrow=narrowing(narrow or []),
-        model=model,
+        space=within.space,
+        narrow=within.narrowed,
+        model=within.model,
         budget={"candidates": candidates, "minutes": minutes},
         seed=seed,
     )

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import bar, put, use_threads, write_json
-from edgefront.commands.options import Device, Force, ResultFile, Threads, Trained
+from edgefront.commands.evaluate import bar, put, write_json
+from edgefront.commands.options import MachineOptions, ResultOptions, Trained
 
 _PANELS = {
     "Table": "text pair label",
@@ -38,21 +38,16 @@ def finetune(
         int, typer.Option(min=0, max=(1 << 32) - 1, help="Seed of the new output layer, the order of rows and dropout.")
     ] = 0,
     precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")] = "float32",
-    device: Device = "cpu",
-    threads: Threads = None,
-    output: ResultFile = None,
-    force: Force = False,
+    machine: MachineOptions = MachineOptions(),
+    written: ResultOptions = ResultOptions(),
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
     from edgefront.core.evaluation.given_model import package_of
-    from edgefront.core.files import check_free
     from edgefront.extras import need
 
-    if output is not None:
-        check_free(output, force=force)
-
+    written.check()
     need("finetune", "torch")
-    use_threads(threads)
+    machine.use_threads()
     package = session.held.enter_context(package_of(model))
     from edgefront.core.finetune.answers import answer_questions, read_questions
     from edgefront.core.finetune.classification import classify, read_table
@@ -61,7 +56,7 @@ def finetune(
     settings = FineTuning.parse(
         {"epochs": epochs, "rows": rows, "lr": lr, "max_length": max_length, "seed": seed, "precision": precision}
     )
-    body = package.model(device)
+    body = package.model(machine.device)
     predictions: Any
     with bar(session, "tuning") as progress:
 
@@ -71,16 +66,16 @@ def finetune(
         if train.suffix == ".json":
             questions = [read_questions(path) for path in (train, test)]
             answered = answer_questions(
-                body, package.tokenizer, questions[0], questions[1], settings, device=device, progress=stepped
+                body, package.tokenizer, questions[0], questions[1], settings, device=machine.device, progress=stepped
             )
             scores, predictions = answered.scores, answered.predictions
         else:
             tables = [read_table(path, text=text, pair=pair, label=label) for path in (train, test)]
             classified = classify(
-                body, package.tokenizer, tables[0], tables[1], settings, device=device, progress=stepped
+                body, package.tokenizer, tables[0], tables[1], settings, device=machine.device, progress=stepped
             )
             scores, predictions = classified.scores, classified.predictions
     result = {"digest": package.architecture.digest, "settings": settings.model_dump(mode="json"), "scores": scores}
-    if output is not None:
-        write_json(output, {**result, "predictions": predictions})
+    if written.output is not None:
+        write_json(written.output, {**result, "predictions": predictions})
     put(session, result, None)

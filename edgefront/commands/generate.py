@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import use_threads
-from edgefront.commands.options import Device, Threads, Trained
+from edgefront.commands.options import MachineOptions, Trained
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,8 +47,7 @@ def generate(
         ),
     ] = False,
     stop_at_end: Annotated[bool, typer.Option(help="Stop at the token that ends a line or document.")] = True,
-    device: Device = "cpu",
-    threads: Threads = None,
+    machine: MachineOptions = MachineOptions(),
 ) -> None:
     """Generate text with a trained model, or its answer to the prompt where it chats. Needs no server."""
     import sys
@@ -59,7 +57,7 @@ def generate(
 
     need("generate", "torch")
     package = session.held.enter_context(package_of(model))
-    use_threads(threads)
+    machine.use_threads()
     from edgefront.core.evaluation.generate import Sampling, TextOptions, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -83,7 +81,7 @@ def generate(
         tokens,
         sampling,
         TextOptions(memory, stop_at_end, chat, special),
-        device=device,
+        device=machine.device,
         on_text=None if session.json else put,
     )
     if not session.json:

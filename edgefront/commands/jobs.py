@@ -18,12 +18,10 @@ from edgefront.commands.options import (
     After,
     JobId,
     LimitOptions,
-    MyModel,
-    Narrow,
+    ModelSpaceOptions,
     Newest,
     ProtocolFields,
     ProtocolOptions,
-    Space,
     Watch,
     WhenBusy,
 )
@@ -63,9 +61,7 @@ def submit(
         typer.Argument(help="File with the job as JSON, in the format of POST /v1/jobs; or use the options."),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the job.")] = "search",
-    space: Space = "lts-gpt2",
-    narrow: Narrow = None,
-    model: MyModel = None,
+    within: ModelSpaceOptions = ModelSpaceOptions(),
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,7 +142,7 @@ def submit(
         request = submission.parse_request(
             {
                 "name": name,
-                "space": submission.space_request(space, submission.narrowing(narrow or []), model),
+                "space": submission.space_request(within.space, within.narrowed, within.model),
                 "targets": targets,
                 "goal": goal,
                 **chosen,

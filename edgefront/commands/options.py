@@ -72,16 +72,21 @@ WhenBusy = Annotated[
     ),
 ]
 
-MaxLatency = Annotated[float | None, typer.Option(help="Only models with at most this latency.")]
-MaxMemory = Annotated[float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")]
+
+@dataclass(frozen=True)
+class PassLimitOptions(Options):
+    """Limits on the points of a frontier."""
+
+    max_latency_ms: Annotated[float | None, typer.Option(help="Only models with at most this latency.")] = None
+    max_memory_mb: Annotated[
+        float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")
+    ] = None
 
 
 @dataclass(frozen=True)
-class LimitOptions(Options):
-    """The limits of a target, or on the points of a frontier."""
+class LimitOptions(PassLimitOptions):
+    """The limits of a target, or on the points of a frontier; those on a generation too."""
 
-    max_latency_ms: MaxLatency = None
-    max_memory_mb: MaxMemory = None
     max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None
     max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None
 
@@ -130,6 +135,15 @@ class ProtocolOptions(Options):
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
+Licence = Annotated[
+    str | None,
+    typer.Option(
+        "--licence",
+        "--license",
+        metavar="NAME",
+        help="Licence of the weights, for the model card: apache-2.0, cc-by-sa-4.0 … Default: not stated.",
+    ),
+]
 ProtocolFields = Annotated[
     list[str] | None,
     typer.Option(
@@ -160,34 +174,77 @@ DeviceName = Annotated[
 ]
 TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help=_PART), Identifies("token")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("key")]
-Space = Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)]
-MyModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help=f"Search around this model, which is the baseline: {WAYS}. The space is the one that has it, unless "
-        "--space llama or lfm is given.",
-        autocompletion=complete_model,
-    ),
-]
-Narrow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="GENE=VALUES", help="Restrict a gene to these values: n_layer=2..6, d_model=128..512:64, n_head=2,4."
-    ),
-]
-DataOfService = Annotated[
-    str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
-]
-RecipeName = Annotated[str, typer.Option(help="Recipe by name.", autocompletion=complete_recipe)]
-RecipeValues = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of the recipe: steps=500, optimizer.lr=0.001."),
-]
-Steps = Annotated[
-    int | None, typer.Option(help="End after this many steps; the learning-rate schedule is shortened to them.")
-]
+
+
+@dataclass(frozen=True)
+class SpaceOptions(Options):
+    """Where a search looks for models."""
+
+    space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2"
+    narrow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GENE=VALUES",
+            help="Restrict a gene to these values: n_layer=2..6, d_model=128..512:64, n_head=2,4.",
+        ),
+    ] = None
+
+    @property
+    def narrowed(self) -> dict[str, Any]:
+        """The values of each gene that is restricted."""
+        from edgefront.requests.jobs import narrowing
+
+        return narrowing(self.narrow or [])
+
+
+@dataclass(frozen=True)
+class ModelSpaceOptions(SpaceOptions):
+    """Where a search looks for models, maybe around one."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help=f"Search around this model, which is the baseline: {WAYS}. The space is the one that has it, unless "
+            "--space llama or lfm is given.",
+            autocompletion=complete_model,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class RecipeOptions(Options):
+    """On what and how a model is trained."""
+
+    data: Annotated[
+        str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
+    ] = None
+    recipe: Annotated[str, typer.Option(help="Recipe by name.", autocompletion=complete_recipe)] = "quick"
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Override a field of the recipe: steps=500, optimizer.lr=0.001."
+        ),
+    ] = None
+    steps: Annotated[
+        int | None, typer.Option(help="End after this many steps; the learning-rate schedule is shortened to them.")
+    ] = None
+    licence: Licence = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As fields of `core.wire.trainings.TrainingRequest`, without the budget."""
+        from edgefront.requests.trainings import overrides
+
+        return {
+            "dataset": self.data,
+            "recipe": self.recipe,
+            "overrides": overrides(self.setting or []),
+            "licence": self.licence,
+        }
+
+
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Watch until it ends.")]
 After = Annotated[int, typer.Option(help="With --json: only events after this number.")]
@@ -203,15 +260,6 @@ FileFormat = Annotated[
         "onnx-generate does so alone, with its cache written in place; onnx-segment reads segment by segment with a "
         "memory; gguf is for llama.cpp; transformers is the folder that Hugging Face's from_pretrained loads, "
         "or a tar archive with it where --output ends in .tar or is a folder.",
-    ),
-]
-Licence = Annotated[
-    str | None,
-    typer.Option(
-        "--licence",
-        "--license",
-        metavar="NAME",
-        help="Licence of the weights, for the model card: apache-2.0, cc-by-sa-4.0 … Default: not stated.",
     ),
 ]
 InNumbers = Annotated[
@@ -237,11 +285,41 @@ Trained = Annotated[
         metavar="MODEL", help="The folder of a trained or a Hugging Face model, or a GGUF file of byte-level bpe."
     ),
 ]
-Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="Number of CPU threads. A small model is fastest with 1.")
-]
-ResultFile = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this JSON file.")]
+
+
+@dataclass(frozen=True)
+class MachineOptions(Options):
+    """Where torch runs a model."""
+
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Number of CPU threads. A small model is fastest with 1.")
+    ] = None
+
+    def use_threads(self) -> None:
+        """Sets torch's number of threads; without `threads` torch's default stays."""
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
+
+
+@dataclass(frozen=True)
+class ResultOptions(Options):
+    """A file that a result is written to as well."""
+
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this JSON file.")] = (
+        None
+    )
+    force: Force = False
+
+    def check(self) -> None:
+        """Raises `Conflict` if there is such a file, unless it is to be replaced."""
+        from edgefront.core.files import check_free
+
+        if self.output is not None:
+            check_free(self.output, force=self.force)
+
 
 # Of this machine ----------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from edgefront.commands.base import Session, command
+from edgefront.agents.options import AgentOptions
+from edgefront.commands.base import Declared, Session, command
 from edgefront.commands.options import Cores
-from edgefront.core.units import MB
 
 Home = Annotated[
     Path | None,
@@ -60,32 +60,7 @@ def up(
 
 def agent(
     session: Session,
-    server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with an enrolment token, or - for standard input; for the first start."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the credential, unsent results and the weight cache.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of this device. Default: its host name.")] = None,
-    device_class: Annotated[
-        str | None,
-        typer.Option(
-            help="Device class; devices of one class are interchangeable. Default: derived from the processor."
-        ),
-    ] = None,
-    cores: Cores = None,
-    memory_limit_mb: Annotated[
-        int | None,
-        typer.Option(min=1, help="Models that need more MB (10^6 B) are infeasible. Default: the system's memory."),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=32, help="Maximum number of launches in one lease.")] = 8,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
-    probe_again: Annotated[
-        bool, typer.Option("--probe-again", help="Test the runtimes again, even if an earlier start has.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also log debug messages.")] = False,
+    given: Annotated[AgentOptions, Declared()],
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
     """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.
@@ -102,21 +77,7 @@ def agent(
         from edgefront.core.processes.child import end_with_input
 
         end_with_input(grace_s=5.0)  # seconds to store its results
-    code = main(
-        server,
-        token_file,
-        data_dir,
-        name,
-        device_class,
-        cores,
-        memory_limit_bytes=None if memory_limit_mb is None else memory_limit_mb * MB,
-        insecure=insecure,
-        batch=batch,
-        probe_again=probe_again,
-        json_logs=session.json,
-        verbose=verbose,
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(main(given, json_logs=session.json))
 
 
 def demo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +13,10 @@ from edgefront.commands.base import Identifies, Session, command
 from edgefront.commands.completion import complete_device, complete_job
 from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
-    DataOfService,
     Force,
-    Licence,
-    MaxLatency,
-    MaxMemory,
-    Narrow,
-    RecipeName,
-    RecipeValues,
-    Space,
-    Steps,
+    PassLimitOptions,
+    RecipeOptions,
+    SpaceOptions,
 )
 from edgefront.core.states import JobState
 
@@ -50,8 +45,7 @@ def ship(
         ),
         Identifies("job"),
     ] = None,
-    space: Space = "lts-gpt2",
-    narrow: Narrow = None,
+    where: SpaceOptions = SpaceOptions(),
     target: Annotated[
         str | None,
         typer.Option(
@@ -61,8 +55,7 @@ def ship(
             autocompletion=complete_device,
         ),
     ] = None,
-    max_latency_ms: MaxLatency = None,
-    max_memory_mb: MaxMemory = None,
+    limit: PassLimitOptions = PassLimitOptions(),
     candidates: Annotated[
         int | None, typer.Option(help="Number of candidates to measure. Default: the algorithm's.")
     ] = None,
@@ -72,11 +65,7 @@ def ship(
     train: Annotated[
         int, typer.Option(min=1, max=16, help="Number of models to train: the largest of the frontier.")
     ] = 2,
-    data: DataOfService = None,
-    recipe: RecipeName = "quick",
-    setting: RecipeValues = None,
-    steps: Steps = None,
-    licence: Licence = None,
+    how: RecipeOptions = RecipeOptions(),
     seed: Annotated[int, typer.Option(help="Seed of the search and of the trainings.")] = 0,
     again: Annotated[
         bool, typer.Option("--again", help="Train again, even if the same model was trained in the same way before.")
@@ -95,31 +84,24 @@ def ship(
 
     if job is None and not force and output.is_dir() and any(output.iterdir()):
         raise Conflict(f"{output} is not empty: write into it with --force, or name another folder with --output")
-    how: dict[str, Any] = {
-        "dataset": data,
-        "recipe": recipe,
-        "overrides": training_request.overrides(setting or []),
-        "budget": {"steps": steps},
-        "seed": seed,
-        **({} if licence is None else {"licence": licence}),
-    }
-    training_request.make({"candidate": "cnd_to_be_found", **how})  # report its errors before the search
+    asked = {**how.fields, "budget": {"steps": how.steps}, "seed": seed}
+    training_request.make({"candidate": "cnd_to_be_found", **asked})  # report its errors before the search
     client = session.watching_client
-    shipping.check_recipe(client, recipe, how["overrides"])
-    limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+    shipping.check_recipe(client, how.recipe, asked["overrides"])
     if job is None:
-        job, target = _search(session, space, narrow or [], target, limits, candidates, minutes, seed), None
+        budget = {"candidates": candidates, "minutes": minutes}
+        job, target = _search(session, where, target, limit, budget, seed), None
     given: dict[str, Any] = {
         "--job": job,
         "--target": target,
-        "--max-latency-ms": max_latency_ms,
-        "--max-memory-mb": max_memory_mb,
+        "--max-latency-ms": limit.max_latency_ms,
+        "--max-memory-mb": limit.max_memory_mb,
         "--train": train,
-        "--data": data,
-        "--recipe": recipe,
-        "--set": " ".join(setting or []) or None,
-        "--steps": steps,
-        "--licence": licence,
+        "--data": how.data,
+        "--recipe": how.recipe,
+        "--set": " ".join(how.setting or []) or None,
+        "--steps": how.steps,
+        "--licence": how.licence,
         "--seed": seed,
         "--output": output,
     }
@@ -128,10 +110,10 @@ def ship(
         f"The service continues without this command. To resume it: {shlex.join(['edgefront', 'ship', *words])}"
     )
     searched = _followed(session, job)
-    frontier = client.frontier(searched.id, target=target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
+    frontier = client.frontier(searched.id, target=target, **asdict(limit))
     session.note(f"proxy: {frontier.proxy_trust.sentence}")
     points = shipping.best_points(frontier, train)
-    trainings = shipping.submit(client, points, how, again)
+    trainings = shipping.submit(client, points, asked, again)
     session.note("training " + ", ".join(f"{item.id} ({item.name})" for item in trainings))
     ended: list[TrainingView]
     if session.json:
@@ -152,25 +134,23 @@ def ship(
 
 def _search(
     session: Session,
-    space: str,
-    narrow: list[str],
+    space: SpaceOptions,
     target: str | None,
-    limits: dict[str, float | None],
-    candidates: int | None,
-    minutes: float | None,
+    limit: PassLimitOptions,
+    budget: dict[str, float | None],
     seed: int,
 ) -> str:
     """The id of the new job."""
     from edgefront.requests import jobs as submission
 
     where = submission.target(target or only_device(session))
-    where["limits"] = limits
+    where["limits"] = {"latency_ms": limit.max_latency_ms, "memory_mb": limit.max_memory_mb}
     request = submission.parse_request(
         {
             "name": "ship",
-            "space": {"name": space, "narrow": submission.narrowing(narrow)},
+            "space": {"name": space.space, "narrow": space.narrowed},
             "targets": [where],
-            "budget": {"candidates": candidates, "minutes": minutes},
+            "budget": budget,
             "seed": seed,
         }
     )

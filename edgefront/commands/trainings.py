@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +13,11 @@ from edgefront.commands.base import Identifies, Session, command, group
 from edgefront.commands.completion import complete_candidate, complete_job, complete_recipe, complete_training
 from edgefront.commands.options import (
     After,
-    DataOfService,
     Force,
     InNumbers,
-    Licence,
-    MaxLatency,
-    MaxMemory,
     Newest,
-    RecipeName,
-    RecipeValues,
-    Steps,
+    PassLimitOptions,
+    RecipeOptions,
     TrainingId,
     TrainingIds,
     Watch,
@@ -69,11 +65,8 @@ def submit(
     count: Annotated[
         int | None, typer.Option(help="Number of points, spread evenly by size. Default: all within the limits.")
     ] = None,
-    max_latency_ms: MaxLatency = None,
-    max_memory_mb: MaxMemory = None,
-    data: DataOfService = None,
-    recipe: RecipeName = "quick",
-    setting: RecipeValues = None,
+    limit: PassLimitOptions = PassLimitOptions(),
+    how: RecipeOptions = RecipeOptions(),
     start: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +76,6 @@ def submit(
         ),
         Identifies("training"),
     ] = None,
-    steps: Steps = None,
     tokens: Annotated[
         int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")
     ] = None,
@@ -96,7 +88,6 @@ def submit(
     sharding: Annotated[str, typer.Option(help="ddp or fsdp: how several GPUs share the model.")] = "ddp",
     seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
-    licence: Licence = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key returns the same trainings.")
     ] = None,
@@ -108,17 +99,14 @@ def submit(
     if file is not None:
         request = training_request.read_request(file)
     else:
-        pick = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb, "count": count}
+        pick = {"target": target, **asdict(limit), "count": count}
         request = training_request.make(
             {
                 **training_request.subject(architecture, candidate, frontier, pick),
+                **how.fields,
                 "name": name,
-                "dataset": data,
-                "recipe": recipe,
-                "overrides": training_request.overrides(setting or []),
                 "start": start,
-                "licence": licence,
-                "budget": {"steps": steps, "tokens": tokens, "hours": hours},
+                "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,
             }

@@ -24,14 +24,12 @@ def find_request(
     model: str | None = None,
     budget: Mapping[str, Any],
     seed: int = 0,
-    name: str = "find",
-    settings: Mapping[str, Any] | None = None,
-    baseline_layers: Sequence[int] | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> JobRequest:
     """The request for these targets: device or class, protocol, and limits (fields of `Limits`).
 
-    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `InvalidInput`
-    names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `others`: other
+    fields of the request. `InvalidInput` names the option where a limit makes no sense.
     """
     limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
@@ -40,14 +38,13 @@ def find_request(
     narrowed = {**freed, **narrow}
     return parse_request(
         {
-            "name": name,
+            "name": "find",
             "goal": "best_within_limits",
             "space": space_request(space, narrowed, model),
             "targets": limited,
-            "algorithm": {"settings": dict(settings or {})},
             "budget": dict(budget),
             "seed": seed,
-            "baseline_layers": baseline_layers,
+            **(others or {}),
         }
     )
 

@@ -221,12 +221,10 @@ def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidate
     """The best model within these limits of each target: small sizes, the embedding free."""
     return find_request(
         [{**target, "limits": one} for target, one in zip(_targets(), limits, strict=True)],
-        name="demo",
         space=SPACE,
         narrow=NARROW,
         budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
-        settings=SEARCH,
-        baseline_layers=BASELINES,
+        others={"name": "demo", "algorithm": {"settings": SEARCH}, "baseline_layers": BASELINES},
     )
 
 
