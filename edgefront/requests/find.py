@@ -28,8 +28,8 @@ def find_request(
 ) -> JobRequest:
     """The request for these targets: device or class, protocol, and limits (fields of `Limits`).
 
-    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `others`: other
-    fields of the request. `InvalidInput` names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `others` are
+    further fields of the request. `InvalidInput` names the option where a limit makes no sense.
     """
     limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}

@@ -47,7 +47,7 @@ class Candidate(Base):
     number: Mapped[int]  # order of proposal within the target, from 0, baselines first
     role: Mapped[CandidateRole] = mapped_column(state_type(CandidateRole, 10, "role"))
     generation: Mapped[int]  # -1 for baselines
-    operator: Mapped[str] = mapped_column(String(20))  # baseline, sample, mutate, crossover …
+    operator: Mapped[str] = mapped_column(String(20))  # baseline, or as its algorithm calls it: an open set
     parents: Mapped[list[str]] = mapped_column(Json)  # candidate ids
     genome: Mapped[Any] = mapped_column(Json)
     digest: Mapped[str] = mapped_column(String(64))
