@@ -171,7 +171,7 @@ def list_candidates(
     sort: str = "number",
     page: PageRequest = PageRequest(),
 ) -> CandidatePage:
-    """One page.
+    """One page of a job's candidates that the filters let through.
 
     Raises:
         NotFound: no such job or target, or not yours.

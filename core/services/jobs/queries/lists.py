@@ -22,8 +22,10 @@ from edgefront.core.wire.jobs import GROUPS, Group
 
 Conditions = Sequence[ColumnElement[bool]]
 Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says
+"""What candidates are sorted by."""
 _Number = ColumnElement[float] | InstrumentedAttribute[float]
 Value = int | float | str | datetime | None
+"""A candidate's figure."""
 After = tuple[Value, str]
 """Figure (None: candidates without it) and id of the last candidate of a page."""
 

@@ -42,6 +42,7 @@ class MeasuredPoint(NamedTuple):
 
 
 Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
+"""A column of the chart's axes."""
 Quality = Figure
 """The proxy, or predicted perplexity, which may be absent."""
 
