@@ -97,6 +97,20 @@ class LaunchOutcome(State):
     FAILED = "failed"
 
 
+class ReportOutcome(State):
+    """What became of a report on a launch."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same report came before, and is answered as then."""
+    CONFLICT = "conflict"
+    """Another report has settled this launch, or it was leased to another device."""
+    UNKNOWN = "unknown"
+    """There is no such launch: its job was deleted."""
+    CANCELLED = "cancelled"
+    """The job no longer wants it; the measurement is kept all the same."""
+
+
 class ScoreState(State):
     """Of a proxy's score of an architecture."""
 

@@ -19,6 +19,7 @@ from edgefront.core.errors import (
     TooLarge,
     Unauthenticated,
 )
+from edgefront.core.states import ReportOutcome
 from edgefront.core.wire.agent import MAX_BATCH, LaunchReport, ReportRequest
 
 _log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Sender:
         )
         answer = await FOREVER.run("reporting", lambda: self._client.report(request))
         for receipt in answer.receipts:
-            if receipt.outcome not in ("accepted", "duplicate"):
+            if receipt.outcome not in (ReportOutcome.ACCEPTED, ReportOutcome.DUPLICATE):
                 _log.info("result of launch %s: %s %s", receipt.launch_id, receipt.outcome, receipt.detail)
         self._spool.drop(item.name for item in waiting)
         self._settled(item.entry.report.launch_id for item in waiting)

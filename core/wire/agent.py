@@ -20,7 +20,7 @@ from pydantic import (
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
 from edgefront.core.number_formats import KnownFormat, KvCache
-from edgefront.core.states import DeviceState
+from edgefront.core.states import DeviceState, ReportOutcome
 from edgefront.core.validation import form, printable
 
 PROTOCOL_VERSION = 4
@@ -234,7 +234,7 @@ class ReportReceipt(_Message):
     """
 
     launch_id: Identifier
-    outcome: Literal["accepted", "duplicate", "conflict", "unknown", "cancelled"]
+    outcome: ReportOutcome
     detail: str = ""
 
 

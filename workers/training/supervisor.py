@@ -44,7 +44,7 @@ from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingEnding, TrainingKind
+from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
@@ -92,7 +92,7 @@ class Supervisor:
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
         self._beaten_at = float("-inf")
         self._said = Report()
-        self._wanted = "run"
+        self._wanted = TrainingCommand.RUN
         self._noted = ""
         self.told_to_end = False
         """Set from outside (SIGTERM): the run stops, and the training returns to the queue."""
@@ -150,7 +150,7 @@ class Supervisor:
         data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
         architecture: dict[str, Any] = row["architecture"]
         digest = None
-        if row["kind"] == "training":
+        if row["kind"] == TrainingKind.TRAINING:
             asked = Architecture.parse(architecture)
             trained = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size)
             architecture, digest = trained.canonical, trained.digest
@@ -281,12 +281,12 @@ class Supervisor:
 
     def _is_hurried(self) -> bool:
         """Whether the owner or the worker requested an end."""
-        return self.told_to_end or self._wanted == "cancel"
+        return self.told_to_end or self._wanted == TrainingCommand.CANCEL
 
     def _steer(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""
         silent_s = now - self._beaten_at
-        if self.told_to_end or self._wanted != "run" or silent_s > self._own.ttl_s / 2:
+        if self.told_to_end or self._wanted != TrainingCommand.RUN or silent_s > self._own.ttl_s / 2:
             process.stop()
         since = process.stopping_since
         if since is not None and now - since > self._own.grace_s:
@@ -319,7 +319,7 @@ class Supervisor:
     def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
         """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
         self._hold(note)
-        if self.told_to_end or self._wanted != "run":
+        if self.told_to_end or self._wanted != TrainingCommand.RUN:
             self._release("")
             raise LeaseLost("it was asked to stop before the run had started")
 

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Literal
 
 import orjson
 from sqlalchemy.orm import Session
@@ -27,7 +26,7 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries.launches import LaunchForReport
 from edgefront.core.services.measuring.report_policy import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.store import outbox
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
@@ -246,13 +245,13 @@ def _share(found: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: f
 
 def _receipt(report: LaunchReport, verdict: Verdict | None, launch: _Launch | None) -> ReportReceipt:
     if verdict is None or launch is None:
-        return ReportReceipt(launch_id=report.launch_id, outcome="unknown", detail=_REFUSED["unknown"])
+        return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.UNKNOWN, detail=_REFUSED["unknown"])
     if verdict in _REFUSED:
-        outcome: Literal["duplicate", "conflict"] = "duplicate" if verdict == "duplicate" else "conflict"
+        outcome = ReportOutcome.DUPLICATE if verdict == "duplicate" else ReportOutcome.CONFLICT
         return ReportReceipt(launch_id=report.launch_id, outcome=outcome, detail=_REFUSED[verdict])
     if not launch.is_wanted:
         detail = "the job no longer wants it; the measurement is kept"
-        return ReportReceipt(launch_id=report.launch_id, outcome="cancelled", detail=detail)
+        return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.CANCELLED, detail=detail)
     is_anchor = launch.row.purpose == Purpose.ANCHOR
     detail = _ANCHOR_FAILED if is_anchor and verdict in _ACCEPTED else _ACCEPTED.get(verdict, "")
-    return ReportReceipt(launch_id=report.launch_id, outcome="accepted", detail=detail)
+    return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.ACCEPTED, detail=detail)
