@@ -36,7 +36,7 @@ def is_own(host: str) -> bool:
 def is_local(host: str) -> bool:
     """Whether only this machine can reach what listens on `host`; a name is looked up."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
+    return bool(addresses) and all(ipaddress.ip_address(item[4][0]).is_loopback for item in addresses)

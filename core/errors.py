@@ -185,6 +185,6 @@ def within(*keys: str | int) -> Iterator[None]:
     try:
         yield
     except EdgefrontError as error:
-        if (found := error.under(*keys)) is error:
+        if (prefixed := error.under(*keys)) is error:
             raise
-        raise found from None
+        raise prefixed from None

@@ -97,9 +97,9 @@ class Process:
         for start in range(0, len(rows), CHUNK):
             part = slice(start, start + CHUNK)
             near = self.kernel.between(rows[part], self.inputs, self.centre)
-            known = ((near @ self._inverse.T) ** 2).sum(1)
+            explained = ((near @ self._inverse.T) ** 2).sum(1)
             mean[part] = near @ self._weights
-            left = self.kernel.variance(rows[part], self.centre) - known
+            left = self.kernel.variance(rows[part], self.centre) - explained
             deviation[part] = np.sqrt(np.maximum(left, self.kernel.noise**2))
         return mean, deviation
 
@@ -211,8 +211,8 @@ def _optimizer(expected: Expectation) -> Callable[..., tuple[Any, float]]:
 
         # Six strays are as good as never; without them a wild step of the search overflows.
         box = np.column_stack([start - 6 * stray, start + 6 * stray])
-        found = minimize(loss, start, jac=True, bounds=box, method="L-BFGS-B", options={"maxiter": 60})
-        return found.x, found.fun
+        optimum = minimize(loss, start, jac=True, bounds=box, method="L-BFGS-B", options={"maxiter": 60})
+        return optimum.x, optimum.fun
 
     return optimizer
 

@@ -61,8 +61,8 @@ def invalid_input(
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
     path = field_path(first, first["loc"], tags)
-    known = _fields_at(model, path[:-1]) if model is not None and first["type"] == "extra_forbidden" else ()
-    return fault(first, kind, path, known=known)
+    choices = _fields_at(model, path[:-1]) if model is not None and first["type"] == "extra_forbidden" else ()
+    return fault(first, kind, path, choices=choices)
 
 
 def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
@@ -102,7 +102,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
     """The model of `Model`, `Model | None` or `tuple[Model, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_of(part)) is not None), None)
+    return next((model for part in get_args(annotation) if (model := _model_of(part)) is not None), None)
 
 
 def fault(
@@ -110,11 +110,11 @@ def fault(
     kind: type[InvalidInput],
     path: Sequence[str | int],
     whole: str = "the input",
-    known: Sequence[str] = (),
+    choices: Sequence[str] = (),
 ) -> InvalidInput:
     """One of pydantic's errors as `kind`, at this path.
 
-    `whole` is the name of what has no path, `known` are the fields that there are, where that can be told.
+    `whole` is the name of what has no path, `choices` are the fields that there are, where that can be told.
     """
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
@@ -128,8 +128,8 @@ def fault(
     if item["type"] == "missing":
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":
-        nearest = f"; {existing(field[-1], known)}" if known else ""
-        allowed = ", ".join(known) or "leave it out"
+        nearest = f"; {existing(field[-1], choices)}" if choices else ""
+        allowed = ", ".join(choices) or "leave it out"
         return kind(f"{name}: there is no such field{nearest}", field=field, value=value, allowed=allowed)
     if item["type"] == "value_error":  # a rule between fields: a sentence of its own
         rule = str(cause)
@@ -181,12 +181,12 @@ def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
     raise InvalidInput(f"{field} must be one of {words}, not {shown!r}", field=field, value=shown, allowed=words)
 
 
-def existing(name: str, known: Iterable[str], command: str = "") -> str:
+def existing(name: str, choices: Iterable[str], command: str = "") -> str:
     """What there is instead of a name that there is not, to follow `no model named 'gtp2'; `.
 
     All names if they are few, else the nearest ones and the command that lists all.
     """
-    names = list(known)
+    names = list(choices)
     if len(names) <= _FEW:
         return f"there are {', '.join(names)}" if names else "there are none yet"
     near = get_close_matches(name[:80].lower(), names, _NEAREST, _ALIKE)

@@ -139,8 +139,8 @@ def _quantisation(architecture: Architecture, dtype: str, weights: str) -> Quant
 
 
 def _dtype(dtype: str) -> Dtype:
-    known: Dtype = one_of("dtype", dtype, get_args(Dtype))
-    return known
+    number_format: Dtype = one_of("dtype", dtype, get_args(Dtype))
+    return number_format
 
 
 def _pass(architecture: Architecture, options: CostOptions) -> Pass:

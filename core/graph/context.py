@@ -320,7 +320,7 @@ class GraphContext:
         if attends == "source" or not self.architecture.causal:
             return None
         graph = self.graph
-        least = min((one for one in (window, self._window) if one is not None), default=None)
+        least = min((size for size in (window, self._window) if size is not None), default=None)
 
         def make() -> str:
             earlier = self._earlier(attends, window)

@@ -84,8 +84,12 @@ def write_onnx(
     scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s7"}
     model.graph.initializer.extend(int8_scale(spec, scales[spec.name]) for spec in specs if spec.name in scales)
     numbers = dtype if quantisation == "full" else quantisation
-    known = {**metadata(architecture, values), "mode": "generate" if in_place else options.mode, "numbers": numbers}
-    for key, value in known.items():
+    properties = {
+        **metadata(architecture, values),
+        "mode": "generate" if in_place else options.mode,
+        "numbers": numbers,
+    }
+    for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)
     graph = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")

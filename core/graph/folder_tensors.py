@@ -108,11 +108,11 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             raise unfit(self._all, f"lacks {name}" + (f"; it has {alike}" if alike else ""))
         path, entry, start = self._places[name]
         fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        kind, found, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+        kind, stored, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not isinstance(kind, str) or kind not in _ELEMENTS:
             raise unfit(path, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
-        if found != list(shape):
-            raise unfit(path, f"has {name} of shape {found}, not {list(shape)}")
+        if stored != list(shape):
+            raise unfit(path, f"has {name} of shape {stored}, not {list(shape)}")
         is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
         low, high = offsets if is_place and offsets else (0, -1)
         if not 0 <= low <= high:

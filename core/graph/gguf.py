@@ -184,7 +184,7 @@ def _drop_earlier(path: Path, down_to: int) -> None:
     at most.
     """
     others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
-    total = sum(_bytes(one) for one in (path, *others))
+    total = sum(_bytes(file) for file in (path, *others))
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
         if total <= down_to and other.suffix == ".gguf":
             continue
@@ -224,8 +224,8 @@ def _write(
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
     _add_vocabulary(writer, vocabulary)
-    found = sorted(tensors(architecture, form, room=int(measured)), key=lambda one: _is_repacked(one, numbers))
-    for tensor in found:
+    ordered = sorted(tensors(architecture, form, room=int(measured)), key=lambda tensor: _is_repacked(tensor, numbers))
+    for tensor in ordered:
         kind = tensor.kind or _FORMATS[numbers]
         size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
         if kind in GGUF_QUANTISED:  # such shapes are given in bytes
@@ -236,7 +236,7 @@ def _write(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for tensor in found:
+    for tensor in ordered:
         written: Any = tensor.constant
         if tensor.spec is not None:
             written = data(tensor, tensor.spec, tensor.kind or _FORMATS[numbers])

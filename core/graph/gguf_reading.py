@@ -224,17 +224,17 @@ class GgufFile:
         """Its values as float32, whatever format they have."""
         import gguf
 
-        found = self._tensor(name)
-        values = gguf.dequantize(found.data, found.tensor_type)
-        return np.asarray(values, np.float32).reshape([int(size) for size in found.shape][::-1])
+        stored = self._tensor(name)
+        values = gguf.dequantize(stored.data, stored.tensor_type)
+        return np.asarray(values, np.float32).reshape([int(size) for size in stored.shape][::-1])
 
     @property
     def names(self) -> set[str]:
         return set(self._tensors)
 
     def _field(self, name: str, default: Any = None) -> Any:
-        found = self._fields.get(name)
-        return default if found is None else found.contents()
+        field = self._fields.get(name)
+        return default if field is None else field.contents()
 
     def _tensor(self, name: str) -> Any:
         if name not in self._tensors:
@@ -255,8 +255,8 @@ class GgufFile:
     def _positive(self, kind: str, name: str, value: Any) -> np.float32:
         if not is_positive(value):
             raise self._fault(f"has {kind}.{name} {short(value)}: it must be a positive number", f"{kind}.{name}")
-        found: np.float32 = np.float32(value)
-        return found
+        rounded: np.float32 = np.float32(value)
+        return rounded
 
     def _fault(self, what: str, field: str) -> InvalidInput:
         return InvalidInput(f"{self.path} {what}", field=field, value=str(self.path), allowed="another GGUF file")
@@ -270,16 +270,16 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
         architecture = file.architecture
         self._parts: dict[str, list[GgufTensor]] = {spec.name: [] for spec in parameters(architecture)}
         self._shapes = {spec.name: spec.shape for spec in parameters(architecture)}
-        known = set()
+        read = set()
         for tensor in tensors(architecture, gguf_form(architecture)):
-            known.add(tensor.name)
+            read.add(tensor.name)
             if tensor.spec is not None:
-                found = file._tensor(tensor.name)
-                shape = tuple(int(size) for size in found.shape)[::-1]
+                stored = file._tensor(tensor.name)
+                shape = tuple(int(size) for size in stored.shape)[::-1]
                 if shape != tensor.shape:
                     raise file._fault(f"has {tensor.name} of shape {shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
-        for name in sorted(file.names - known):
+        for name in sorted(file.names - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:

@@ -47,9 +47,9 @@ def scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: fro
             return whole
         ranks.setdefault(whole, rank)
         last = whole
-    known = set(merges)
+    pairs = set(merges)
     for token in own:
-        if any(pair not in known for pair in _splits(token, own)):
+        if any(pair not in pairs for pair in _splits(token, own)):
             return token
     return [-float(ranks.get(token, len(merges))) for token in tokens]
 

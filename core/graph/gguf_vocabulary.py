@@ -74,12 +74,12 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
     if model.get("type") != "BPE":
         raise _fault(f"one of type {model.get('type')}, as of words: llama.cpp splits words into pieces", "words")
     numbers: dict[str, int] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
-    known = max(numbers.values()) + 1
-    if known > size:
+    token_count = max(numbers.values()) + 1
+    if token_count > size:
         raise InvalidInput(
-            f"vocab_size: the tokenizer has {known} tokens, the model {size}",
+            f"vocab_size: the tokenizer has {token_count} tokens, the model {size}",
             field="vocab_size",
-            value=known,
+            value=token_count,
             allowed=f"at most {size}",
         )
     is_pieces = is_sentencepiece(described)
@@ -101,12 +101,12 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
     for token, number in numbers.items():
         tokens[number] = token
     # llama.cpp takes token 11 where a file names none: the last one is rarer, of all bytes one that no text has.
-    special.setdefault("eos", known - 1)
-    found = (_of_pieces if is_pieces else _of_bytes)(described, tokens, types)
+    special.setdefault("eos", token_count - 1)
+    vocabulary = (_of_pieces if is_pieces else _of_bytes)(described, tokens, types)
     add_bos, add_eos = _put_around(described, config)
     return replace(
-        found,
-        tokens=tuple(_all_named(found.tokens)),
+        vocabulary,
+        tokens=tuple(_all_named(vocabulary.tokens)),
         special=special,
         add_bos=add_bos,
         add_eos=add_eos,
@@ -180,18 +180,18 @@ def _check_added(added: Sequence[Mapping[str, Any]], described: Mapping[str, Any
 
 
 def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[Role, int]:
-    found: dict[Role, int] = {}
+    named: dict[Role, int] = {}
     roles: tuple[Role, ...] = ("bos", "eos", "unk", "pad")
     for role in roles:
         token = config.get(f"{role}_token")
         if isinstance(token, str) and token in numbers:
-            found[role] = numbers[token]
+            named[role] = numbers[token]
     ends = json.loads(files.get(GENERATION_CONFIG, b"{}")).get("eos_token_id")
-    others = [end for end in (ends if isinstance(ends, list) else []) if end != found.get("eos")]
+    others = [end for end in (ends if isinstance(ends, list) else []) if end != named.get("eos")]
     # Beside the end of a text llama.cpp knows those of a turn and of a message, and ends a generation at all of them. A
     # file has no place for further ones.
     more: tuple[Role, ...] = ("eot", "eom")
-    return found | dict(zip(more, others, strict=False))
+    return named | dict(zip(more, others, strict=False))
 
 
 def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[bool, bool]:
@@ -201,7 +201,9 @@ def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tupl
     processor = described.get("post_processor") or {"type": "ByteLevel"}
     for step in processor.get("processors", [processor]):
         kind, single = step["type"], step.get("single", [])
-        if kind == "ByteLevel" or (kind == "TemplateProcessing" and not any("SpecialToken" in one for one in single)):
+        if kind == "ByteLevel" or (
+            kind == "TemplateProcessing" and not any("SpecialToken" in piece for piece in single)
+        ):
             continue
         raise _fault(f"the tokens that its post_processor {kind} adds", kind)
     return False, False

@@ -193,14 +193,14 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
         for name, twin in named.twins:
             self._tensors.check(name, twin.shape)
             self._theirs.setdefault(twin.ours, []).append((name, twin))
-        known = {name for name, _ in named.twins}
+        expected = {name for name, _ in named.twins}
         if architecture.output.tied and _HEAD in self._tensors:
             if _has_own_output(named):
                 path = self._tensors.file_of(_HEAD)
                 raise unfit(path, f"has {_HEAD}, which is not the embedding: the model is not tied")
-            known.add(_HEAD)
+            expected.add(_HEAD)
         for name in self._tensors:
-            if name not in known and not named.buffers.fullmatch(name):
+            if name not in expected and not named.buffers.fullmatch(name):
                 raise unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:

@@ -69,18 +69,18 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
-    known = NUMBERS.get(format_, ("float32",))
-    if number_format not in known:
+    number_formats = NUMBERS.get(format_, ("float32",))
+    if number_format not in number_formats:
         reason = {
             "safetensors": "it contains float32, which can be converted after loading",
             "transformers": "it contains float32, which can be converted after loading",
             "architecture": "it contains no weights",
-        }.get(format_, f"it has {', '.join(known)}")
+        }.get(format_, f"it has {', '.join(number_formats)}")
         raise InvalidInput(
             f"numbers {number_format} is not for {format_}: {reason}",
             field="numbers",
             value=number_format,
-            allowed=", ".join(known) if len(known) > 1 else "float32, or another format",
+            allowed=", ".join(number_formats) if len(number_formats) > 1 else "float32, or another format",
         )
     fault = _fault(architecture, format_, number_format)
     if fault is not None:

@@ -110,8 +110,10 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
         return _split(graph, architecture, together, 1)
     biases = _split(graph, architecture, "output.bias", 0) if architecture.output_bias else []
     return [
-        graph.op("Gemm", one, _rows(graph, architecture, cluster), *biases[cluster.index : cluster.index + 1], transB=1)
-        for one, cluster in zip(features, parts, strict=True)
+        graph.op(
+            "Gemm", rows, _rows(graph, architecture, cluster), *biases[cluster.index : cluster.index + 1], transB=1
+        )
+        for rows, cluster in zip(features, parts, strict=True)
     ]
 
 

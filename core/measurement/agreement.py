@@ -131,10 +131,10 @@ def _fit(of: Literal["latency", "memory"], peers: Sequence[tuple[float, float]],
     if len(points) < PEERS:
         return None
     sizes, values = points.T
-    one, other = np.triu_indices(len(points), 1)
-    apart = np.abs(sizes[one] - sizes[other]) > APART_ENOUGH
-    one, other = one[apart], other[apart]
-    slopes = (values[one] - values[other]) / (sizes[one] - sizes[other])
+    first, second = np.triu_indices(len(points), 1)
+    apart = np.abs(sizes[first] - sizes[second]) > APART_ENOUGH
+    first, second = first[apart], second[apart]
+    slopes = (values[first] - values[second]) / (sizes[first] - sizes[second])
     power = min(1.0, max(0.0, float(np.median(slopes)))) if len(slopes) else 1.0
     rests = values - power * sizes
     middle = float(np.median(rests))
@@ -199,7 +199,7 @@ def agreement(launches: Sequence[LaunchFigures], tolerance: float) -> Agreement:
 
     best: set[int] = set()
     for middle in launches:
-        near = {index for index, one in enumerate(launches) if _near(one, middle, tolerance)}
+        near = {index for index, launch in enumerate(launches) if _near(launch, middle, tolerance)}
         if votes(near) > votes(best):
             best = near
     lead = 2 * votes(best) - (len(set(devices)) if several else len(launches))
@@ -211,24 +211,26 @@ def agreement(launches: Sequence[LaunchFigures], tolerance: float) -> Agreement:
 def voting(chosen: Collection[int], devices: Sequence[str | None]) -> set[str | None]:
     """The devices of which at least half of the launches are among these."""
     named = {devices[index] for index in chosen}
-    return {one for one in named if 2 * sum(devices[index] == one for index in chosen) >= devices.count(one)}
+    return {
+        device for device in named if 2 * sum(devices[index] == device for index in chosen) >= devices.count(device)
+    }
 
 
-def _near(one: LaunchFigures, other: LaunchFigures, tolerance: float) -> bool:
+def _near(launch: LaunchFigures, other: LaunchFigures, tolerance: float) -> bool:
     # Each of the times that a generation is made of varies more than their sum.
-    return agree_but_for_times(one, other, tolerance) and all(
-        abs(math.log(a / b)) <= MAX_APART for a, b in zip(one.times, other.times, strict=False)
+    return agree_but_for_times(launch, other, tolerance) and all(
+        abs(math.log(a / b)) <= MAX_APART for a, b in zip(launch.times, other.times, strict=False)
     )
 
 
-def agree_but_for_times(one: LaunchFigures, other: LaunchFigures, tolerance: float) -> bool:
+def agree_but_for_times(launch: LaunchFigures, other: LaunchFigures, tolerance: float) -> bool:
     """Whether two launches agree in latency and peak memory: then differing times of a generation prove nothing, for
     other load moves time from one to the other.
     """
-    return abs(math.log(one.latency_ms / other.latency_ms)) <= tolerance and agree_in_memory(one, other)
+    return abs(math.log(launch.latency_ms / other.latency_ms)) <= tolerance and agree_in_memory(launch, other)
 
 
-def agree_in_memory(one: LaunchFigures, other: LaunchFigures) -> bool:
+def agree_in_memory(launch: LaunchFigures, other: LaunchFigures) -> bool:
     """Whether the peak memories of two launches may be those of one model."""
-    more, less = max(one.memory_bytes, other.memory_bytes), min(one.memory_bytes, other.memory_bytes)
+    more, less = max(launch.memory_bytes, other.memory_bytes), min(launch.memory_bytes, other.memory_bytes)
     return more - less <= MEMORY_SLACK or (less > 0 and math.log(more / less) <= MEMORY_APART)

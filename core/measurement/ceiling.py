@@ -95,8 +95,8 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
     return Ceiling(flops, memory, flops_from, memory_from)
 
 
-def _bound(one: tuple[float, str]) -> float:
-    return one[0]
+def _bound(bound: tuple[float, str]) -> float:
+    return bound[0]
 
 
 def _a_cycle(features: Collection[str], is_x86: bool) -> float:

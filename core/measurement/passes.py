@@ -29,10 +29,10 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
     if fault is not None:
         raise fault
     generates = protocol.mode == "generate"
-    found = (
+    costs = (
         _generation_costs(architecture, protocol) if generates else _pass_costs(architecture, protocol, protocol.mode)
     )
-    most = max(found.flops, found.weight_bytes, found.state_bytes)
+    most = max(costs.flops, costs.weight_bytes, costs.state_bytes)
     if most > MAX_INT:
         raise InvalidInput(
             f"batch: {protocol.batch} sequences of {protocol.sequence_length} tokens take {most:.1e} FLOPs or bytes by "
@@ -41,7 +41,7 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
             value=protocol.batch,
             allowed="fewer and shorter sequences, or a smaller model",
         )
-    return found
+    return costs
 
 
 def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode: str) -> Costs:

@@ -231,13 +231,13 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _runtime_has_weights(self) -> MeasurementProtocol:
-        known = _WEIGHTS_OF[self.runtime]
-        if self.weights not in (*known, "int8_8bit"):
+        formats = _WEIGHTS_OF[self.runtime]
+        if self.weights not in (*formats, "int8_8bit"):
             raise ProtocolError(
-                f"weights: {self.runtime} has no {self.weights}; it has {', '.join(known)}",
+                f"weights: {self.runtime} has no {self.weights}; it has {', '.join(formats)}",
                 field="weights",
                 value=self.weights,
-                allowed=", ".join(known),
+                allowed=", ".join(formats),
             )
         return self
 

@@ -96,11 +96,11 @@ class LaunchVariance:
         `LEFT_OUT` times not at all. The usual one is the median over the measurements and the prior, so that a first
         measurement whose launches contradict each other says nothing, and several that agree say more than the prior.
         """
-        known = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
-        kept = known
+        repeated = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
+        kept = repeated
         for _ in range(2):  # what is left out moves the median too
             most = LEFT_OUT * _usual(kept)
-            kept = [(degrees, total) for degrees, total in known if total <= most * degrees]
+            kept = [(degrees, total) for degrees, total in repeated if total <= most * degrees]
         most = CLIPPED * _usual(kept)
         return cls(sum(min(total, most * degrees) for degrees, total in kept), sum(degrees for degrees, _ in kept))
 
@@ -115,9 +115,9 @@ class LaunchVariance:
         return min(MAX_SPREAD, math.sqrt(total / (self.degrees + PRIOR_DEGREES)))
 
 
-def _usual(known: Sequence[tuple[int, float]]) -> float:
+def _usual(measurements: Sequence[tuple[int, float]]) -> float:
     """The usual variance (the lower of two middle ones), from (degrees of freedom, squared deviations) of each."""
-    each = [total / (degrees * _middle(degrees)) for degrees, total in known]
+    each = [total / (degrees * _middle(degrees)) for degrees, total in measurements]
     return max(PRIOR_SPREAD**2, statistics.median_low([PRIOR_SPREAD**2, *each]))
 
 
@@ -141,8 +141,8 @@ def relative_half_width(launches: int, variance: LaunchVariance) -> float | None
 
 def _narrowing(launches: int) -> float:
     """The standard error of the median of so many launches by that of one."""
-    known = launches <= len(_MEDIAN_VARIANCE)
-    excess = _MEDIAN_VARIANCE[launches - 1] if known else math.pi / 2
+    tabulated = launches <= len(_MEDIAN_VARIANCE)
+    excess = _MEDIAN_VARIANCE[launches - 1] if tabulated else math.pi / 2
     return math.sqrt(excess / launches)
 
 

@@ -64,25 +64,25 @@ class Baseline:
         half = self._between(self._half_widths, min(max(proxy, self._proxies[0]), self._proxies[-1]))
         return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
-    def _between(self, values: list[float], wanted: float) -> float:
+    def _between(self, values: list[float], proxy: float) -> float:
         """Linear between the two depths beside, within the measured range."""
-        known = self._proxies
-        if math.isnan(wanted):
+        proxies = self._proxies
+        if math.isnan(proxy):
             return math.nan
-        right = bisect_left(known, wanted)
-        if known[right] == wanted:
+        right = bisect_left(proxies, proxy)
+        if proxies[right] == proxy:
             return values[right]
-        share = (wanted - known[right - 1]) / (known[right] - known[right - 1])
+        share = (proxy - proxies[right - 1]) / (proxies[right] - proxies[right - 1])
         return values[right - 1] + share * (values[right] - values[right - 1])
 
-    def _curve(self, values: list[float], wanted: float) -> float:
-        known = self._proxies
-        if known[0] <= wanted <= known[-1]:
-            return self._between(values, wanted)
-        near, far = (0, 1) if wanted < known[0] else (-1, -2)
-        slope = (values[near] - values[far]) / (known[near] - known[far]) if len(known) > 1 else 0.0
-        continued = values[near] + slope * (wanted - known[near])
-        sure = values[-1] if wanted > known[-1] else values[0] * self._share(wanted)
+    def _curve(self, values: list[float], proxy: float) -> float:
+        proxies = self._proxies
+        if proxies[0] <= proxy <= proxies[-1]:
+            return self._between(values, proxy)
+        near, far = (0, 1) if proxy < proxies[0] else (-1, -2)
+        slope = (values[near] - values[far]) / (proxies[near] - proxies[far]) if len(proxies) > 1 else 0.0
+        continued = values[near] + slope * (proxy - proxies[near])
+        sure = values[-1] if proxy > proxies[-1] else values[0] * self._share(proxy)
         return max(continued, sure)
 
     def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
@@ -90,10 +90,10 @@ class Baseline:
         own = self._latency if values == "latency" else self._memory
         return list(zip(self._proxies, own, strict=True))
 
-    def _share(self, wanted: float) -> float:
+    def _share(self, proxy: float) -> float:
         """Of what the smallest depth costs, what is sure of a model below it."""
         least = self._proxies[0]
-        return max(wanted, min(1.0, least / 2)) / least if least > 0 else 1.0
+        return max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
 
 
 def reference(points: ArrayLike) -> dict[str, float]:
@@ -184,21 +184,25 @@ def in_words(proxy: str) -> str:
 
 
 def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, quality: str, than: str) -> str:
-    known = [one for one in speed if one.spread is not None]
+    with_spread = [ratio for ratio in speed if ratio.spread is not None]
     points = f"{len(speed)} of {size} frontier points" if len(speed) < size else f"{size} frontier points"
     points = points.removesuffix("s") if size == 1 else points
     if len(speed) > 1:
-        certain = len(known) == len(speed)
-        faster = np.array([one.above if certain else one.value > 1.0 for one in speed])
+        certain = len(with_spread) == len(speed)
+        faster = np.array([ratio.above if certain else ratio.value > 1.0 for ratio in speed])
         both = int(np.count_nonzero(faster & (memory > SAME_MEMORY)))
         points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
-    if not known:
+    if not with_spread:
         points += "; no intervals yet"
     # Of those with an interval the one that is ahead beyond doubt: the largest of noisy ratios is mostly luck.
-    best = max(known, key=lambda one: one.low or 0.0) if known else max(speed, key=lambda one: one.value)
+    best = (
+        max(with_spread, key=lambda ratio: ratio.low or 0.0)
+        if with_spread
+        else max(speed, key=lambda ratio: ratio.value)
+    )
     middle = Ratio(
-        float(np.median([one.value for one in speed])),
-        float(np.median([one.spread or 0.0 for one in known])) if known else None,
+        float(np.median([ratio.value for ratio in speed])),
+        float(np.median([ratio.spread or 0.0 for ratio in with_spread])) if with_spread else None,
     )
     most = _both(best, float(memory.max()), "up to", "at best")
     median = _both(middle, float(np.median(memory)), "", "")

@@ -25,8 +25,8 @@ class Figure:
     @classmethod
     def between(cls, value: float, low: float | None, high: float | None) -> Figure:
         """From the ends of the interval."""
-        known = low is not None and high is not None and 0 < low <= high
-        return cls(value, math.log(high / low) / 2 if known and low and high else None)
+        has_interval = low is not None and high is not None and 0 < low <= high
+        return cls(value, math.log(high / low) / 2 if has_interval and low and high else None)
 
     @property
     def high(self) -> float:
@@ -34,8 +34,10 @@ class Figure:
         return self.value * math.exp(self.spread or 0.0)
 
     def over(self, other: Figure) -> Ratio:
-        known = self.spread is not None and other.spread is not None
-        return Ratio(self.value / other.value, math.hypot(self.spread or 0.0, other.spread or 0.0) if known else None)
+        has_spread = self.spread is not None and other.spread is not None
+        return Ratio(
+            self.value / other.value, math.hypot(self.spread or 0.0, other.spread or 0.0) if has_spread else None
+        )
 
 
 @dataclass(frozen=True)

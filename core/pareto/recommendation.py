@@ -97,8 +97,8 @@ class Option:
             return self.latency.value
         if limit == "memory_mb":
             return self.memory.value / MB
-        found: float | None = getattr(self, limit)
-        return math.inf if found is None else found
+        figure: float | None = getattr(self, limit)
+        return math.inf if figure is None else figure
 
     @property
     def perplexity(self) -> Figure | None:
@@ -158,13 +158,13 @@ def recommend(
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     if not options:
         return Recommendation("Nothing has been measured yet.", by)
-    within = sorted((one for one in options if limits.violation(one) == 0), key=_rank)
+    within = sorted((option for option in options if limits.violation(option) == 0), key=_rank)
     if not within:
         return _nothing_fits(options, limits, by)
     if within[0].trained is not None:
-        if sum(one.trained is not None for one in within) > 1:
+        if sum(option.trained is not None for option in within) > 1:
             by = "trained"
-            within.sort(key=lambda one: (one.trained is None, one.trained or 0.0, *_rank(one)))
+            within.sort(key=lambda option: (option.trained is None, option.trained or 0.0, *_rank(option)))
         else:
             within[0] = replace(within[0], trained=None)
     best = within[0]
@@ -181,7 +181,7 @@ def _rank(option: Option) -> tuple[float, float, bool, str]:
 
 def _runners_up(ranked: Sequence[Option]) -> list[Option]:
     """Searched ones by falling quality: those faster or smaller than all better ones beyond doubt, else the next."""
-    best, others = ranked[0], [one for one in ranked[1:] if not one.stock]
+    best, others = ranked[0], [option for option in ranked[1:] if not option.stock]
     traded: list[Option] = []
     for other in others:
         if all(
@@ -294,12 +294,14 @@ _TIMES: tuple[LimitName, ...] = ("first_token_ms", "token_ms")
 
 def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
     """For each limit the least that it would have to be if the others stayed; empty where no limit suffices alone."""
-    found: list[Move] = []
+    moves: list[Move] = []
     for name in limits.given:
         freed = replace(limits, **{name: None})
-        others = [one for one in options if freed.violation(one) == 0]
-        found += [_move(name, other) for other in sorted(others, key=lambda one: (one.value(name), one.id))[:1]]
-    return tuple(found)
+        others = [option for option in options if freed.violation(option) == 0]
+        moves += [
+            _move(name, other) for other in sorted(others, key=lambda option: (option.value(name), option.id))[:1]
+        ]
+    return tuple(moves)
 
 
 def _move(limit: LimitName, option: Option) -> Move:
@@ -316,7 +318,7 @@ def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
     """A hint where a limit is so far below everything that it was probably meant in another unit."""
     hints = []
     for name, limit in limits.given.items():
-        if limit * UNIT_MISTAKEN > min(one.value(name) for one in options):
+        if limit * UNIT_MISTAKEN > min(option.value(name) for option in options):
             continue
         if name == "memory_mb":
             hints.append(f" If the memory was meant in GB, it is {plain(limit * 1000)} MB.")

@@ -56,14 +56,14 @@ class Agreement:
 
     @classmethod
     def of(cls, checked: Sequence[Checked]) -> Agreement:
-        order = sorted(checked, key=lambda one: (one.predicted, one.id))
+        order = sorted(checked, key=lambda check: (check.predicted, check.id))
         parts = np.array_split(np.arange(len(order)), _SPANS if len(order) >= ENOUGH else 1)
         return cls(
             measured=len(order),
-            held=sum(one.held for one in order),
+            held=sum(check.held for check in order),
             error=_error(order),
             spans=tuple(_span([order[row] for row in rows]) for rows in parts),
-            missed=tuple(one.id for one in order if not one.held),
+            missed=tuple(check.id for check in order if not check.held),
         )
 
     @property
@@ -75,9 +75,9 @@ class Agreement:
 
 
 def _span(checked: Sequence[Checked]) -> Span:
-    held = sum(one.held for one in checked)
+    held = sum(check.held for check in checked)
     return Span(checked[0].predicted, checked[-1].predicted, len(checked), held, _error(checked))
 
 
 def _error(checked: Sequence[Checked]) -> float:
-    return float(np.mean([abs(one.measured / one.predicted - 1) for one in checked]))
+    return float(np.mean([abs(check.measured / check.predicted - 1) for check in checked]))

@@ -33,9 +33,9 @@ def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
     ordered = features[order]
     first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
     group = np.cumsum(first) - 1
-    found = np.empty(len(order), dtype=np.int64)
-    found[order] = group % min(_FOLDS, int(group[-1]) + 1)
-    return found
+    fold_of = np.empty(len(order), dtype=np.int64)
+    fold_of[order] = group % min(_FOLDS, int(group[-1]) + 1)
+    return fold_of
 
 
 def half_width(scores: Floats, terms: int) -> float:

@@ -15,22 +15,22 @@ MIN_ARCHITECTURES = 3
 
 def positive(name: str, values: ArrayLike, count: int) -> Floats:
     """(count,) finite numbers above zero; `InvalidInput` names the row that is not."""
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (count,):
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (count,):
         raise InvalidInput(
-            f"{name}: {count} architectures need as many values, not {found.shape}",
+            f"{name}: {count} architectures need as many values, not {numbers.shape}",
             field=name,
-            value=list(found.shape),
+            value=list(numbers.shape),
             allowed=f"{count} numbers",
         )
-    for row in np.flatnonzero(~(np.isfinite(found) & (found > 0)))[:1]:
+    for row in np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))[:1]:
         raise InvalidInput(
-            f"{name}.{row}: must be a number above zero, not {found[row]}",
+            f"{name}.{row}: must be a number above zero, not {numbers[row]}",
             field=f"{name}.{row}",
-            value=float(found[row]),
+            value=float(numbers[row]),
             allowed="a finite number above zero",
         )
-    return found
+    return numbers
 
 
 def enough_different(features: Floats) -> None:

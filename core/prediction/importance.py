@@ -41,41 +41,41 @@ def importance(genes: Floats, objectives: Floats) -> Importance | None:
         return None
     from sklearn.ensemble import RandomForestRegressor  # here: only who asks waits for it to load
 
-    wanted = np.where(objectives.min(axis=0) > 0, np.log(np.maximum(objectives, 1e-300)), objectives)
-    wanted = (wanted - wanted.mean(axis=0)) / wanted.std(axis=0)
+    targets = np.where(objectives.min(axis=0) > 0, np.log(np.maximum(objectives, 1e-300)), objectives)
+    targets = (targets - targets.mean(axis=0)) / targets.std(axis=0)
     rng = np.random.default_rng(0)
     folds = np.array_split(rng.permutation(len(genes)), _FOLDS)
-    errors = np.zeros(wanted.shape[1])
-    growth = np.zeros((genes.shape[1], wanted.shape[1]))
+    errors = np.zeros(targets.shape[1])
+    growth = np.zeros((genes.shape[1], targets.shape[1]))
     for held in folds:
         learnt = np.setdiff1d(np.arange(len(genes)), held)
         forest = RandomForestRegressor(_TREES, min_samples_leaf=3, random_state=0)
-        forest.fit(genes[learnt], wanted[learnt] if wanted.shape[1] > 1 else wanted[learnt, 0])
-        error = _error(forest.predict(genes[held]), wanted[held])
+        forest.fit(genes[learnt], targets[learnt] if targets.shape[1] > 1 else targets[learnt, 0])
+        error = _error(forest.predict(genes[held]), targets[held])
         errors += error / _FOLDS
         # All shuffled copies at once: (gene, shuffle, candidate, gene).
         copies = np.tile(genes[held], (genes.shape[1], _SHUFFLES, 1, 1))
         for gene, shuffle in np.ndindex(genes.shape[1], _SHUFFLES):
             rng.shuffle(copies[gene, shuffle, :, gene])
-        found = forest.predict(copies.reshape(-1, genes.shape[1])).reshape(*copies.shape[:3], -1)
-        growth += (((found - wanted[held]) ** 2).mean(axis=(1, 2)) - error) / _FOLDS
+        predicted = forest.predict(copies.reshape(-1, genes.shape[1])).reshape(*copies.shape[:3], -1)
+        growth += (((predicted - targets[held]) ** 2).mean(axis=(1, 2)) - error) / _FOLDS
     growth = np.maximum(growth, 0.0)
     total = growth.sum(axis=0)
     return Importance(
         shares=growth / np.where(total > 0, total, 1.0),
-        correlations=_rank_correlations(genes, wanted),
+        correlations=_rank_correlations(genes, targets),
         explained=np.maximum(0.0, 1.0 - errors),
     )
 
 
-def _error(found: Floats, wanted: Floats) -> Floats:
+def _error(predicted: Floats, targets: Floats) -> Floats:
     """(m,) mean squared errors."""
-    return np.asarray(((found.reshape(wanted.shape) - wanted) ** 2).mean(axis=0))
+    return np.asarray(((predicted.reshape(targets.shape) - targets) ** 2).mean(axis=0))
 
 
 def _rank_correlations(genes: Floats, objectives: Floats) -> Floats:
     from scipy.stats import rankdata
 
-    ranks = [rankdata(one, axis=0) for one in (genes, objectives)]
+    ranks = [rankdata(table, axis=0) for table in (genes, objectives)]
     a, b = ((rank - rank.mean(axis=0)) / rank.std(axis=0) for rank in ranks)
     return np.asarray(a.T @ b / len(genes))

@@ -104,7 +104,7 @@ class LatencyPredictor:
         near = descriptors(shapes, counted)
         order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
         rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
-        others = [one.costs.per_unit for one in prior]
+        others = [predictor.costs.per_unit for predictor in prior]
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
         # A process has to earn its place.
@@ -127,13 +127,13 @@ class LatencyPredictor:
 
         The correction of the Gaussian process is spread over all in proportion.
         """
-        one = shapes.take([row])
-        found = features_by_block(one, self.protocol)[0] * self.costs.per_unit
-        found *= self.predict(one).ms[0] / found.sum()
-        kinds = [BLOCK_KINDS[kind] for kind in one.kind[0] if kind >= 0]
+        shape = shapes.take([row])
+        times = features_by_block(shape, self.protocol)[0] * self.costs.per_unit
+        times *= self.predict(shape).ms[0] / times.sum()
+        kinds = [BLOCK_KINDS[kind] for kind in shape.kind[0] if kind >= 0]
         named = [(index, kind) for index, kind in enumerate(kinds)]
-        parts = [self._part(index, kind, found[index]) for index, kind in named]
-        return (*parts, self._part(None, "ends", found[-1]))
+        parts = [self._part(index, kind, times[index]) for index, kind in named]
+        return (*parts, self._part(None, "ends", times[-1]))
 
     def _predict(self, shapes: Shapes) -> Prediction:
         counted = features(shapes, self.protocol)
@@ -214,14 +214,14 @@ class _Trial:
 
 
 def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
-    found = [_Kind(True, None)]
+    kinds = [_Kind(True, None)]
     for robust in (True, False):
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=robust)
         left = rows.logarithms(costs)
         kernel = residual.choose(rows.near, _bounded(left) if robust else left)
         if kernel is not None:
-            found.append(_Kind(robust, kernel))
-    return found
+            kinds.append(_Kind(robust, kernel))
+    return kinds
 
 
 def _bounded(residuals: Floats) -> Floats:

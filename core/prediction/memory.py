@@ -68,27 +68,27 @@ class MemoryPredictor:
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
         """Learns from n architectures and the peak of each. Errors are those of `LatencyPredictor.fit`."""
         measured = positive("peak_bytes", peak_bytes, len(shapes))
-        known, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
-        enough_different(np.column_stack([known, counted]))
-        order = np.lexsort(np.column_stack([measured, known, counted]).T)
-        known, counted, measured = known[order], counted[order], measured[order]
+        weights, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
+        enough_different(np.column_stack([weights, counted]))
+        order = np.lexsort(np.column_stack([measured, weights, counted]).T)
+        weights, counted, measured = weights[order], counted[order], measured[order]
         errors = np.empty(len(order))
         for row in range(len(order)):
             seen = np.arange(len(order)) != row
-            copies = _solve(counted[seen], known[seen], measured[seen])
-            errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
+            copies = _solve(counted[seen], weights[seen], measured[seen])
+            errors[row] = np.log(measured[row] / (weights[row] + counted[row] @ copies))
         reach = max(half_width(errors, counted.shape[1]), _MIN_HALF_WIDTH)
         error = float(np.mean(np.abs(np.expm1(errors))))
-        return cls(protocol, len(order), _solve(counted, known, measured), reach, error)
+        return cls(protocol, len(order), _solve(counted, weights, measured), reach, error)
 
     def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
         """(n,) bytes each: the peak that is expected, and the ends of the 95 % interval.
 
         The lower end is at least the bytes of the weights.
         """
-        known = weight_bytes(shapes, self.protocol)
-        mean = known + memory_features(shapes, self.protocol) @ self.copies
-        low = np.maximum(known, mean * np.exp(-self.half_width))
+        weights = weight_bytes(shapes, self.protocol)
+        mean = weights + memory_features(shapes, self.protocol) @ self.copies
+        low = np.maximum(weights, mean * np.exp(-self.half_width))
         high = mean * np.exp(self.half_width)
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
@@ -97,9 +97,9 @@ class MemoryPredictor:
         far as they were learnt, where `copies` are weights that are held a second time. They sum to the peak, up to
         rounding.
         """
-        one = shapes.take([row])
-        learnt = memory_features(one, self.protocol)[0] * self.copies
-        held = {"weights": float(weight_bytes(one, self.protocol)[0])}
+        shape = shapes.take([row])
+        learnt = memory_features(shape, self.protocol)[0] * self.copies
+        held = {"weights": float(weight_bytes(shape, self.protocol)[0])}
         for name, size in zip(MEMORY_FEATURES, learnt, strict=True):
             if size > 0:
                 held["copies" if name == "weights" else name] = float(size)
@@ -117,7 +117,7 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     Of a generation each is that of the pass where it is larger: the prompt's, or that of a further token.
     """
     if protocol.mode == "generate":
-        both = (memory_features(shapes, one(protocol)) for one in (prompt_pass, token_pass))
+        both = (memory_features(shapes, as_pass(protocol)) for as_pass in (prompt_pass, token_pass))
         return np.asarray(np.maximum(*both))
     width, run = BYTES[protocol.dtype], pass_of(protocol)
     running = run_blocks(shapes, run)
@@ -150,7 +150,7 @@ def _solve(features: Floats, weights: Floats, peak: Floats) -> Floats:
     scale = rows.mean(axis=0)
     used = scale > 0
     left = np.vstack([rows[:, used] / scale[used], _RIDGE * np.eye(int(used.sum()))])
-    found, _ = nnls(left, np.concatenate([1 - weights / peak, np.zeros(int(used.sum()))]))
+    solution, _ = nnls(left, np.concatenate([1 - weights / peak, np.zeros(int(used.sum()))]))
     copies = np.zeros(len(used))
-    copies[used] = found / scale[used]
+    copies[used] = solution / scale[used]
     return rounded(copies)

@@ -84,10 +84,10 @@ def fit(
     shares = _solve(rows, weights, prior, deviation / spread)
     if robust:
         shares = _reweighted(rows, weights, shares, prior, spread)
-    found = shares * inverse
-    unseen = np.where(used, 0.0, _by_unit(features.mean(axis=0), found, units))
+    costs = shares * inverse
+    unseen = np.where(used, 0.0, _by_unit(features.mean(axis=0), costs, units))
     scales = inverse + unseen
-    return Costs(rounded(found + unseen), scales, rows.T @ rows, np.where(used, spread**-2.0, 1.0))
+    return Costs(rounded(costs + unseen), scales, rows.T @ rows, np.where(used, spread**-2.0, 1.0))
 
 
 def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, spread: Floats) -> Floats:
@@ -116,11 +116,11 @@ def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
 
 def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
     """(p,) what one costs in the mean of the features of the same unit; 0 where there is none."""
-    found = np.zeros(len(units))
+    means = np.zeros(len(units))
     for unit in set(units):
-        same = np.array([one == unit for one in units])
-        found[same] = (costs[same] @ amounts[same]) / max(float(amounts[same].sum()), 1.0)
-    return found
+        same = np.array([other == unit for other in units])
+        means[same] = (costs[same] @ amounts[same]) / max(float(amounts[same].sum()), 1.0)
+    return means
 
 
 def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> tuple[Floats, Floats]:
@@ -133,5 +133,5 @@ def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> t
 
 def _solve(rows: Floats, weights: Floats, prior: Floats, strength: Floats) -> Floats:
     left = np.vstack([rows * weights[:, None], np.diag(np.broadcast_to(strength, prior.shape))])
-    found, _ = nnls(left, np.concatenate([weights, strength * prior]))
-    return np.asarray(found)
+    solution, _ = nnls(left, np.concatenate([weights, strength * prior]))
+    return np.asarray(solution)

@@ -33,18 +33,18 @@ def spread(shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int)
     rng = np.random.default_rng(seed)
     scaled = _scaled(descriptors(shapes, features(shapes, protocol)))
     ties = rng.random(len(shapes))
-    cells, found = [(np.arange(len(shapes)), count)], []
+    cells, chosen = [(np.arange(len(shapes)), count)], []
     while cells:
-        rows, wanted = cells.pop()
-        if wanted == 1:
-            found.append(int(rows[rng.integers(len(rows))]))
+        rows, quota = cells.pop()
+        if quota == 1:
+            chosen.append(int(rows[rng.integers(len(rows))]))
             continue
         widest = int(np.argmax(np.round(scaled[rows].var(axis=0), _DIGITS)))
         rows = rows[np.lexsort((ties[rows], scaled[rows, widest]))]
-        first = wanted // 2
-        cut = len(rows) * first // wanted
-        cells += [(rows[:cut], first), (rows[cut:], wanted - first)]
-    return np.sort(np.array(found, dtype=np.int64))
+        first = quota // 2
+        cut = len(rows) * first // quota
+        cells += [(rows[:cut], first), (rows[cut:], quota - first)]
+    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def standardised(rows: Floats) -> tuple[Floats, Floats]:

@@ -58,18 +58,18 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
                 field=name,
                 allowed=", ".join(ARCHITECTURE) + ", and a column for each device",
             )
-    wanted = tuple(columns or (name for name in header if name not in ARCHITECTURE))
-    if not wanted:
+    value_columns = tuple(columns or (name for name in header if name not in ARCHITECTURE))
+    if not value_columns:
         raise InvalidInput(f"{path.name}: no column of latencies", field="columns", allowed="at least one")
     rows, values = [], []
     for number, cells in numbered:
         row = _Row(path.name, number, cells)
         rows.append(row.layers())
-        values.append([row.positive(name) for name in wanted])
+        values.append([row.positive(name) for name in value_columns])
     if not rows:
         raise InvalidInput(f"{path.name}: no rows below the header", field="rows", value=0, allowed="at least one")
     return Table(
-        _shapes(rows), {name: np.array([value[place] for value in values]) for place, name in enumerate(wanted)}
+        _shapes(rows), {name: np.array([value[place] for value in values]) for place, name in enumerate(value_columns)}
     )
 
 

@@ -38,32 +38,32 @@ class Depth:
         return slow or (problem.memory_bytes is not None and self.memory_bytes > problem.memory_bytes)
 
 
-def complete(known: Sequence[Depth], count: int, problem: Problem) -> bool:
+def complete(measured: Sequence[Depth], count: int, problem: Problem) -> bool:
     """Whether no more of `count` depths are measured, `known` being the shallowest."""
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return bool(known)
-    return len(known) >= count or any(one.beyond(problem) for one in known)
+        return bool(measured)
+    return len(measured) >= count or any(depth.beyond(problem) for depth in measured)
 
 
-def next_depths(known: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Sequence[Architecture]:
+def next_depths(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Sequence[Architecture]:
     """The depths to measure next, of `every` by rising depth; all at once unless the best within limits is wanted."""
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return every[len(known) :]
-    if not known:
+        return every[len(measured) :]
+    if not measured:
         return every[:FIRST]
-    begin, end = len(known), min(len(every), 2 * len(known))
+    begin, end = len(measured), min(len(every), 2 * len(measured))
     count = 1
-    while begin + count < end and _predicted_within(known, every, begin + count, problem):
+    while begin + count < end and _predicted_within(measured, every, begin + count, problem):
         count += 1
     return every[begin : begin + count]
 
 
-def _predicted_within(known: Sequence[Depth], every: Sequence[Architecture], index: int, problem: Problem) -> bool:
+def _predicted_within(measured: Sequence[Depth], every: Sequence[Architecture], index: int, problem: Problem) -> bool:
     """Whether this depth is within the limits if each block adds as much as those of the measured depths."""
     rows = [
-        (len(architecture.blocks), one.latency_ms, one.memory_bytes)
-        for one, architecture in zip(known, every, strict=False)
-        if one.latency_ms is not None and one.memory_bytes is not None
+        (len(architecture.blocks), depth.latency_ms, depth.memory_bytes)
+        for depth, architecture in zip(measured, every, strict=False)
+        if depth.latency_ms is not None and depth.memory_bytes is not None
     ]
     if len(rows) < FIRST:
         return False

@@ -92,10 +92,10 @@ class Evolution:
         """Half of them mutants, half children of two that mutate as well; bold and timid ones."""
         if not len(parents):
             return self._rules.sample(count, self.rng)
-        one, two = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
+        first, second = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
         crossed = np.where(np.arange(count) % 2 == 0, 0.0, 0.5)[:, None]
         probability = self._rules.probabilities(count, self.rng, MAX_MUTATION_RATE)
-        return self._rules.mutate(self._rules.cross(one, two, self.rng, crossed), self.rng, probability)
+        return self._rules.mutate(self._rules.cross(first, second, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:
         """The rows that survive, at most `count`."""

@@ -126,15 +126,17 @@ def frontier(
             row = int(np.lexsort((pool.keys[screened], -bounds))[0])
             if fresh[row] or bounds[row] <= 0:
                 break
-            after = [hypervolume(np.vstack([one, case[row]]), limits) for one, case in zip(fronts, cases, strict=True)]
+            after = [
+                hypervolume(np.vstack([front, case[row]]), limits) for front, case in zip(fronts, cases, strict=True)
+            ]
             bounds[row] = np.round((np.array(after) - volumes).mean(), DIGITS)
             fresh[row] = True
         if bounds[row] <= 0:
             break
         rows.append(row)
         bounds[row] = -1.0
-        fronts = [np.vstack([one, case[row]]) for one, case in zip(fronts, cases, strict=True)]
-        volumes = np.array([hypervolume(one, limits) for one in fronts])
+        fronts = [np.vstack([front, case[row]]) for front, case in zip(fronts, cases, strict=True)]
+        volumes = np.array([hypervolume(front, limits) for front in fronts])
     gain = float(volumes.mean() - reached)
     relative = round(gain / reached, DIGITS) if reached > 0 else (math.inf if rows else 0.0)
     return Choice(tuple(int(screened[row]) for row in rows), relative)

@@ -92,7 +92,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class Observations:
     """Everything that was measured on the device: what predictors learn from."""
 
     shapes: Shapes
@@ -103,18 +103,20 @@ class Known:
     launches: NDArray[np.int64]
 
     @classmethod
-    def of(cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem) -> Known:
+    def of(
+        cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem
+    ) -> Observations:
         """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
             [
                 shapes_of(results),
-                Shapes.of([one.architecture for one in observed]),
+                Shapes.of([model.architecture for model in observed]),
             ]
         )
         rows = [(result.latency_ms, result.memory_bytes, result.launches) for result in results]
-        rows += [(one.latency_ms, one.memory_bytes, one.launches) for one in observed]
+        rows += [(model.latency_ms, model.memory_bytes, model.launches) for model in observed]
         numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
         times = problem.times_of([*results, *observed])
         order = np.lexsort((*numbers.T, identity(shapes)))
@@ -127,40 +129,44 @@ class Known:
 
 def measured(snapshot: Snapshot) -> list[Evaluated]:
     """Results with figures, those beyond the limits too, ordered by digest."""
-    known = [result for result in snapshot.results if result.latency_ms is not None and result.memory_bytes is not None]
-    return sorted(known, key=lambda one: (one.digest, one.id))
+    complete = [
+        result for result in snapshot.results if result.latency_ms is not None and result.memory_bytes is not None
+    ]
+    return sorted(complete, key=lambda result: (result.digest, result.id))
 
 
 class Forecaster:
-    """Predictors that have learnt from what is known: asked with shapes, it answers with a forecast.
+    """Predictors that have learnt from the observations: asked with shapes, it answers with a forecast.
 
     `InvalidInput` where too little is known to learn from.
     """
 
-    def __init__(self, problem: Problem, known: Known, snapshot: Snapshot) -> None:
+    def __init__(self, problem: Problem, observations: Observations, snapshot: Snapshot) -> None:
         self._problem = problem
         self._noise = snapshot.launch_noise or 0.0
         self._latency = LatencyPredictor.fit(
-            known.shapes,
+            observations.shapes,
             problem.protocol,
-            known.latency_ms,
-            launches=known.launches,
+            observations.latency_ms,
+            launches=observations.launches,
             noise=snapshot.launch_noise,
             prior=snapshot.priors,
         )
         self._times = [
             LatencyPredictor.fit(
-                known.shapes,
+                observations.shapes,
                 with_latency(problem.protocol, name),
-                known.times_ms[:, column],
-                launches=known.launches,
+                observations.times_ms[:, column],
+                launches=observations.launches,
                 noise=snapshot.launch_noise,
             )
             for column, name in enumerate(problem.times_ms)
         ]
-        self._memory = MemoryPredictor.fit(known.shapes, problem.protocol, known.memory_bytes)
+        self._memory = MemoryPredictor.fit(observations.shapes, problem.protocol, observations.memory_bytes)
         self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
-        missed = [_latency_missed(one, one.predicted) for one in measured(snapshot) if one.predicted is not None]
+        missed = [
+            _latency_missed(result, result.predicted) for result in measured(snapshot) if result.predicted is not None
+        ]
         self._misses = np.array([Z_95 * error / max(half, MIN_HALF_WIDTH) for error, half in missed])
 
     def error_quantiles(self, count: int) -> Floats:
@@ -174,8 +180,8 @@ class Forecaster:
         weights = np.concatenate([np.full(count, PRIOR_WEIGHT / count), np.ones(len(self._misses))])
         order = np.argsort(values, kind="stable")
         share = np.cumsum(weights[order]) - weights[order] / 2
-        found = np.interp((np.arange(count) + 0.5) / count * weights.sum(), share, values[order])
-        rounded_off: Floats = np.round(found, DIGITS)
+        quantiles = np.interp((np.arange(count) + 0.5) / count * weights.sum(), share, values[order])
+        rounded_off: Floats = np.round(quantiles, DIGITS)
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
@@ -228,22 +234,24 @@ Missed = tuple[float, float]
 """Error of a prediction and half its interval as the predictor gave it, both on the logarithm."""
 
 
-def _latency_missed(one: Evaluated, predicted: Predicted) -> Missed:
-    assert one.latency_ms is not None
+def _latency_missed(result: Evaluated, predicted: Predicted) -> Missed:
+    assert result.latency_ms is not None
     half = math.log(predicted.latency_high_ms / predicted.latency_low_ms) / 2 / predicted.widening
-    return math.log(one.latency_ms / predicted.latency_ms), half
+    return math.log(result.latency_ms / predicted.latency_ms), half
 
 
-def _memory_missed(one: Evaluated, predicted: Predicted) -> Missed:
-    assert one.memory_bytes is not None
+def _memory_missed(result: Evaluated, predicted: Predicted) -> Missed:
+    assert result.memory_bytes is not None
     half = math.log(predicted.memory_high_bytes / predicted.memory_low_bytes) / 2 / predicted.memory_widening
-    return math.log(one.memory_bytes / predicted.memory_bytes), half
+    return math.log(result.memory_bytes / predicted.memory_bytes), half
 
 
 def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Missed]) -> float:
     """By which factor the intervals must be wider for the audits to lie in them as often as they should."""
     audits = [
-        missed(one, one.predicted) for one in measured(snapshot) if one.operator == AUDIT and one.predicted is not None
+        missed(result, result.predicted)
+        for result in measured(snapshot)
+        if result.operator == AUDIT and result.predicted is not None
     ]
     errors, halves = np.array(audits, dtype=np.float64).reshape(len(audits), 2).T
     return widening(errors, np.maximum(halves, MIN_HALF_WIDTH))

@@ -187,7 +187,7 @@ class SupernetSearch(Protocol):
         """What is to be trained; `InvalidInput` where the results so far do not say enough for that."""
         ...
 
-    def check(self, found: Sequence[Probabilities]) -> None:
+    def check(self, probabilities: Sequence[Probabilities]) -> None:
         """Raises `InvalidInput` where what was found is not of the space's stacks."""
         ...
 

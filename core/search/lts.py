@@ -170,8 +170,8 @@ class LightweightTransformerSearch(Algorithm):
             first = rng.integers(len(parents), size=count)
             second = (first + rng.integers(1, len(parents), size=count)) % len(parents)
             made = space.rules.cross(codes[first], codes[second], rng, settings.crossover_probability)
-            for genome, one, two in zip(space.rules.decode(made), first, second, strict=True):
-                yield genome, (parents[one].id, parents[two].id)
+            for genome, mother, father in zip(space.rules.decode(made), first, second, strict=True):
+                yield genome, (parents[mother].id, parents[father].id)
 
         if parents:
             proposals.make(settings.mutants, MUTATE, mutants)

@@ -90,10 +90,10 @@ class ParSupernet(Algorithm):
     def needs(self, generation: int) -> frozenset[Need]:
         return frozenset({Need.SUPERNET} if generation == self._first else ())
 
-    def check(self, found: Sequence[Probabilities]) -> None:
+    def check(self, probabilities: Sequence[Probabilities]) -> None:
         """Raises `InvalidInput` where the final probabilities of a seed are not of the space's stacks."""
         layers = self._shape.layers
-        for rows in found:
+        for rows in probabilities:
             if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
 
@@ -132,7 +132,7 @@ class ParSupernet(Algorithm):
         A stack that breaks the space's rules (too little attention) gets attention where that costs the least
         probability. Raises ValueError where a generation that needs the supernet does not have what it found.
         """
-        generation, found = context.generation, context.supernet
+        generation, probabilities = context.generation, context.supernet
         rng = generator(context.seed, generation, "par-supernet")
         proposals = Proposals(self._space, self._accept, context.snapshot, rng)
         if generation < self._first:
@@ -141,9 +141,9 @@ class ParSupernet(Algorithm):
             return Answer(proposals.made)
         if generation > self._first:
             return Answer(())
-        if not found:
+        if not probabilities:
             raise ValueError("par-supernet is asked for what its supernet found before that is known")
-        for rows in found:
+        for rows in probabilities:
             likeliest = "".join(LETTERS[int(np.argmax(row))] for row in rows)
             self._offer(proposals, self._permitted(likeliest, rows), FOUND)
         if self.settings.rule_p is not None:
@@ -153,7 +153,7 @@ class ParSupernet(Algorithm):
         def samples(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
             nonlocal drawn
             for _ in range(count):
-                rows = found[drawn % len(found)]
+                rows = probabilities[drawn % len(probabilities)]
                 drawn += 1
                 letters = "".join(LETTERS[int(rng.choice(len(CHOICES), p=_normalised(row)))] for row in rows)
                 yield self._genome(self._permitted(letters, rows)), ()
@@ -208,8 +208,8 @@ class ParSupernet(Algorithm):
     def _probes(self) -> tuple[str, ...]:
         """Stacks that tell what a block of each kind costs."""
         layers = self._shape.layers
-        wanted = ["s" * layers, self._rule(5) or "s", "sf" * (layers // 2), "s" * max(1, layers // 2)]
-        return tuple(dict.fromkeys(letters for letters in wanted if letters and self._is_permitted(letters)))
+        patterns = ["s" * layers, self._rule(5) or "s", "sf" * (layers // 2), "s" * max(1, layers // 2)]
+        return tuple(dict.fromkeys(letters for letters in patterns if letters and self._is_permitted(letters)))
 
     def _latency(self, snapshot: Snapshot) -> LatencyTerm | None:
         if self.settings.latency_weight is None:
@@ -229,20 +229,20 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     Raises `InvalidInput` where the measured stacks do not tell the two apart from each other and from the rest, or are
     so noisy that a block would cost nothing.
     """
-    known = sorted((r.digest, *_counts(r.genome), float(r.latency_ms)) for r in results if r.latency_ms is not None)
-    table = np.array([(1.0, attention, feed_forward) for _, attention, feed_forward, _ in known]).reshape(-1, 3)
+    timed = sorted((r.digest, *_counts(r.genome), float(r.latency_ms)) for r in results if r.latency_ms is not None)
+    table = np.array([(1.0, attention, feed_forward) for _, attention, feed_forward, _ in timed]).reshape(-1, 3)
     if np.linalg.matrix_rank(table) < table.shape[1]:
         raise InvalidInput(
-            f"the {len(known)} measured stacks do not determine the cost of a block: the latency term needs "
+            f"the {len(timed)} measured stacks do not determine the cost of a block: the latency term needs "
             "probes that run on the target",
             field="settings.latency_weight",
             allowed="null, or a target on which the deepest stacks of attention can be measured",
         )
-    solved, *_ = np.linalg.lstsq(table, np.array([ms for *_, ms in known]), rcond=None)
+    solved, *_ = np.linalg.lstsq(table, np.array([ms for *_, ms in timed]), rcond=None)
     attention_ms, feed_forward_ms = (round(float(ms), 6) for ms in solved[1:])
     if min(attention_ms, feed_forward_ms) <= 0:
         raise InvalidInput(
-            f"by the {len(known)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
+            f"by the {len(timed)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
             f"feed-forward block {feed_forward_ms:g} ms: other work on the device, or the rest of the model, hides "
             "what blocks cost",
             field="settings.latency_weight",

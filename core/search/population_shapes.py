@@ -97,7 +97,7 @@ class PopulationShapes:
             if block is not None:
                 alone.append(self._space.build(self._first_ends(width), [block]))
                 number.append(index)
-        known = Shapes.of(alone)
+        block_shapes = Shapes.of(alone)
         empty = len(self._rules.blocks) + 1
 
         def row(values: NDArray[Any], padding: int) -> NDArray[Any]:
@@ -106,8 +106,8 @@ class PopulationShapes:
             return filled
 
         return Shapes(
-            **{name: getattr(known, name)[:1] for name in _ENDS},
-            **{name: row(getattr(known, name), -1 if name == "kind" else 0) for name in GRIDS},
+            **{name: getattr(block_shapes, name)[:1] for name in _ENDS},
+            **{name: row(getattr(block_shapes, name), -1 if name == "kind" else 0) for name in GRIDS},
         )
 
     # What is no block ---------------------------------------------------------------------------------------------

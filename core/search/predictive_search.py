@@ -27,7 +27,7 @@ from edgefront.core.prediction.spread import farthest
 from edgefront.core.search import expected_gain
 from edgefront.core.search.evolution import Pool
 from edgefront.core.search.expected_gain import Choice
-from edgefront.core.search.forecast import Forecast, Forecaster, Known, measured, rounded
+from edgefront.core.search.forecast import Forecast, Forecaster, Observations, measured, rounded
 from edgefront.core.search.interface import (
     AUDIT,
     PREDICTED,
@@ -131,29 +131,29 @@ class PredictiveSearch(Algorithm):
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
-        known = Known.of(candidates.shapes, snapshot, self._problem)
+        observations = Observations.of(candidates.shapes, snapshot, self._problem)
         learnt = len(measured(snapshot)) + len(snapshot.others)
-        wanted = self._settings.initial - learnt
+        missing = self._settings.initial - learnt
         # Where half of the spread-out ones could not be measured, the rest is made up for.
-        if wanted > (0 if generation == 0 else self._settings.initial // 2):
-            self._spread(candidates, wanted, known, snapshot)
+        if missing > (0 if generation == 0 else self._settings.initial // 2):
+            self._spread(candidates, missing, observations, snapshot)
             return Answer(candidates.made)
         try:
-            forecaster = Forecaster(self._problem, known, snapshot)
+            forecaster = Forecaster(self._problem, observations, snapshot)
         except InvalidInput as error:
             return Answer((), note=f"Nothing can be predicted from what was measured: {error.detail}.")
-        return self._predicted(candidates, forecaster, known, snapshot, rng)
+        return self._predicted(candidates, forecaster, observations, snapshot, rng)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
-    def _spread(self, candidates: Candidates, count: int, known: Known, snapshot: Snapshot) -> None:
+    def _spread(self, candidates: Candidates, count: int, observations: Observations, snapshot: Snapshot) -> None:
         """Candidates far from each other and from known ones, of those that are predicted to be within the limits."""
         members, shapes = candidates.drawn()
         if not len(members):
             candidates.fill(count)
             return
         try:
-            forecast = Forecaster(self._problem, known, snapshot).costs(shapes)
+            forecast = Forecaster(self._problem, observations, snapshot).costs(shapes)
         except InvalidInput:
             forecast = None
         if forecast is not None:
@@ -187,7 +187,7 @@ class PredictiveSearch(Algorithm):
         self,
         candidates: Candidates,
         forecaster: Forecaster,
-        known: Known,
+        observations: Observations,
         snapshot: Snapshot,
         rng: np.random.Generator,
     ) -> Answer:
@@ -196,9 +196,9 @@ class PredictiveSearch(Algorithm):
         if not len(pool):
             return Answer((), 0.0, forecaster.widening, self.exhausted)
         audits = self._audits_due(snapshot)
-        choice = self._chosen(pool, forecaster, known, candidates, snapshot, rng)
+        choice = self._chosen(pool, forecaster, observations, candidates, snapshot, rng)
         worth = choice.gain >= settings.least_gain and bool(choice.rows)
-        checked = sum(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
+        checked = sum(result.operator in (PREDICTED, AUDIT) for result in measured(snapshot))
         if not worth and checked >= self.min_validated_batches * settings.batch:
             return Answer((), choice.gain, forecaster.widening, self.why(choice.gain, pool))
         for row in choice.rows[: settings.batch - audits]:
@@ -233,15 +233,15 @@ class PredictiveSearch(Algorithm):
         self,
         pool: Pool,
         forecaster: Forecaster,
-        known: Known,
+        observations: Observations,
         candidates: Candidates,
         snapshot: Snapshot,
         rng: np.random.Generator,
     ) -> Choice:
         """The rows worth measuring, best first, more than are needed in case some are refused."""
         problem, count = self._problem, self._settings.batch
-        violation = problem.violation(known.latency_ms, known.memory_bytes, known.times_ms)
-        within, corner = self._within(snapshot), self._reference(snapshot, known, pool)
+        violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
+        within, corner = self._within(snapshot), self._reference(snapshot, observations, pool)
         if problem.goal == Goal.BEST_WITHIN_LIMITS:
             choice = expected_gain.best_within_limits(
                 pool,
@@ -268,19 +268,19 @@ class PredictiveSearch(Algorithm):
 
     def _within(self, snapshot: Snapshot) -> Floats:
         """(n, 3) quality, latency and memory of what was measured within the limits."""
-        found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        points = np.concatenate([objectives(found), self._points_of(rivals)])
-        times = self._problem.times_of([*found, *rivals])
+        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
+        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
+        times = self._problem.times_of([*in_bounds, *rivals])
         inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2], times) == 0]
         return inside
 
     def _posterior(self, forecaster: Forecaster, candidates: Candidates, snapshot: Snapshot) -> Forecast:
         """What was measured within the limits, and the baselines that count as well."""
-        found, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        every = Shapes.concatenate([candidates.shapes(found), Shapes.of([rival.architecture for rival in rivals])])
-        points = np.concatenate([objectives(found), self._points_of(rivals)])
-        launches = [*(one.launches for one in found), *(rival.launches for rival in rivals)]
-        times = self._problem.times_of([*found, *rivals])
+        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
+        every = Shapes.concatenate([candidates.shapes(in_bounds), Shapes.of([rival.architecture for rival in rivals])])
+        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
+        launches = [*(result.launches for result in in_bounds), *(rival.launches for rival in rivals)]
+        times = self._problem.times_of([*in_bounds, *rivals])
         return forecaster.posterior(every, points, times, np.array(launches, dtype=np.int64))
 
     def _rivals(self, snapshot: Snapshot) -> Sequence[Observation]:
@@ -291,10 +291,10 @@ class PredictiveSearch(Algorithm):
         """(n, 3) quality, latency and memory."""
         if not observed:
             return np.zeros((0, 3))
-        scores = self._problem.score()(Shapes.of([one.architecture for one in observed]))
-        return np.column_stack([rounded(scores), [(one.latency_ms, one.memory_bytes) for one in observed]])
+        scores = self._problem.score()(Shapes.of([model.architecture for model in observed]))
+        return np.column_stack([rounded(scores), [(model.latency_ms, model.memory_bytes) for model in observed]])
 
-    def _reference(self, snapshot: Snapshot, known: Known, pool: Pool) -> dict[str, float]:
+    def _reference(self, snapshot: Snapshot, observations: Observations, pool: Pool) -> dict[str, float]:
         """The point against which hypervolume is taken: the baselines', or of all that is known without any.
 
         Where the proxy of no architecture but the candidates is known, it is theirs.
@@ -302,8 +302,8 @@ class PredictiveSearch(Algorithm):
         if self._problem.ranks and snapshot.baselines:
             return reference(self._points_of(snapshot.baselines))
         if self._problem.ranks:
-            scores = self._problem.score()(known.shapes)
-            return reference(np.column_stack([scores, known.latency_ms, known.memory_bytes]))
+            scores = self._problem.score()(observations.shapes)
+            return reference(np.column_stack([scores, observations.latency_ms, observations.memory_bytes]))
         return reference(np.concatenate([objectives(measured(snapshot)), pool.forecast.points()]))
 
     # Audits ------------------------------------------------------------------------------------------------------

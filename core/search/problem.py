@@ -47,8 +47,8 @@ class Problem:
 
     def score(self) -> Scores:
         """The proxy of many architectures. `InvalidInput` for one that takes a model to be built."""
-        known = self.scores or COUNTED.get(self.proxy)
-        if known is None:
+        scores = self.scores or COUNTED.get(self.proxy)
+        if scores is None:
             allowed = ", ".join(["quality_law", *COUNTED])
             raise InvalidInput(
                 f"the proxy {self.proxy} needs every model built and run, so a search by prediction cannot rank a "
@@ -57,7 +57,7 @@ class Problem:
                 value=self.proxy,
                 allowed=f"{allowed}, or another algorithm",
             )
-        return known
+        return scores
 
     @property
     def ranks(self) -> bool:
@@ -66,7 +66,7 @@ class Problem:
 
     def times_of(self, measured: Sequence[Evaluated | Observation]) -> Floats:
         """(n, times) the limited times of what was measured; ∞ where a limited one is not known."""
-        rows = [[one.times.get(name, math.inf) for name in self.times_ms] for one in measured]
+        rows = [[model.times.get(name, math.inf) for name in self.times_ms] for model in measured]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.times_ms))
 
     def violation(self, latency_ms: Floats, memory_bytes: Floats, times_ms: Floats | None = None) -> Floats:
@@ -111,7 +111,7 @@ def one_generation(problem: Problem, size: int) -> str:
 
 def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
     """Measured results beyond the limits, the nearest first; none where no limits are known."""
-    found = [
+    ranked = [
         (
             float(
                 problem.violation(
@@ -127,7 +127,7 @@ def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
         and result.latency_ms is not None
         and result.memory_bytes is not None
     ]
-    return [one for violation, *_, one in sorted(found, key=lambda item: item[:3]) if violation > 0]
+    return [result for violation, *_, result in sorted(ranked, key=lambda item: item[:3]) if violation > 0]
 
 
 COUNTED: Mapping[str, Scores] = {

@@ -75,14 +75,14 @@ class Proposals:
 
         Ends early after `patience` fruitless attempts in a row, and after `most` fruitless ones in all.
         """
-        wanted, in_a_row, in_all = len(self) + count, 0, 0
+        goal, in_a_row, in_all = len(self) + count, 0, 0
 
         def goes_on() -> bool:
-            return len(self) < wanted and in_a_row < patience and (most is None or in_all < most)
+            return len(self) < goal and in_a_row < patience and (most is None or in_all < most)
 
         while goes_on():
             # The more attempts have failed in a row, the more it will take.
-            for genome, parents in attempts(max(wanted - len(self), min(in_a_row, MAX_BATCH))):
+            for genome, parents in attempts(max(goal - len(self), min(in_a_row, MAX_BATCH))):
                 fruitless = not self.offer(genome, operator, parents)
                 in_a_row = in_a_row + 1 if fruitless else 0
                 in_all += fruitless

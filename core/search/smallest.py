@@ -23,7 +23,7 @@ def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayL
         for gene in space.gene_list:
             moved = [_with(genome, gene.name, value, gene.per_layer) for value in gene.values]
             tried = space.rules.decode(space.rules.encode(moved))
-            costs = np.asarray(cost([space.architecture(one) for one in tried]), dtype=np.float64)
+            costs = np.asarray(cost([space.architecture(genome) for genome in tried]), dtype=np.float64)
             genome = tried[int(np.argmin(costs))]
     return space.architecture(genome)
 

@@ -101,12 +101,12 @@ class FramedSpace(SearchSpace, ABC):
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
         """d_model → for each fitted gene the values that go with it; a d_model that lacks any is left out."""
-        found = {}
+        widths = {}
         for width in map(int, self.gene("d_model").values):
             fitting = {name: self._going_with(name, self.gene(name).values, width) for name in self._fitted}
             if all(fitting.values()):
-                found[width] = fitting
-        return found
+                widths[width] = fitting
+        return widths
 
     def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
         numbers = map(int, values)
@@ -118,14 +118,14 @@ class FramedSpace(SearchSpace, ABC):
         widths = self._widths
         if not widths:
             given = list(self.gene("d_model").values)
-            wanted = " and ".join(f"{name} in {in_words(self.gene(name).values)}" for name in self._fitted)
+            fitted = " and ".join(f"{name} in {in_words(self.gene(name).values)}" for name in self._fitted)
             rules = [
                 f"d_inner ≥ {self.min_inner_ratio}·d_model" if name == "d_inner" else f"{name} divides d_model"
                 for name in self._fitted
                 if name != "d_inner" or self.min_inner_ratio
             ]
             raise SpaceError(
-                f"no architecture is left in {self.name}: no d_model in {given} fits {wanted}",
+                f"no architecture is left in {self.name}: no d_model in {given} fits {fitted}",
                 field="d_model",
                 value=given,
                 allowed=", ".join(rules),
@@ -150,10 +150,10 @@ class FramedSpace(SearchSpace, ABC):
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
-        found: dict[int, Value] = {}
+        value_of: dict[int, Value] = {}
         for value in gene.values:
-            found.setdefault(self._d_embed(value, width), value)
-        return found
+            value_of.setdefault(self._d_embed(value, width), value)
+        return value_of
 
     def _d_embed(self, value: Value, width: int) -> int:
         return width if value == LIKE_D_MODEL else int(value)
@@ -202,9 +202,9 @@ class FramedSpace(SearchSpace, ABC):
         genome: Genome = {"d_model": width, **(stock or embeddings)[0]}
         for name in names:
             scaled = name == "d_inner" and width != self.stock.d_model
-            wanted = 4 * width if scaled else getattr(self.stock, name)
+            ideal = 4 * width if scaled else getattr(self.stock, name)
             # The stock's own width, if a job takes away the kind of block that has it; its heads must divide d_model.
-            own = wanted if name == "d_inner" else gcd(wanted, width)
+            own = ideal if name == "d_inner" else gcd(ideal, width)
             values = self._widths[width].get(name, (own,))
-            genome[name] = min(values, key=lambda value: (abs(value - wanted), value))
+            genome[name] = min(values, key=lambda value: (abs(value - ideal), value))
         return genome

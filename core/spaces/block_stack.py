@@ -175,8 +175,8 @@ class StackSpace(FramedSpace):
         rest = length - len(begun) - 1
         for choice in self._choices:
             stack = (*begun, choice)
-            attention = sum(one.sees == "attention" for one in stack)
-            mixing = sum(one.sees != "pointwise" for one in stack)
+            attention = sum(choice.sees == "attention" for choice in stack)
+            mixing = sum(choice.sees != "pointwise" for choice in stack)
             if self._loosest.holds(length, attention + rest, mixing + rest):
                 yield from self._stacks(length, stack)
 
@@ -223,9 +223,9 @@ class StackSpace(FramedSpace):
             if name not in self._genes or able:
                 continue
             if 0 not in self._genes[name].values:
-                wanted = in_words(self._genes[name].values)
+                values = in_words(self._genes[name].values)
                 raise SpaceError(
-                    f"no architecture is left in {self.name}: {name} is {wanted}, but of {kinds} none "
+                    f"no architecture is left in {self.name}: {name} is {values}, but of {kinds} none "
                     + ("attends to other tokens" if name == MIN_ATTENTION else "sees other tokens"),
                     field=name,
                     value=list(self._genes[name].values),

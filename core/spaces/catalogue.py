@@ -23,11 +23,11 @@ def spaces() -> dict[str, SearchSpace]:
 
 def space(name: str) -> SearchSpace:
     """The search space of this name; `SpaceError` lists those that there are."""
-    known = spaces()
-    if name not in known:
-        found = existing(name, known, "edgefront space list")
-        raise SpaceError(f"no search space {name!r}; {found}", field="name", value=name, allowed=", ".join(known))
-    return known[name]
+    by_name = spaces()
+    if name not in by_name:
+        hint = existing(name, by_name, "edgefront space list")
+        raise SpaceError(f"no search space {name!r}; {hint}", field="name", value=name, allowed=", ".join(by_name))
+    return by_name[name]
 
 
 @cache

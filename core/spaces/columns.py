@@ -34,11 +34,11 @@ def gene_columns(space: SearchSpace, genomes: Sequence[Genome]) -> list[Column]:
     A gene per layer counts in the layers that an architecture shows: with its mean, or one column a word, the share of
     the layers that have it (%).
     """
-    found: dict[tuple[float, ...], Column] = {}
+    by_values: dict[tuple[float, ...], Column] = {}
     for gene in space.gene_list:
         for column in _columns(gene, genomes) if gene.name not in FLOORS else ():
-            found.setdefault(column.values, column)
-    return [column for values, column in found.items() if len(set(values)) > 1]
+            by_values.setdefault(column.values, column)
+    return [column for values, column in by_values.items() if len(set(values)) > 1]
 
 
 def _columns(gene: Gene, genomes: Sequence[Genome]) -> Iterator[Column]:
@@ -48,8 +48,8 @@ def _columns(gene: Gene, genomes: Sequence[Genome]) -> Iterator[Column]:
         if all(isinstance(value, int) for value in read):
             yield Column(gene.name, gene.name, tuple(map(float, read)))
         else:
-            known = tuple(sorted({*words, *map(str, read)}))
-            yield Column(gene.name, gene.name, tuple(float(known.index(str(value))) for value in read), known)
+            categories = tuple(sorted({*words, *map(str, read)}))
+            yield Column(gene.name, gene.name, tuple(float(categories.index(str(value))) for value in read), categories)
         return
     shown = [_shown(genome, gene.name) for genome in genomes]
     if not words:

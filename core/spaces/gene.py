@@ -31,14 +31,14 @@ class Gene:
         if not self.options:
             object.__setattr__(self, "options", self.values)
 
-    def narrowed(self, wanted: Any) -> Gene:
+    def narrowed(self, narrowing: Any) -> Gene:
         """This gene with the wanted values only: one value, a list of values, or {min, max, step} (each optional).
 
         Raises `SpaceError` if a value is not among `options`, or if none is left.
         """
-        values = self._range(wanted) if isinstance(wanted, Mapping) else self._list(wanted)
+        values = self._range(narrowing) if isinstance(narrowing, Mapping) else self._list(narrowing)
         if not values:
-            raise self._error(f"narrowing {self.name} to {short(wanted)} leaves no value", wanted)
+            raise self._error(f"narrowing {self.name} to {short(narrowing)} leaves no value", narrowing)
         return self.keeping(values)
 
     def keeping(self, values: Collection[Value]) -> Gene:
@@ -54,30 +54,30 @@ class Gene:
             described["options"] = list(self.options)
         return {**described, "per_layer": self.per_layer}
 
-    def _list(self, wanted: Any) -> tuple[Value, ...]:
-        chosen = wanted if isinstance(wanted, list | tuple) else [wanted]
+    def _list(self, narrowing: Any) -> tuple[Value, ...]:
+        chosen = narrowing if isinstance(narrowing, list | tuple) else [narrowing]
         for value in chosen:
             if isinstance(value, bool) or not isinstance(value, int | str) or value not in self.options:
                 raise self._error(f"{self.name} cannot be {short(value)} in this space", value)
         return tuple(chosen)
 
-    def _range(self, wanted: Mapping[str, Any]) -> tuple[Value, ...]:
-        unknown = sorted(str(key) for key in set(wanted) - _RANGE_KEYS)
+    def _range(self, bounds: Mapping[str, Any]) -> tuple[Value, ...]:
+        unknown = sorted(str(key) for key in set(bounds) - _RANGE_KEYS)
         if unknown:
             raise self._error(
-                f"a range of {self.name} has min, max and step, not {short(', '.join(unknown))}", dict(wanted)
+                f"a range of {self.name} has min, max and step, not {short(', '.join(unknown))}", dict(bounds)
             )
-        for key, value in wanted.items():
+        for key, value in bounds.items():
             if isinstance(value, bool) or not isinstance(value, int) or (key == "step" and value < 1):
                 kind = "a positive integer" if key == "step" else "an integer"
                 raise self._error(f"{key} of {self.name} must be {kind}, not {short(value)}", value, key)
         numbers = [option for option in self.options if isinstance(option, int)]
         if not numbers:
-            raise self._error(f"{self.name} has no range: its values are words", dict(wanted))
-        low, high = wanted.get("min", numbers[0]), wanted.get("max", numbers[-1])
+            raise self._error(f"{self.name} has no range: its values are words", dict(bounds))
+        low, high = bounds.get("min", numbers[0]), bounds.get("max", numbers[-1])
         inside = [number for number in numbers if low <= number <= high]
         start = low if low in numbers else (inside[0] if inside else low)
-        step = wanted.get("step", 1)
+        step = bounds.get("step", 1)
         if step != 1 and start + step <= high and start + step not in numbers:
             raise self._error(f"{self.name}.step {step} leaves its values after {start}", step, "step")
         return tuple(number for number in inside if (number - start) % step == 0)

@@ -139,13 +139,13 @@ def _sentence(faults: list[Fault]) -> str:
 
 def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
     """The first that has this model, else the one with the fewest faults, of blocks' kinds first, and those."""
-    found: list[tuple[int, int, GgufKind, list[Fault]]] = []
+    by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
     for kind, rules in _RULES.items():
         faults = list(_faults(architecture, kind, rules))
         if not faults:
             return kind, list(_unquantised(architecture, numbers))
-        found.append((sum(fault.field.endswith(".kind") for fault in faults), len(faults), kind, faults))
-    *_, kind, faults = min(found, key=lambda one: one[:2])
+        by_kind.append((sum(fault.field.endswith(".kind") for fault in faults), len(faults), kind, faults))
+    *_, kind, faults = min(by_kind, key=lambda item: item[:2])
     return kind, [*faults, *_unquantised(architecture, numbers)]
 
 
@@ -204,7 +204,7 @@ def _around(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterat
             yield Fault("positions.percent", positions.percent, f"its {kind} turns whole heads")
         if positions.scaling is not None and not rules.scaling:
             yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no stretched positions")
-    for field, value, wanted in (
+    for field, value, expected in (
         ("causal", architecture.causal, True),
         ("source", "an architecture" if architecture.source else None, None),
         ("norm", architecture.norm, "pre"),
@@ -219,15 +219,15 @@ def _around(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterat
         ("output.kind", output.kind, "tokens"),
         ("output.bias", architecture.output_bias, False),
     ):
-        if value != wanted:
-            yield Fault(field, value, f"its {kind} has {'none' if wanted in (None, []) else wanted}")
+        if value != expected:
+            yield Fault(field, value, f"its {kind} has {'none' if expected in (None, []) else expected}")
 
 
 def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
-    found = _of(architecture, Attention)
-    if not found:
+    attentions = _of(architecture, Attention)
+    if not attentions:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} has an attention among them")
-    for index, block in found:
+    for index, block in attentions:
         bias, width = architecture.attention_bias(block), block.n_head * architecture.d_head(block)
         for field, value, holds, has in (
             ("attends", block.attends, block.attends == "self", "self"),
@@ -244,30 +244,30 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
         ):
             if not holds:
                 yield Fault(f"blocks.{index}.{field}", value, f"its {kind} has {has}")
-    yield from _uneven(found, kind, d_head=architecture.d_head, window=lambda block: block.window)
+    yield from _uneven(attentions, kind, d_head=architecture.d_head, window=lambda block: block.window)
     if "n_head" not in rules.free:
-        yield from _uneven(found, kind, n_head=lambda block: block.n_head)
+        yield from _uneven(attentions, kind, n_head=lambda block: block.n_head)
     if "n_kv_head" not in rules.free:
-        yield from _uneven(found, kind, n_kv_head=lambda block: block.kv_heads)
+        yield from _uneven(attentions, kind, n_kv_head=lambda block: block.kv_heads)
 
 
 def _convolution_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    found = _of(architecture, ShortConv)
-    if not found:
+    convolutions = _of(architecture, ShortConv)
+    if not convolutions:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
-    for index, block in found:
+    for index, block in convolutions:
         if block.bias:
             yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
-    yield from _uneven(found, kind, kernel=lambda block: block.kernel)
+    yield from _uneven(convolutions, kind, kernel=lambda block: block.kernel)
 
 
-def _uneven(found: list[tuple[int, Any]], kind: GgufKind, **fields: Any) -> Iterator[Fault]:
+def _uneven(blocks: list[tuple[int, Any]], kind: GgufKind, **fields: Any) -> Iterator[Fault]:
     """Blocks of which one of these fields differs from the first's."""
     for field, of in fields.items():
-        for index, block in found[1:]:
-            first = of(found[0][1])
+        for index, block in blocks[1:]:
+            first = of(blocks[0][1])
             if of(block) != first:
-                reason = f"its {kind} has one in all layers, and blocks.{found[0][0]} has {first}"
+                reason = f"its {kind} has one in all layers, and blocks.{blocks[0][0]} has {first}"
                 yield Fault(f"blocks.{index}.{field}", of(block), reason)
 
 

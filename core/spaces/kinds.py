@@ -67,13 +67,13 @@ class Choice:
 
 def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, ...]:
     """What a block other than identity may be if it is one of these kinds, and SRU++ attends to one of `attends`."""
-    found = []
+    expanded = []
     for kind in map(str, kinds):
         if kind == "srupp":
-            found += [Choice(kind, "recurrent" if attend == "none" else "attention", attend) for attend in attends]
+            expanded += [Choice(kind, "recurrent" if attend == "none" else "attention", attend) for attend in attends]
         elif kind != IDENTITY:
-            found.append(Choice(kind, "attention" if kind == "attention" else "pointwise"))
-    return tuple(found)
+            expanded.append(Choice(kind, "attention" if kind == "attention" else "pointwise"))
+    return tuple(expanded)
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,9 @@ class LayerChoices:
         first layer has a mixer, and of those whose first has none."""
         if ways in self._known:
             return self._known[ways]
-        found: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
+        tables: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
         for _ in range(self.depth):
-            mixed, plain = found[-1]
+            mixed, plain = tables[-1]
             new_mixed: dict[int, int] = {}
             new_plain: dict[int, int] = {}
             for count in {*mixed, *plain}:
@@ -70,6 +70,6 @@ class LayerChoices:
                     new_mixed[count] = new_mixed.get(count, 0) + whole
                 if self.neither:
                     new_plain[count] = new_plain.get(count, 0) + self.inner * (begun + lonely)
-            found.append((new_mixed, new_plain))
-        self._known[ways] = found
-        return found
+            tables.append((new_mixed, new_plain))
+        self._known[ways] = tables
+        return tables

@@ -94,8 +94,8 @@ class LayeredSpace(FramedSpace):
             genome[name] = [values.get(name, said) for values in shown] + [said] * (self.depth - len(layers))
         if any(value not in self._genes[name].values for name, held in genome.items() for value in _listed(held)):
             return None
-        found = self.repair(genome)
-        return found if self.architecture(found) == architecture else None
+        repaired = self.repair(genome)
+        return repaired if self.architecture(repaired) == architecture else None
 
     @cached_property
     def seed(self) -> Genome | None:
@@ -224,12 +224,12 @@ class LayeredSpace(FramedSpace):
         genome: Genome = {}
         width = stock.d_model if stock.d_model in self._widths else max(self._widths)
         genome["d_model"] = width
-        known = {"vocab_size": self.frame.embedding.vocab_size, "output": self._output_of(self.frame.output.tied)}
+        fixed = {"vocab_size": self.frame.embedding.vocab_size, "output": self._output_of(self.frame.output.tied)}
         for name in (*ENDS, "d_head"):
             if name in self._genes:
                 values = self._genes[name].values
-                wanted = known.get(name, stock.d_model // stock.n_head)
-                genome[name] = wanted if wanted in values else values[0]
+                ideal = fixed.get(name, stock.d_model // stock.n_head)
+                genome[name] = ideal if ideal in values else values[0]
         by_heads = "d_head" in self._genes
         heads = max(1, width // genome["d_head"]) if by_heads else stock.n_head
         able = [n for n in self.gene("n_head").values if n] if by_heads else list(self._widths[width]["n_head"])
@@ -324,8 +324,8 @@ class LayeredSpace(FramedSpace):
 
     def attends(self, genome: Genome, layer: int) -> bool:
         """Whether this layer has attention."""
-        found: bool = _at(genome[self.deciding], layer) in self.can_attend
-        return found
+        attends: bool = _at(genome[self.deciding], layer) in self.can_attend
+        return attends
 
     def groups_of(self, n_head: int) -> tuple[int, ...]:
         """The heads of keys and values that go with so many heads of queries; all of them where there is none."""
@@ -422,11 +422,11 @@ class LayeredSpace(FramedSpace):
     @cached_property
     def _frames(self) -> dict[tuple[Any, Any], Frame]:
         frame = self.frame
-        known: dict[str, list[Any]] = {
+        fixed: dict[str, list[Any]] = {
             "vocab_size": [frame.embedding.vocab_size],
             "output": [self._output_of(frame.output.tied)],
         }
-        for name, values in known.items():
+        for name, values in fixed.items():
             values += self._genes[name].values if name in self._genes else ()
         return {
             (size, output): replace(
@@ -434,7 +434,7 @@ class LayeredSpace(FramedSpace):
                 embedding=frame.embedding.model_copy(update={"vocab_size": size}),
                 output=frame.output.model_copy(update={"tied": output == TIED}),
             )
-            for size, output in product(known["vocab_size"], known["output"])
+            for size, output in product(fixed["vocab_size"], fixed["output"])
         }
 
     def _output_of(self, tied: bool) -> str:
@@ -496,5 +496,5 @@ def _at(value: Any, layer: int) -> Any:
     return value[layer] if isinstance(value, list) else value
 
 
-def _nearest(values: Sequence[Value], wanted: int) -> int:
-    return min(map(int, values), key=lambda value: (abs(value - wanted), value))
+def _nearest(values: Sequence[Value], ideal: int) -> int:
+    return min(map(int, values), key=lambda value: (abs(value - ideal), value))

@@ -49,9 +49,9 @@ class LtsSpace(FramedSpace):
         if len(attention) not in self.gene("n_layer").values:
             return False
         layers = [
-            (one.n_head, two.d_inner)
-            for one, two in zip(attention, feed_forward, strict=True)
-            if isinstance(one, Attention) and isinstance(two, FeedForward)
+            (mixer.n_head, inner.d_inner)
+            for mixer, inner in zip(attention, feed_forward, strict=True)
+            if isinstance(mixer, Attention) and isinstance(inner, FeedForward)
         ]
         if not all(n_head in fitting["n_head"] and d_inner in fitting["d_inner"] for n_head, d_inner in layers):
             return False

@@ -60,15 +60,15 @@ def space_around(model: Mapping[str, Any] | Architecture, name: str) -> LayeredS
 @lru_cache(maxsize=64)
 def _around(name: str, text: str) -> LayeredSpace:
     model = Architecture.parse(text)
-    base = next((one for one in BASES if one.name == name), None)
-    names = " or ".join(one.name for one in BASES)
+    base = next((base for base in BASES if base.name == name), None)
+    names = " or ".join(base.name for base in BASES)
     if base is None:
         raise SpaceError(
             f"name {name} cannot be searched around a model; {names} can", field="name", value=name, allowed=names
         )
     faults = list(_faults(base, model))
-    found = None if faults else _space(base, model)
-    if found is None:
+    space = None if faults else _space(base, model)
+    if space is None:
         faults = faults or [Fault("blocks", len(model.blocks), "its widths are not those of such layers")]
         nearest = _nearest(model).name
         other = "" if nearest == name or list(_faults(_named(nearest), model)) else f"; the space {nearest} has it"
@@ -82,7 +82,7 @@ def _around(name: str, text: str) -> LayeredSpace:
                 for fault in faults[:_LISTED]
             ],
         )
-    return found
+    return space
 
 
 def _nearest(model: Architecture) -> LayeredSpace:
@@ -109,10 +109,10 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
     has_mixers = base.deciding == "mixer"
     kinds = (Attention, FeedForward, ShortConv) if has_mixers else (Attention, FeedForward)
-    known = " or ".join(kind.model_fields["kind"].default for kind in kinds)
+    allowed = " or ".join(kind.model_fields["kind"].default for kind in kinds)
     for index, block in enumerate(model.blocks):
         if not isinstance(block, kinds):
-            yield Fault(f"blocks.{index}.kind", block.kind, f"its blocks are {known}")
+            yield Fault(f"blocks.{index}.kind", block.kind, f"its blocks are {allowed}")
     if has_mixers:
         yield from _unpaired(model)
     for index, attention in _of(model, Attention):
@@ -191,9 +191,9 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
     except SpaceError:
         return None
     # Values that go together in no way leave; what a job may narrow to stays.
-    found = replace(made, gene_list=tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list))
-    origin = found.genome_of(model)
-    return None if origin is None else replace(found, origin=origin)
+    space = replace(made, gene_list=tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list))
+    origin = space.genome_of(model)
+    return None if origin is None else replace(space, origin=origin)
 
 
 def _plain(block: Attention | None, default: Attention, **changes: Any) -> Attention:
@@ -225,8 +225,8 @@ def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
         elif gene.name == MIN_ATTENTION:
             count, of = len(attentions), _layers_of(model)
             kept = [int(option) for option in gene.options if base.floor(of, int(option)) <= count]
-            wanted = min(int(gene.values[0]), max(kept))
-            yield Gene(gene.name, (wanted,), options=gene.options)
+            value = min(int(gene.values[0]), max(kept))
+            yield Gene(gene.name, (value,), options=gene.options)
         elif gene.name == "n_layer":
             own = genome["n_layer"][0]
             near = steps(max(1, (own + 1) // 2), own + own // 4, 1)
@@ -245,11 +245,11 @@ def _layers_of(model: Architecture) -> int:
 def _around_values(gene: Gene, own: Sequence[int]) -> Gene:
     if not own:
         return gene
-    low, high = min(one for one in own if one or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
+    low, high = min(value for value in own if value or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
     every: list[Value] = [option for option in gene.options if isinstance(option, int) and low <= option <= high]
     zero = [0] if 0 in gene.values else []
     return Gene(gene.name, _joined(every, [*own, *zero]), options=_joined(gene.options, own), per_layer=gene.per_layer)
 
 
 def _joined(some: Sequence[Value], others: Sequence[Value]) -> tuple[Value, ...]:
-    return tuple(sorted({int(one) for one in (*some, *others)}))
+    return tuple(sorted({int(value) for value in (*some, *others)}))

@@ -27,7 +27,7 @@ def expand(pattern: str, letters: str = "sfi") -> str:
     rule = _RULE.match(pattern)
     if rule is not None:
         pattern = _by_rule(pattern, rule)
-    found: list[str] = []
+    parts: list[str] = []
     at = _skip(pattern, 0)
     if at == len(pattern):
         raise _wrong(pattern, at, "the pattern is empty")
@@ -58,27 +58,27 @@ def expand(pattern: str, letters: str = "sfi") -> str:
             count, at = int(match.group(1).lstrip("0")[:5] or 0), match.end()
             if count < 1:
                 raise _wrong(pattern, match.start(1), "a group is repeated at least once")
-        if sum(map(len, found)) + count * len(group) > MAX_LETTERS:
+        if sum(map(len, parts)) + count * len(group) > MAX_LETTERS:
             raise _wrong(pattern, start, f"this is more than {MAX_LETTERS} blocks")
-        found.append(group * count)
+        parts.append(group * count)
         at = _skip(pattern, at)
-    return "".join(found)
+    return "".join(parts)
 
 
 def contract(letters: str) -> str:
     """`sfsff` → `(sf)x2(f)`: the shortest pattern, of groups of up to 32 letters, that expands to these letters."""
     best: list[str] = [""] * (len(letters) + 1)  # of the letters from each place on
     for at in range(len(letters) - 1, -1, -1):
-        found = []
+        spellings = []
         for length in range(1, min(_GROUP, len(letters) - at) + 1):
             group, end, count = letters[at : at + length], at + length, 1
             while letters.startswith(group, end):
                 end, count = end + length, count + 1
             times = f"x{count}" if count > 1 else ""
-            found.append(f"({group}){times}{best[end]}")
+            spellings.append(f"({group}){times}{best[end]}")
             if count > 1:
-                found.append(f"({group}){best[at + length]}")
-        best[at] = min(found, key=len)
+                spellings.append(f"({group}){best[at + length]}")
+        best[at] = min(spellings, key=len)
     return best[0]
 
 
@@ -146,8 +146,8 @@ def _skip(pattern: str, at: int) -> int:
 def _wrong(pattern: str, at: int, reason: str, *, named: bool = False) -> ArchitectureError:
     """`named`: the reason already names the wrong character."""
     if not named:
-        found = repr(pattern[at]) if at < len(pattern) else "the end"
-        reason += f", but at character {at + 1} there is {found}"
+        actual = repr(pattern[at]) if at < len(pattern) else "the end"
+        reason += f", but at character {at + 1} there is {actual}"
     return ArchitectureError(
         f"pattern: {reason}\n{_pointed_at(pattern, at)}",
         field="pattern",

@@ -134,8 +134,8 @@ class SearchSpace(ABC):
         """
         if not isinstance(changes, Mapping):
             raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
-        genes = {str(name): wanted for name, wanted in changes.items() if name != LOADS_IN}
-        values = {name: self.gene(name).narrowed(wanted).values for name, wanted in genes.items()}
+        genes = {str(name): chosen for name, chosen in changes.items() if name != LOADS_IN}
+        values = {name: self.gene(name).narrowed(chosen).values for name, chosen in genes.items()}
         narrowed = self._keeping(values)._consistent()
         for loader in _loaders(changes.get(LOADS_IN, [])):
             narrowed = narrowed._loading_in(loader)
@@ -143,14 +143,14 @@ class SearchSpace(ABC):
 
     def loaders(self) -> tuple[Loader, ...]:
         """What loads the architectures of this space, or of a part of it."""
-        found = []
+        loaders = []
         for loader in get_args(Loader):
             try:
                 self._loading_in(loader)
             except SpaceError:
                 continue
-            found.append(loader)
-        return tuple(found)
+            loaders.append(loader)
+        return tuple(loaders)
 
     def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
         """Gene → the values that are left where this is to load every architecture, of the genes that lose some.
@@ -229,8 +229,8 @@ class SearchSpace(ABC):
         return self.rules.decode(self.rules.encode([genome]))[0]
 
 
-def _loaders(wanted: Any) -> list[Loader]:
-    chosen = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+def _loaders(loads_in: Any) -> list[Loader]:
+    chosen = list(loads_in) if isinstance(loads_in, list | tuple) else [loads_in]
     for loader in chosen:
         if loader not in get_args(Loader):
             allowed = ", ".join(get_args(Loader))

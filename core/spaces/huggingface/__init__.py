@@ -46,11 +46,11 @@ def _no_number(text: str) -> None:
 
 
 def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if found.setdefault(name, value) != value:
-            raise ValueError(f"it has {name} twice, {short(found[name])} and {short(value)}")
-    return found
+        if fields.setdefault(name, value) != value:
+            raise ValueError(f"it has {name} twice, {short(fields[name])} and {short(value)}")
+    return fields
 
 
 def read_config(path: Path) -> Architecture:
@@ -121,15 +121,15 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
     refused: list[str] = []
     for kind, config in nearest_configurations(architecture):
         try:
-            found = from_config({"model_type": kind, **config})
+            restored = from_config({"model_type": kind, **config})
         except InvalidInput:  # its first layer is none of this type
             continue
-        if found == architecture:
+        if restored == architecture:
             if (reason := unloadable(kind, config)) is None:
                 return {"model_type": kind, **config}
             refused.append(f"{reason}, which its {kind} does not load")
             continue
-        differences = list(_differences(architecture.canonical, found.canonical))
+        differences = list(_differences(architecture.canonical, restored.canonical))
         if nearest is None or len(differences) < len(nearest[1]):
             nearest = kind, differences
     if refused:
@@ -163,8 +163,8 @@ def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, 
         for name in sorted(ours.keys() | theirs.keys()):
             yield from _differences(ours.get(name), theirs.get(name), f"{path}.{name}".lstrip("."))
     elif isinstance(ours, list) and isinstance(theirs, list):
-        for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-            yield from _differences(one, other, f"{path}.{index}")
+        for index, (own, other) in enumerate(zip(ours, theirs, strict=False)):
+            yield from _differences(own, other, f"{path}.{index}")
         if len(ours) != len(theirs):
             yield path, f"{len(ours)} in number", f"{len(theirs)} in number"
     elif ours != theirs:

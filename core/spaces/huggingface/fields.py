@@ -103,11 +103,11 @@ class Fields:
     def flag(self, field: str, default: bool) -> bool:
         return self.get(field, (bool,), "true or false", default)
 
-    def fixed(self, field: str, wanted: Any, reason: str | None = None) -> None:
+    def fixed(self, field: str, required: Any, reason: str | None = None) -> None:
         """A field of which only one value can be expressed."""
         value = self.value(field)
-        if value is not None and value != wanted:
-            allowed = json.dumps(wanted)
+        if value is not None and value != required:
+            allowed = json.dumps(required)
             self.fault(field, value, reason or f"only {allowed} can be expressed", allowed)
 
     def one_of(self, field: str, allowed: tuple[str, ...], default: str = _REQUIRED) -> str:
@@ -145,11 +145,11 @@ class Fields:
         """
         faults = len(self._errors)
         given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
-        found = [self._rotary(name, self.config[name], theta, context) for name in given]
-        found = found or [self._rotary("", {}, theta, context)]
-        if found[-1] != found[0] and len(self._errors) == faults:
+        rotaries = [self._rotary(name, self.config[name], theta, context) for name in given]
+        rotaries = rotaries or [self._rotary("", {}, theta, context)]
+        if rotaries[-1] != rotaries[0] and len(self._errors) == faults:
             self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
-        return found[0]
+        return rotaries[0]
 
     def _rotary(self, name: str, given: Mapping[str, Any], theta: int, context: int) -> dict[str, Any]:
         """What the object of this name says."""

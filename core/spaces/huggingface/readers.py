@@ -116,17 +116,17 @@ def _lfm2(fields: Fields) -> dict[str, Any]:
     fields.fixed("use_pos_enc", True)
     tied = fields.either("tie_embedding", "tie_word_embeddings")
     names = ("norm_eps", tied, None)
-    found = _rotary_model(fields, blocks, tied=True, context=128_000, eps=1e-5, theta=1_000_000, names=names)
+    model = _rotary_model(fields, blocks, tied=True, context=128_000, eps=1e-5, theta=1_000_000, names=names)
     # What published files say once more.
-    for field, wanted, others in (
-        ("hidden_size", found["d_model"], ("block_dim", "conv_dim", "conv_dim_out")),
+    for field, expected, others in (
+        ("hidden_size", model["d_model"], ("block_dim", "conv_dim", "conv_dim_out")),
         ("num_attention_heads", fields.value("num_attention_heads"), ("num_heads",)),
-        ("norm_eps", float(found["norm_eps"]), ("block_norm_eps", "rms_norm_eps")),
-        ("rope_theta", float(found["positions"]["theta"]), ("theta",)),
+        ("norm_eps", float(model["norm_eps"]), ("block_norm_eps", "rms_norm_eps")),
+        ("rope_theta", float(model["positions"]["theta"]), ("theta",)),
     ):
         for other in others:
-            fields.fixed(other, wanted, f"{field} says {wanted}")
-    return found
+            fields.fixed(other, expected, f"{field} says {expected}")
+    return model
 
 
 def _lfm2_inner(fields: Fields) -> int:
@@ -156,9 +156,9 @@ def _lfm2_types(fields: Fields, layers: int) -> list[str]:
             fields.fault("full_attn_idxs", attention_layers, f"there are {layers} layers", f"layers 0 to {layers - 1}")
             attention_layers = every
             break
-    found = ["full_attention" if layer in attention_layers else "conv" for layer in range(layers)]
-    types = fields.layer_types(("full_attention", "conv"), layers, found)
-    if types != found and fields.value("full_attn_idxs") is not None:
+    derived = ["full_attention" if layer in attention_layers else "conv" for layer in range(layers)]
+    types = fields.layer_types(("full_attention", "conv"), layers, derived)
+    if types != derived and fields.value("full_attn_idxs") is not None:
         fields.fault("full_attn_idxs", attention_layers, "layer_types says otherwise", "one of the two")
     return types
 

@@ -28,7 +28,7 @@ def named_models() -> dict[str, NamedModel]:
 
 def named_model(name: str) -> NamedModel:
     """The named model; `NotFound` names the nearest ones."""
-    known = _known()
-    if name not in known:
-        raise NotFound(f"no model named {short(name)}; {existing(name, known, _LIST)}")
-    return known[name]
+    models = _known()
+    if name not in models:
+        raise NotFound(f"no model named {short(name)}; {existing(name, models, _LIST)}")
+    return models[name]

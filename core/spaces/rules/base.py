@@ -110,18 +110,20 @@ class Rules(ABC):
     def _coded(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
         codes = np.empty((len(genomes), self.places), dtype=np.int16)
         for name, columns in self.columns.items():
-            known = {value: code for code, value in enumerate((*self.genes[name].values, *self._foreign.get(name, ())))}
+            code_of = {
+                value: code for code, value in enumerate((*self.genes[name].values, *self._foreign.get(name, ())))
+            }
             for row, genome in enumerate(genomes):
-                codes[row, columns] = [known[value] for value in self._read(genome, name)]
+                codes[row, columns] = [code_of[value] for value in self._read(genome, name)]
         return codes
 
     def _foreign_values(self, genomes: Sequence[Mapping[str, Any]]) -> dict[str, list[Value]]:
-        found = {}
+        foreign_values = {}
         for name, gene in self.genes.items():
             held = dict.fromkeys(value for genome in genomes for value in self._read(genome, name))
             if foreign := [value for value in held if value not in gene.values]:
-                found[name] = foreign
-        return found
+                foreign_values[name] = foreign
+        return foreign_values
 
     def _read(self, genome: Mapping[str, Any], name: str) -> Sequence[Value]:
         """The values of a gene, one a column; a genome of a deeper space has more."""
@@ -130,7 +132,7 @@ class Rules(ABC):
 
     # Assigning ----------------------------------------------------------------------------------------------------
 
-    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         """Fills the columns of a gene in `codes`, those of the genes before it being filled.
 
         Args:
@@ -139,7 +141,7 @@ class Rules(ABC):
         """
         by_width = gene.name in self._by_width
         sets = codes[:, self.columns["d_model"]] if by_width else 0
-        codes[:, self.columns[gene.name]] = self._tables[gene.name].assigned(sets, wanted, draws)
+        codes[:, self.columns[gene.name]] = self._tables[gene.name].assigned(sets, proposed, draws)
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
         """A table of a gene with these sets of permitted values."""
@@ -149,13 +151,13 @@ class Rules(ABC):
         """(n, columns of the gene) the numbers that its codes stand for."""
         return self._numbers[name][codes[:, self.columns[name]]]
 
-    def _assigned(self, wanted: Codes, rng: np.random.Generator | None) -> Codes:
+    def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
         """`wanted` with its places drawn where it says so, and repaired elsewhere."""
         # Column by column in memory, as they are assigned.
-        draws = np.zeros(wanted.shape) if rng is None else rng.random(wanted.shape[::-1]).T
-        codes = np.empty_like(wanted, order="F")
+        draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
+        codes = np.empty_like(proposed, order="F")
         for name, columns in self.columns.items():
-            self.assign(self.genes[name], codes, wanted[:, columns], draws[:, columns])
+            self.assign(self.genes[name], codes, proposed[:, columns], draws[:, columns])
         return codes
 
     @cached_property
@@ -222,7 +224,7 @@ class Rules(ABC):
 def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows with what is no block behind the blocks."""
     there: Mask = numbers != NO_BLOCK
-    found = np.full_like(numbers, NO_BLOCK)
+    packed = np.full_like(numbers, NO_BLOCK)
     row, _ = np.nonzero(there)
-    found[row, (there.cumsum(axis=1) - 1)[there]] = numbers[there]
-    return found
+    packed[row, (there.cumsum(axis=1) - 1)[there]] = numbers[there]
+    return packed

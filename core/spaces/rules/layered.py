@@ -52,35 +52,35 @@ class LayerRules(Rules):
         model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
         return self.mutate(model, rng, self.probabilities(count, rng, MAX_MUTATION_RATE))
 
-    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         name, columns = gene.name, self.columns[gene.name]
         if not gene.per_layer:
-            super().assign(gene, codes, wanted, draws)
+            super().assign(gene, codes, proposed, draws)
             return
         if name == self._layers.deciding:
-            codes[:, columns] = self._decided(codes, wanted, draws)
+            codes[:, columns] = self._decided(codes, proposed, draws)
         elif name == "n_kv_head":
-            codes[:, columns] = self._groups.assigned(codes[:, self.columns["n_head"]], wanted, draws)
+            codes[:, columns] = self._groups.assigned(codes[:, self.columns["n_head"]], proposed, draws)
         elif name == "d_inner":
-            codes[:, columns] = self._inner.assigned(self._may_lack(codes).astype(np.int16), wanted, draws)
+            codes[:, columns] = self._inner.assigned(self._may_lack(codes).astype(np.int16), proposed, draws)
         else:
-            super().assign(gene, codes, wanted, draws)
+            super().assign(gene, codes, proposed, draws)
         if name in UNIFORM_GENES:
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
 
-    def _decided(self, codes: Codes, wanted: Codes, draws: Floats) -> Codes:
+    def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
         """(n, depth) whether layers attend, and how, in their order."""
         depth = self.numbers("n_layer", codes)[:, 0]
         room = depth - self._least(codes, depth)
         if self._layers.deciding in UNIFORM_GENES:
             room = np.where(self._uniform(codes)[:, 0] & (room < depth), 0, room)
-        found = np.empty_like(wanted)
+        decided = np.empty_like(proposed)
         for layer in range(self.depth):
             visible = layer < depth
             may_skip = (room > 0) | ~visible
-            found[:, layer] = self._attention.assigned(may_skip.astype(np.int16), wanted[:, layer], draws[:, layer])
-            room = room - (visible & ~self._attending[found[:, layer]])
-        return found
+            decided[:, layer] = self._attention.assigned(may_skip.astype(np.int16), proposed[:, layer], draws[:, layer])
+            room = room - (visible & ~self._attending[decided[:, layer]])
+        return decided
 
     def _may_lack(self, codes: Codes) -> Mask:
         """(n, depth) whether a layer may have no feed-forward: it has a mixer, as has the next, if there is one."""
@@ -89,15 +89,15 @@ class LayerRules(Rules):
         deciding = self._layers.deciding
         mixed = self._attending[codes[:, self.columns[deciding]]] | (deciding == "mixer")
         following = np.concatenate([mixed[:, 1:], np.ones((len(codes), 1), dtype=bool)], axis=1)
-        found: Mask = (layer >= depth) | (mixed & (following | (layer + 1 == depth)))
-        return found
+        may_lack: Mask = (layer >= depth) | (mixed & (following | (layer + 1 == depth)))
+        return may_lack
 
     def _least(self, codes: Codes, depth: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) how many layers attend at least."""
         if MIN_ATTENTION not in self.columns:
             return np.zeros(len(codes), dtype=np.int64)
-        found: NDArray[np.int64] = self._shares[codes[:, self.columns[MIN_ATTENTION].start], depth]
-        return found
+        least: NDArray[np.int64] = self._shares[codes[:, self.columns[MIN_ATTENTION].start], depth]
+        return least
 
     def _uniform(self, codes: Codes) -> Mask:
         """(n, 1) whether all layers have the widths of the first."""
@@ -163,11 +163,11 @@ class LayerRules(Rules):
         convolution = len(self.blocks) - 1 if deciding == "mixer" else NO_BLOCK
         d_inner = codes[:, self.columns["d_inner"]]
         first = len(self.blocks) - 1 - len(self.genes["d_inner"].values)
-        found = np.empty((len(codes), self.depth, 2), dtype=np.int64)
-        found[:, :, 0] = np.where(attends, attention, convolution)
-        found[:, :, 1] = np.where(self.numbers("d_inner", codes) > 0, first + d_inner, NO_BLOCK)
-        found[np.arange(self.depth) >= self.numbers("n_layer", codes)] = NO_BLOCK
-        return gathered(found.reshape(len(codes), 2 * self.depth))
+        blocks = np.empty((len(codes), self.depth, 2), dtype=np.int64)
+        blocks[:, :, 0] = np.where(attends, attention, convolution)
+        blocks[:, :, 1] = np.where(self.numbers("d_inner", codes) > 0, first + d_inner, NO_BLOCK)
+        blocks[np.arange(self.depth) >= self.numbers("n_layer", codes)] = NO_BLOCK
+        return gathered(blocks.reshape(len(codes), 2 * self.depth))
 
     @cached_property
     def _widths(self) -> dict[str, tuple[Value, ...]]:

@@ -19,8 +19,8 @@ class LtsRules(Rules):
         return self.of_kinds(("attention", "feed_forward"))
 
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
-        found = np.empty((len(codes), self.depth, 2), dtype=np.int64)
-        found[:, :, 0] = codes[:, self.columns["n_head"]]
-        found[:, :, 1] = codes[:, self.columns["d_inner"]] + len(self.genes["n_head"].values)
-        found[np.arange(self.depth) >= self.numbers("n_layer", codes)] = NO_BLOCK
-        return found.reshape(len(codes), 2 * self.depth)
+        blocks = np.empty((len(codes), self.depth, 2), dtype=np.int64)
+        blocks[:, :, 0] = codes[:, self.columns["n_head"]]
+        blocks[:, :, 1] = codes[:, self.columns["d_inner"]] + len(self.genes["n_head"].values)
+        blocks[np.arange(self.depth) >= self.numbers("n_layer", codes)] = NO_BLOCK
+        return blocks.reshape(len(codes), 2 * self.depth)

@@ -27,11 +27,11 @@ class SandwichRules(Rules):
         super().__init__(space, foreign)
         self._sandwich = space
 
-    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         if gene.name != "coefficient":
-            return super().assign(gene, codes, wanted, draws)
+            return super().assign(gene, codes, proposed, draws)
         pairs = codes[:, self.columns["pairs"]]
-        codes[:, self.columns["coefficient"]] = self._coefficients.assigned(pairs, wanted, draws)
+        codes[:, self.columns["coefficient"]] = self._coefficients.assigned(pairs, proposed, draws)
         return None
 
     @cached_property

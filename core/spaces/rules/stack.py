@@ -29,15 +29,15 @@ class StackRules(Rules):
         super().__init__(space, foreign)
         self._depth_gene = space.depth_gene
 
-    def assign(self, gene: Gene, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         if gene.name == "kind":
-            self._settle_kinds(codes, wanted, draws)
+            self._settle_kinds(codes, proposed, draws)
         elif gene.name == "attends":
-            self._settle_attends(codes, wanted, draws)
+            self._settle_attends(codes, proposed, draws)
         else:
-            super().assign(gene, codes, wanted, draws)
+            super().assign(gene, codes, proposed, draws)
 
-    def _settle_kinds(self, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def _settle_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
         """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
         start, kinds = self.columns["kind"].start, self._kinds
         depth = self.numbers(self._depth_gene, codes)[:, 0]
@@ -53,13 +53,13 @@ class StackRules(Rules):
             if not layer:
                 allowed &= length > 0
             allowed |= ~visible
-            kind = self._subsets.assigned(self._bits @ allowed, wanted[:, layer], draws[:, layer])
+            kind = self._subsets.assigned(self._bits @ allowed, proposed[:, layer], draws[:, layer])
             codes[:, start + layer] = kind
             blocks += kinds.block[kind] & visible
             attention += kinds.can_attend[kind] & visible
             mixing += kinds.mixes[kind] & visible
 
-    def _settle_attends(self, codes: Codes, wanted: Codes, draws: Floats) -> None:
+    def _settle_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
         """What SRU++ attends to, in order: where the shares leave no choice, attention comes late (SRU++ §5)."""
         start, kinds = self.columns["attends"].start, self._kinds
         visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
@@ -73,7 +73,7 @@ class StackRules(Rules):
             here = srupp[:, layer]
             attention -= here
             free = ~here | (attention >= least)
-            value = self._attending.assigned(free.astype(np.int16), wanted[:, layer], draws[:, layer])
+            value = self._attending.assigned(free.astype(np.int16), proposed[:, layer], draws[:, layer])
             codes[:, start + layer] = value
             attention += here & attends[value]
 
@@ -131,7 +131,7 @@ class StackRules(Rules):
 
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
         kind = codes[:, self.columns["kind"]]
-        found = np.full(kind.shape, NO_BLOCK, dtype=np.int64)
+        blocks = np.full(kind.shape, NO_BLOCK, dtype=np.int64)
         start = 0
         for code, name in enumerate(map(str, self.genes["kind"].values)):
             if name == IDENTITY:
@@ -142,10 +142,10 @@ class StackRules(Rules):
                 values = len(self.genes[gene].values)
                 number = number * values + codes[:, self.columns[gene]].astype(np.int64)
                 size *= values
-            found = np.where(kind == code, start + number, found)
+            blocks = np.where(kind == code, start + number, blocks)
             start += size
-        found[np.arange(self.depth) >= self.numbers(self._depth_gene, codes)] = NO_BLOCK
-        return gathered(found)
+        blocks[np.arange(self.depth) >= self.numbers(self._depth_gene, codes)] = NO_BLOCK
+        return gathered(blocks)
 
 
 class _Kinds:

@@ -29,15 +29,15 @@ class Table:
     """
 
     def __init__(self, values: Sequence[Value], foreign: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
-        known = {value: code for code, value in enumerate(values)}
+        code_of = {value: code for code, value in enumerate(values)}
         self._count = np.array([len(permitted) for permitted in sets])
         self._permitted = np.zeros((len(sets), len(values)), dtype=np.int16)
         self._nearest = np.empty((len(sets), len(values) + len(foreign)), dtype=np.int16)
         for row, permitted in enumerate(sets):
-            self._permitted[row, : len(permitted)] = [known[value] for value in permitted]
-            self._nearest[row] = [known[_nearest(permitted, value)] for value in (*values, *foreign)]
+            self._permitted[row, : len(permitted)] = [code_of[value] for value in permitted]
+            self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *foreign)]
 
-    def assigned(self, sets: NDArray[np.integer[Any]] | int, wanted: Codes, draws: Floats) -> Codes:
+    def assigned(self, sets: NDArray[np.integer[Any]] | int, proposed: Codes, draws: Floats) -> Codes:
         """(n, m) for each place its wanted code or the nearest permitted one, and a uniform one where it is drawn.
 
         Args:
@@ -45,7 +45,7 @@ class Table:
             draws: (n, m) uniform numbers from [0, 1).
         """
         drawn = self._permitted[sets, (draws * self._count[sets]).astype(np.int16)]
-        codes: Codes = np.where(wanted == DRAW, drawn, self._nearest[sets, wanted])
+        codes: Codes = np.where(proposed == DRAW, drawn, self._nearest[sets, proposed])
         return codes
 
 
