@@ -122,15 +122,15 @@ class Agent:
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "
                 "'edgefront-lm[agent,torch]'"
             )
-        known = credential.CredentialFile(self.config.data_dir).read(client.server)
-        if known is None:
-            known = await credential.enrol(client, self.config, facts)
+        stored = credential.CredentialFile(self.config.data_dir).read(client.server)
+        if stored is None:
+            stored = await credential.enrol(client, self.config, facts)
         else:
-            known = await credential.on_this_machine(client, self.config, facts, known)
-        client.use(known.credential, on_trial=known.former is not None)
+            stored = await credential.on_this_machine(client, self.config, facts, stored)
+        client.use(stored.credential, on_trial=stored.former is not None)
         cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
-        _log.info("%s at %s: %s, cores %s measure with %s", known.name, client.server, facts.cpu, cores, versions)
+        _log.info("%s at %s: %s, cores %s measure with %s", stored.name, client.server, facts.cpu, cores, versions)
         if self.plan.quota is not None and self.plan.quota.cores < len(self.plan.cores):
             _log.warning("%s holds: launches have at most %d threads", self.plan.quota, self.plan.count)
         return facts

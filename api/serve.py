@@ -102,23 +102,23 @@ def allow_connections(settings: Settings) -> int:
     """Raises this process's limit of open files to what its connections need, as far as the system permits. How many
     connections it can then have, `http.connections` at most.
     """
-    wanted = settings.http.connections
+    connections = settings.http.connections
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return wanted
-    files = wanted + FILES + BACKLOG
+        return connections
+    files = connections + FILES + BACKLOG
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= files:
-        return wanted
+        return connections
     granted = files if hard == resource.RLIM_INFINITY else min(files, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    possible = min(wanted, max(8, granted - FILES - BACKLOG))
-    if possible < wanted:
+    possible = min(connections, max(8, granted - FILES - BACKLOG))
+    if possible < connections:
         _log.warning(
             "the system allows this process %d open files: it keeps at most %d connections, not %d (http.connections)",
             granted,
             possible,
-            wanted,
+            connections,
         )
     return possible

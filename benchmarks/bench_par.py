@@ -34,7 +34,7 @@ from edgefront.core.measurement.statistics import median
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.pattern import contract, expand, sandwich_pattern
 from edgefront.core.supernet.picture import draw
-from edgefront.core.supernet.result import FILE, Found, SupernetResult
+from edgefront.core.supernet.result import FILE, SearchOutcome, SupernetResult
 from edgefront.core.supernet.run import run
 from edgefront.core.supernet.settings import SupernetSettings
 from edgefront.core.training.run_folder import RESULT, RunSpec
@@ -72,7 +72,7 @@ def shape(arguments: argparse.Namespace) -> SupernetSettings:
     )
 
 
-def search(arguments: argparse.Namespace, data: Prepared, folder: Path) -> tuple[Found, ...]:
+def search(arguments: argparse.Namespace, data: Prepared, folder: Path) -> tuple[SearchOutcome, ...]:
     """What the supernet finds with each seed; its picture beside it."""
     place = folder / "supernet"
     place.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def search(arguments: argparse.Namespace, data: Prepared, folder: Path) -> tuple
     return found
 
 
-def stacks(arguments: argparse.Namespace, found: tuple[Found, ...]) -> dict[str, str]:
+def stacks(arguments: argparse.Namespace, found: tuple[SearchOutcome, ...]) -> dict[str, str]:
     """Name → letters of everything that is trained, the published ones first."""
     pairs = arguments.layers // 2
     named = {

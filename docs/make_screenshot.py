@@ -49,16 +49,18 @@ def main() -> None:
     print(f"{output}: {path}, {points} points")  # noqa: T201
 
 
-def _job(client: Client, wanted: str | None) -> tuple[str, str, int]:
+def _job(client: Client, job_id: str | None) -> tuple[str, str, int]:
     """Path of the page, id of its chart, and how many points that has, the mark of the recommended one among them."""
-    job = client.jobs.get(wanted) if wanted else next(iter(client.jobs.list(limit=1)))
+    job = client.jobs.get(job_id) if job_id else next(iter(client.jobs.list(limit=1)))
     candidates = client.candidates.list(job.id, target=job.targets[0].id)
     marked = client.jobs.recommendation(job.id).recommended is not None
     return f"/jobs/{job.id}", "chart", sum(each.latency_ms is not None for each in candidates) + marked
 
 
-def _training(client: Client, wanted: str | None) -> tuple[str, str, int]:
-    training = client.trainings.get(wanted) if wanted else next(iter(client.trainings.list(state="done", limit=1)))
+def _training(client: Client, training_id: str | None) -> tuple[str, str, int]:
+    training = (
+        client.trainings.get(training_id) if training_id else next(iter(client.trainings.list(state="done", limit=1)))
+    )
     names = ("lr", "loss", "valid_loss")
     metrics = list(client.trainings.metrics(training.id))
     points = sum(getattr(metric, name) is not None for metric in metrics for name in names)

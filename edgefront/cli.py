@@ -70,8 +70,8 @@ app.add_typer(access.keys, name="key")
 app.add_typer(owners.app, name="owner")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         from edgefront import __version__
 
         typer.echo(f"edgefront {__version__}")

@@ -43,12 +43,12 @@ class LocalServer:
     def find(cls, home: Path) -> LocalServer:
         """The server that runs in `home`; `Unavailable` says how to start one."""
         try:
-            found = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
+            server = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             raise Unavailable(f"no edgefront service runs on this machine: {START_ONE}") from None
-        if not is_alive(found.pid):
-            raise Unavailable(f"the edgefront server of {home} has ended (process {found.pid}): {START_ONE}")
-        return found
+        if not is_alive(server.pid):
+            raise Unavailable(f"the edgefront server of {home} has ended (process {server.pid}): {START_ONE}")
+        return server
 
     def announce(self, home: Path) -> None:
         """Writes server.json atomically."""
@@ -63,11 +63,11 @@ class LocalServer:
 def is_starting(url: str, home: Path) -> bool:
     """Whether this is the embedded service of `home`, and so new that its agent may not have enrolled yet."""
     try:
-        found = LocalServer.find(home)
+        server = LocalServer.find(home)
         age_s = time.time() - (home / "server.json").stat().st_mtime
     except (OSError, Unavailable):
         return False
-    return found.url.rstrip("/") == url.rstrip("/") and age_s < STARTING_S
+    return server.url.rstrip("/") == url.rstrip("/") and age_s < STARTING_S
 
 
 def read_key(home: Path) -> str | None:

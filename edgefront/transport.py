@@ -197,8 +197,8 @@ def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontEr
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
     error_class = error_class or _BY_STATUS.get(response.status_code) or _by_range(response.status_code)
     detail = document.get("detail") or _plain_detail(response) + through
-    known = {"type", "title", "status", "detail", "kind", "instance"}
-    extra = {name: value for name, value in document.items() if name not in known}
+    standard = {"type", "title", "status", "detail", "kind", "instance"}
+    extra = {name: value for name, value in document.items() if name not in standard}
     if issubclass(error_class, InvalidInput):
         return error_class(
             detail,

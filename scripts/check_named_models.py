@@ -43,30 +43,30 @@ def check(model: Architecture, cache: WeightCache, seed: int = 0) -> dict[str, f
     """Largest relative difference from torch, by mode."""
     twin = fill(LanguageModel(model), seed, cache).eval()
     given = [inputs(model, *shape) for shape in SHAPES]
-    expected = [in_torch(twin, one) for one in given]
+    expected = [in_torch(twin, feed) for feed in given]
     del twin
 
-    def apart(found: list[Any]) -> float:
-        return max(float(abs(a - b).max() / abs(b).max()) for a, b in zip(found, expected, strict=True))
+    def apart(outputs: list[Any]) -> float:
+        return max(float(abs(a - b).max() / abs(b).max()) for a, b in zip(outputs, expected, strict=True))
 
     def session(mode: Any) -> Any:
         gc.collect()
         return onnx_session(build(model, GraphOptions(mode=mode), weights=cache, seed=seed), cache)
 
     whole = session("forward")
-    result = {"forward": apart([in_onnx(whole, one)[0] for one in given])}
+    result = {"forward": apart([in_onnx(whole, feed)[0] for feed in given])}
     del whole
     if model.causal:
         prefill = session("prefill")
-        starts = [in_onnx(prefill, {**one, "tokens": one["tokens"][:, :PREFILL]}) for one in given]
+        starts = [in_onnx(prefill, {**feed, "tokens": feed["tokens"][:, :PREFILL]}) for feed in given]
         del prefill
         decode = session("decode")
-        found = []
-        for one, (first, state) in zip(given, starts, strict=True):
-            cuts = range(PREFILL + 1, one["tokens"].shape[1])
-            rest = onnx_pieces(decode, {"tokens": one["tokens"]}, state, cuts, at=PREFILL)
-            found.append(np.concatenate((first, rest), 1))
-        result["decode"] = apart(found)
+        decoded = []
+        for feed, (first, state) in zip(given, starts, strict=True):
+            tokens = feed["tokens"]
+            rest = onnx_pieces(decode, {"tokens": tokens}, state, range(PREFILL + 1, tokens.shape[1]), at=PREFILL)
+            decoded.append(np.concatenate((first, rest), 1))
+        result["decode"] = apart(decoded)
     return result
 
 
@@ -76,16 +76,16 @@ def _say(line: str) -> None:
 
 
 def main() -> int:
-    known = named_models()
+    models = named_models()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(known), metavar="NAME")
+    parser.add_argument("names", nargs="*", default=list(models), metavar="NAME")
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         cache = WeightCache(options.weights or folder)
         for name in options.names:
-            apart = check(known[name].architecture, cache)
+            apart = check(models[name].architecture, cache)
             ok = max(apart.values()) < WITHIN
             failed += [] if ok else [name]
             figures = ", ".join(f"{mode} {value:.1e}" for mode, value in apart.items())

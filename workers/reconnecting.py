@@ -26,8 +26,8 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         if self.connection is None or self.connection.client is None:
             raise LostConnection("this channel's connection was closed")
-        found: dict[str, Any] = super()._connparams(asynchronous)
-        return found
+        parameters: dict[str, Any] = super()._connparams(asynchronous)
+        return parameters
 
 
 class Transport(kombu_redis.Transport):  # type: ignore[misc]

@@ -49,7 +49,7 @@ def _number(path: Path) -> int | None:
 
 def _statistic(path: Path, name: str) -> int:
     try:
-        found = re.search(rf"^{name} (\d+)", path.read_text(), re.MULTILINE)
+        match = re.search(rf"^{name} (\d+)", path.read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0

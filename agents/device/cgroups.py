@@ -14,7 +14,7 @@ def groups(controller: str, proc: Path = _PROC) -> list[Path]:
     mount's root. Any of them may limit it. Empty on other systems than Linux.
     """
     mounts = [line.split(" - ", 1) for line in _text(proc / "mountinfo").splitlines()]
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in _text(proc / "cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
@@ -23,8 +23,8 @@ def groups(controller: str, proc: Path = _PROC) -> list[Path]:
             root, mount = left.split()[3:5]
             kind, _, options = right.split(" ", 2)
             if kind == "cgroup2" if not names else kind == "cgroup" and controller in options.split(","):
-                found += _upwards(Path(mount), PurePosixPath(root), PurePosixPath(path))
-    return list(dict.fromkeys(found))
+                folders += _upwards(Path(mount), PurePosixPath(root), PurePosixPath(path))
+    return list(dict.fromkeys(folders))
 
 
 def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path]:
@@ -49,8 +49,8 @@ class Quota:
 
 def cpu_quota(proc: Path = _PROC) -> Quota | None:
     """The smallest quota of this process's groups; None without one."""
-    found = [Quota(cores, folder) for folder in groups("cpu", proc) if (cores := _quota_cores(folder)) is not None]
-    return min(found, key=lambda quota: quota.cores, default=None)
+    quotas = [Quota(cores, folder) for folder in groups("cpu", proc) if (cores := _quota_cores(folder)) is not None]
+    return min(quotas, key=lambda quota: quota.cores, default=None)
 
 
 def throttled_s(proc: Path = _PROC) -> float:
@@ -59,8 +59,8 @@ def throttled_s(proc: Path = _PROC) -> float:
     for folder in groups("cpu", proc):
         statistics = _text(folder / "cpu.stat")
         for name, unit_s in (("throttled_usec", 1e-6), ("throttled_time", 1e-9)):  # v2, v1
-            if (found := re.search(rf"^{name} (\d+)$", statistics, re.MULTILINE)) is not None:
-                total += int(found[1]) * unit_s
+            if (match := re.search(rf"^{name} (\d+)$", statistics, re.MULTILINE)) is not None:
+                total += int(match[1]) * unit_s
     return total
 
 

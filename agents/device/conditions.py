@@ -72,8 +72,8 @@ class Conditions:
         """Other processes that want more cores than the measurement leaves them."""
         numbers = tuple(core.number for core in self._plan.cores)
         others = self._others(numbers)
-        wanted = others > len(numbers) - threads + _LITTLE_LOAD
-        return f"other load ({others:.1f} of {len(numbers)} cores)" if wanted else ""
+        too_much = others > len(numbers) - threads + _LITTLE_LOAD
+        return f"other load ({others:.1f} of {len(numbers)} cores)" if too_much else ""
 
     def _throttling(self) -> str:
         before, self._throttled = self._throttled, self._throttle_count()
@@ -108,11 +108,11 @@ def _busy_s(cores: tuple[int, ...]) -> float:
 def _own_s() -> dict[int, float]:
     """Processor time of each process, by its id."""
     this = psutil.Process()
-    found = {}
+    seconds = {}
     for process in filter(None, (this, this.parent(), *this.children(recursive=True))):
         with suppress(psutil.Error):  # it has ended
-            found[process.pid] = sum(process.cpu_times()[:2])
-    return found
+            seconds[process.pid] = sum(process.cpu_times()[:2])
+    return seconds
 
 
 def _text(path: Path) -> str:

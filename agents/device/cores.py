@@ -49,16 +49,16 @@ class CorePlan:
         own, quota = available_cores(), cpu_quota()
         if pool is None:
             return cls(within(ranked(own), quota), own, quota)
-        wanted, possible = set(pool), _possible()
-        if not wanted or wanted - possible:
+        requested, possible = set(pool), _possible()
+        if not requested or requested - possible:
             allowed = ", ".join(str(number) for number in sorted(possible))
             raise InvalidInput(
-                f"cores {sorted(wanted)} cannot measure: this process may use {allowed}",
+                f"cores {sorted(requested)} cannot measure: this process may use {allowed}",
                 field="cores",
-                value=sorted(wanted),
+                value=sorted(requested),
                 allowed=f"some of {allowed}",
             )
-        named = tuple(_describe(number) for number in sorted(wanted))
+        named = tuple(_describe(number) for number in sorted(requested))
         cores = tuple({core.number: core for core in (*own, *named)}.values())
         return cls(within(ranked(named), quota), cores, quota)
 
@@ -93,12 +93,12 @@ class CorePlan:
 
 def parse_cores(text: str) -> tuple[int, ...]:
     """Core numbers from a list such as `2,4-6`; `InvalidInput` for anything else."""
-    found = numbers(text)
-    if not found:
+    cores = numbers(text)
+    if not cores:
         raise InvalidInput(
             f"cores: {text!r} is not a list of cores", field="cores", value=text, allowed="numbers and ranges: 2,4-6"
         )
-    return tuple(found)
+    return tuple(cores)
 
 
 def available_cores() -> tuple[Core, ...]:
@@ -121,9 +121,9 @@ def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
 
 def keep_to(cores: Iterable[int]) -> None:
     """Pins the calling thread, and those that it starts later; does nothing if the system does not support it."""
-    wanted = set(cores)
-    if wanted and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, wanted)
+    allowed = set(cores)
+    if allowed and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, allowed)
 
 
 def _affinity() -> frozenset[int]:

@@ -126,8 +126,8 @@ def reset_high_water() -> bool:
 
 def private_data_bytes() -> int:
     """Private writable memory of this process, touched or not, which RLIMIT_DATA limits."""
-    found = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
-    return 1024 * int(found[1]) if found else 0
+    match = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
+    return 1024 * int(match[1]) if match else 0
 
 
 def mapped_bytes(places: tuple[Path, ...], starts: Mapping[str, int]) -> int:
@@ -163,7 +163,7 @@ def _covered(path: str, ranges: list[tuple[int, int]], most: int | None) -> int:
 def oom_kills() -> int:
     """Number of OOM kills on this host and in its control groups."""
     try:
-        found = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
+        match = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0

@@ -64,16 +64,16 @@ class Gpu:
         `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 hardware slowdown,
         0x20 and 0x40 too hot.
         """
-        found: dict[str, Fact | None] = {
+        facts: dict[str, Fact | None] = {
             "gpu_clock_mhz": self._number("nvmlDeviceGetClockInfo", _CLOCK_SM),
             "gpu_memory_clock_mhz": self._number("nvmlDeviceGetClockInfo", _CLOCK_MEM),
             "gpu_temperature_c": self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
         }
         milliwatts = self._number("nvmlDeviceGetPowerUsage")
-        found["gpu_power_w"] = None if milliwatts is None else milliwatts / 1000
+        facts["gpu_power_w"] = None if milliwatts is None else milliwatts / 1000
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", size=ctypes.c_ulonglong)
-        found["gpu_throttled"] = None if reasons is None else hex(reasons)
-        return {name: fact for name, fact in found.items() if fact is not None}
+        facts["gpu_throttled"] = None if reasons is None else hex(reasons)
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded; None if the GPU or the driver does not count it (before Volta)."""

@@ -88,18 +88,18 @@ def runtimes(file: RuntimesFile | None = None, ending: threading.Event | None = 
     """The runtimes that work on this device, each tested in a separate process, unless `file` has its facts; without
     those that are missing or broken.
     """
-    known = {} if file is None else file.read()
-    if known:
-        _log.info("tested at an earlier start (--probe-again tests again): %s", ", ".join(known))
+    tested = {} if file is None else file.read()
+    if tested:
+        _log.info("tested at an earlier start (--probe-again tests again): %s", ", ".join(tested))
     names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
-    untested = [name for name in names if name not in known]
+    untested = [name for name in names if name not in tested]
     with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
         tried = dict(zip(untested, threads.map(lambda name: try_runtime(name, ending), untested), strict=True))
     if file is not None and untested:
-        complete = (one.facts for one in tried.values() if one.facts is not None and one.complete)
-        file.write([*known.values(), *complete])
-    found = {**known, **{name: one.facts for name, one in tried.items()}}
-    return tuple(facts for name in names if (facts := found[name]) is not None)
+        complete = (probed.facts for probed in tried.values() if probed.facts is not None and probed.complete)
+        file.write([*tested.values(), *complete])
+    by_name = {**tested, **{name: probed.facts for name, probed in tried.items()}}
+    return tuple(facts for name in names if (facts := by_name[name]) is not None)
 
 
 class Tried(NamedTuple):
@@ -160,12 +160,12 @@ def gpus() -> tuple[dict[str, Fact], ...]:
 
 def parse_gpus(answer: str) -> tuple[dict[str, Fact], ...]:
     """GPUs from nvidia-smi's rows of `_GPU_FIELDS`; memory in bytes."""
-    found: list[dict[str, Fact]] = []
+    gpus: list[dict[str, Fact]] = []
     for row in csv.reader(answer.splitlines(), skipinitialspace=True):
         if len(row) == len(_GPU_FIELDS):
             name, uuid, mebibytes, driver, capability = (cell.strip() for cell in row)
             memory = int(mebibytes) << 20 if mebibytes.isdigit() else None
-            found.append(
+            gpus.append(
                 {"name": name, "uuid": uuid, "memory_bytes": memory, "driver": driver, "compute_capability": capability}
             )
-    return tuple(found)
+    return tuple(gpus)

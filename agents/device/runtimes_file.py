@@ -91,8 +91,8 @@ class RuntimesFile:
 def _packages() -> list[str]:
     """Name, version and time of installation of every package: one may be built again with the same version."""
     places = dict.fromkeys(Path(place) for place in sys.path)
-    found = [path for place in places for path in (*place.glob("*.dist-info"), *place.glob("*.egg-info"))]
-    return sorted(f"{path.name} {path.stat().st_mtime_ns}" for path in found)
+    paths = [path for place in places for path in (*place.glob("*.dist-info"), *place.glob("*.egg-info"))]
+    return sorted(f"{path.name} {path.stat().st_mtime_ns}" for path in paths)
 
 
 def _code() -> list[int]:

@@ -42,10 +42,10 @@ class EnergyMeter:
 
     def read(self) -> Energy:
         """What was used within the blocks. Never raises: what cannot be read is reported as absent."""
-        known = [joules for joules in self._used if joules is not None]
-        if known and len(known) == len(self._used) and sum(known) > 0:
+        readings = [joules for joules in self._used if joules is not None]
+        if readings and len(readings) == len(self._used) and sum(readings) > 0:
             what = "the GPU, counted by NVML" if self._on_nvidia else "the processor's packages, counted by RAPL"
-            return Energy(sum(known), f"energy of {what}")
+            return Energy(sum(readings), f"energy of {what}")
         return Energy(None, self._why())
 
     def _counters(self) -> list[float | None]:

@@ -46,14 +46,14 @@ def gpu_surroundings(provider: str) -> dict[str, Fact]:
 
 def _clock_mhz(cores: tuple[int, ...]) -> float | None:
     clocks = [_text(_SYSTEM / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in cores]
-    known = [int(clock) for clock in clocks if clock and clock.isdigit()]
-    return round(sum(known) / len(known) / 1000, 1) if known else None
+    readable = [int(clock) for clock in clocks if clock and clock.isdigit()]
+    return round(sum(readable) / len(readable) / 1000, 1) if readable else None
 
 
 def _temperature_c() -> float | None:
     readings = [_text(zone / "temp") for zone in Path("/sys/class/thermal").glob("thermal_zone*")]
-    known = [int(reading) for reading in readings if reading and reading.lstrip("-").isdigit()]
-    return round(max(known) / 1000, 1) if known else None
+    readable = [int(reading) for reading in readings if reading and reading.lstrip("-").isdigit()]
+    return round(max(readable) / 1000, 1) if readable else None
 
 
 def _chosen(path: Path) -> str | None:

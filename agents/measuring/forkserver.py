@@ -150,9 +150,9 @@ def main(arguments: list[str]) -> int:
     # Ctrl-C goes to all processes of the terminal; the agent decides whether to end the launch.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(descriptor)) as control:
-        known: Runtime = one_of("runtime", runtime, get_args(Runtime))
-        runtimes.library(known)
-        runtimes.prepare_recurrence(known, "cpu")
+        checked: Runtime = one_of("runtime", runtime, get_args(Runtime))
+        runtimes.library(checked)
+        runtimes.prepare_recurrence(checked, "cpu")
         gc.collect()
         gc.freeze()  # a garbage collection in a child would write to every page with objects, and so copy it
         serve(control, Path(lock))

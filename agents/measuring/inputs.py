@@ -57,15 +57,15 @@ def random_indices(
     decode the state contains it already).
     """
     batch = protocol.batch
-    found = {"tokens": random_tokens(protocol, architecture.embedding.vocab_size, seed)}
+    inputs = {"tokens": random_tokens(protocol, architecture.embedding.vocab_size, seed)}
     generator = _generator(seed + 1)
     if architecture.embedding.segments and protocol.mode == "forward" and not protocol.memory_length:
         shape = (batch, protocol.sequence_length)
-        found["segments"] = generator.integers(0, architecture.embedding.segments, shape, dtype=np.int64)
+        inputs["segments"] = generator.integers(0, architecture.embedding.segments, shape, dtype=np.int64)
     if architecture.source is not None and protocol.mode != "decode":
         shape = (batch, source_length(protocol))
-        found["source_tokens"] = generator.integers(0, architecture.source.embedding.vocab_size, shape, dtype=np.int64)
-    return found
+        inputs["source_tokens"] = generator.integers(0, architecture.source.embedding.vocab_size, shape, dtype=np.int64)
+    return inputs
 
 
 def state_form(protocol: MeasurementProtocol) -> Form | None:

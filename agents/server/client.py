@@ -224,7 +224,7 @@ def retryable(error: BaseException) -> bool:
 
 def _problem(response: httpx.Response) -> dict[str, object]:
     try:
-        found = response.json()
+        document = response.json()
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -53,16 +53,16 @@ class CredentialFile:
     def read(self, server: str) -> Credential | None:
         """The stored credential for this server; None if there is none or it is for another server."""
         try:
-            found = Credential.model_validate_json(self.path.read_bytes())
+            credential = Credential.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
             _log.error("the credential %s cannot be used: %s", self.path, error)
             return None
-        if found.server != server:
-            _log.warning("the credential %s is for %s, not for %s", self.path, found.server, server)
+        if credential.server != server:
+            _log.warning("the credential %s is for %s, not for %s", self.path, credential.server, server)
             return None
-        return found
+        return credential
 
     def write(self, credential: Credential) -> None:
         """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
@@ -146,13 +146,13 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
 
 
 async def on_this_machine(
-    client: AgentClient, config: AgentConfig, facts: DeviceFacts, known: Credential
+    client: AgentClient, config: AgentConfig, facts: DeviceFacts, credential: Credential
 ) -> Credential:
     """The stored credential, where it was made on this machine; else another by the enrolment token. Raises
     `CopiedDataFolder` if the server accepts none.
     """
     here = this_machine()
-    if known.machine is not None and not known.machine.is_same(here):
+    if credential.machine is not None and not credential.machine.is_same(here):
         try:
             return await enrol(client, config, facts)
         except (Unauthenticated, Conflict, InvalidInput) as error:
@@ -160,12 +160,13 @@ async def on_this_machine(
                 f"the data folder {config.data_dir} comes from another machine, and measurements of two machines must "
                 "not count as one device's. To enrol this one as a device of its own: an empty --data-dir, a --name of "
                 "its own and a --token-file with a token of `edgefront token create`. If it takes the other one's "
-                f"place: a token of `edgefront device reenrol {known.name}`, and --name {known.name}. ({error})"
+                f"place: a token of `edgefront device reenrol {credential.name}`, and --name {credential.name}. "
+                f"({error})"
             ) from None
-    if known.machine != here:
-        known = known.model_copy(update={"machine": here})
-        CredentialFile(config.data_dir).write(known)
-    return known
+    if credential.machine != here:
+        credential = credential.model_copy(update={"machine": here})
+        CredentialFile(config.data_dir).write(credential)
+    return credential
 
 
 async def renew(client: AgentClient, config: AgentConfig) -> None:
@@ -175,18 +176,18 @@ async def renew(client: AgentClient, config: AgentConfig) -> None:
     The old one stays on disk until the server has accepted the new one (`fall_back`); this function then removes it.
     """
     file = CredentialFile(config.data_dir)
-    known = file.read(client.server)
-    if known is None:
+    credential = file.read(client.server)
+    if credential is None:
         return
     try:
         if client.on_trial:
-            known = known.model_copy(update={"former": None})
-            file.write(known)
+            credential = credential.model_copy(update={"former": None})
+            file.write(credential)
             client.on_trial = False
         if not client.renewal_asked:
             return
-        answer = await client.renew(known.device_id)
-        file.write(known.model_copy(update={"credential": answer.credential, "former": known.credential}))
+        answer = await client.renew(credential.device_id)
+        file.write(credential.model_copy(update={"credential": answer.credential, "former": credential.credential}))
     except (EdgefrontError, OSError) as error:
         _log.warning("the credential could not be replaced; trying again with the next request for work: %s", error)
         return
@@ -200,12 +201,12 @@ def fall_back(client: AgentClient, config: AgentConfig, refusal: EdgefrontError)
     A request to replace the credential that arrives late, after the agent has sent another, ends the new one unused.
     """
     file = CredentialFile(config.data_dir)
-    known = file.read(client.server)
-    if not isinstance(refusal, Unauthenticated) or known is None or known.former is None:
+    credential = file.read(client.server)
+    if not isinstance(refusal, Unauthenticated) or credential is None or credential.former is None:
         return False
     _log.warning("the server does not accept the new credential (%s); using the former one", refusal)
-    client.use(known.former)
-    file.write(known.model_copy(update={"credential": known.former, "former": None}))
+    client.use(credential.former)
+    file.write(credential.model_copy(update={"credential": credential.former, "former": None}))
     return True
 
 
@@ -219,12 +220,12 @@ async def enrol_again(client: AgentClient, config: AgentConfig, facts: DeviceFac
         raise refusal
     _log.warning("the server does not accept this device's credential (%s); enrolling again", refusal)
     try:
-        found = await enrol(client, config, facts)
+        credential = await enrol(client, config, facts)
     except (Unauthenticated, Conflict, InvalidInput):
         if isinstance(refusal, Gone):
             raise refusal from None
         raise
-    client.use(found.credential)
+    client.use(credential.credential)
 
 
 def read_token(path: Path | None) -> str:

@@ -150,8 +150,8 @@ def _claim(
         if facts is not None:
             devices.update_facts(session, device_id, facts)
         claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s, instance)
-    found = claimed.found._replace(heartbeat_s=here.settings.leases.heartbeat_s)
-    return claimed._replace(found=found)
+    answer = claimed.found._replace(heartbeat_s=here.settings.leases.heartbeat_s)
+    return claimed._replace(found=answer)
 
 
 async def _disconnected(request: Request) -> None:

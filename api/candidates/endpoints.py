@@ -170,8 +170,8 @@ class _Export(StreamingResponse):
 
 def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) -> Response:
     with here.database.read() as session:
-        found = page(session, person)
-    return send_view(found)
+        view = page(session, person)
+    return send_view(view)
 
 
 @router.get(
@@ -284,8 +284,8 @@ async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetNam
 
 def _genes(here: Context, person: Principal, job_id: str, target: str | None) -> GenesView:
     with here.database.read() as session:
-        known = genes.read(session, person, job_id, target)
-    return known.genes()
+        stored = genes.read(session, person, job_id, target)
+    return stored.genes()
 
 
 @router.get(

@@ -106,7 +106,7 @@ def frontier_csv(view: FrontierView) -> str:
     writer.writerow(
         (*FRONTIER_COLUMNS, "speedup", "speedup_low", "speedup_high", "memory_ratio", "perplexity", "architecture")
     )
-    perplexities = {one.candidate_id: one.perplexity for one in view.trained}
+    perplexities = {trained.candidate_id: trained.perplexity for trained in view.trained}
     for candidate in (*view.points, *view.baseline):
         writer.writerow(_frontier_row(candidate, perplexities.get(candidate.id)))
     return text.getvalue()

@@ -69,9 +69,9 @@ def list_spaces(_asker: Anyone) -> list[SpaceView]:
     responses={**answer(example("space")), **errors(404)},
 )
 def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
-    known = catalogue.spaces()
-    if name not in known:
-        raise NotFound(f"no search space {name!r}; {existing(name, known, 'edgefront space list')}")
+    by_name = catalogue.spaces()
+    if name not in by_name:
+        raise NotFound(f"no search space {name!r}; {existing(name, by_name, 'edgefront space list')}")
     return _space(name)
 
 

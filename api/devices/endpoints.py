@@ -52,8 +52,8 @@ def list_devices(
 def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     """An agent can access only its own device."""
     with here.database.read() as session:
-        found = devices.get_device(session, asker, device)
-        return devices.view(session, found, here.database.now(session))
+        row = devices.get_device(session, asker, device)
+        return devices.view(session, row, here.database.now(session))
 
 
 @router.post(
@@ -192,8 +192,8 @@ def _steer(
 ) -> DeviceView:
     with here.database.write() as session:
         now = here.database.now(session)
-        found = verb(session, person, device, now)
-        view = devices.view(session, found, now)
+        row = verb(session, person, device, now)
+        view = devices.view(session, row, now)
     here.changed()
     here.call_device(view.id)
     return view

@@ -57,21 +57,21 @@ async def get_health() -> HealthView:
 )
 async def get_ready(here: Here, response: Response) -> HealthView:
     """Checks the database, its schema version, and the broker."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name in checks.CHECKS:
-        if name == "migrations" and found["database"] != "ok":
-            found[name] = "not checked"
+        if name == "migrations" and results["database"] != "ok":
+            results[name] = "not checked"
             continue
         check = partial(checks.run, name, here.settings, here.database)
         try:
             # Abandoned on timeout: a database that drops packets must not block the response.
             waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
-            found[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
+            results[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:
-            found[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
-    well = all(result == "ok" for result in found.values())
+            results[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
+    well = all(result == "ok" for result in results.values())
     response.status_code = 200 if well else 503
-    return HealthView(status="ok" if well else "unavailable", version=VERSION, checks=found)
+    return HealthView(status="ok" if well else "unavailable", version=VERSION, checks=results)
 
 
 @router.get(

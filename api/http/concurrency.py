@@ -245,10 +245,10 @@ class FairRoute(APIRoute):
 
 def _in_turn(endpoint: Callable[..., Any], *, encode: bool) -> Callable[..., Awaitable[Any]]:
     def work(**values: Any) -> Any:
-        found = endpoint(**values)
-        if encode and isinstance(found, list):
-            return Response(to_json(found), media_type="application/json")
-        return send_view(found) if encode and isinstance(found, BaseModel) else found
+        answer = endpoint(**values)
+        if encode and isinstance(answer, list):
+            return Response(to_json(answer), media_type="application/json")
+        return send_view(answer) if encode and isinstance(answer, BaseModel) else answer
 
     @functools.wraps(endpoint)
     async def call(**values: Any) -> Any:

@@ -80,15 +80,15 @@ class Credentials:
         """The principal, if it is known that it is still valid."""
         now = self._clock()
         self._asked_at = now
-        found = self._known.get(credential)
-        if found is None or found[1] <= now or self._checked_at + TRUSTED_S <= now:
+        remembered = self._known.get(credential)
+        if remembered is None or remembered[1] <= now or self._checked_at + TRUSTED_S <= now:
             return None
-        return found[0]
+        return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
         """The principal by the last look-up, though it may have ended since: while the database is away."""
-        found = self._known.get(credential)
-        return None if found is None or found[1] <= self._clock() else found[0]
+        remembered = self._known.get(credential)
+        return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
         """The principal; `Unauthenticated` if there is none, `Unavailable` if the database is unavailable."""

@@ -52,7 +52,7 @@ class HotRoute(JsonRoute):
 
 
 def _valid(field: Any, value: Any, place: tuple[str, ...]) -> Any:
-    found, wrong = field.validate(value, {}, loc=place)
+    parsed, wrong = field.validate(value, {}, loc=place)
     if wrong:
         raise RequestValidationError(wrong, body=value)
-    return found
+    return parsed

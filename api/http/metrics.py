@@ -90,22 +90,26 @@ class _State(Collector):
             yield family
 
     @staticmethod
-    def _labelled(found: Overview) -> Iterable[tuple[str, str, str, Mapping[str, float]]]:
-        yield "edgefront_jobs", "Jobs by state", "state", found.jobs
-        yield "edgefront_targets", "Targets by state", "state", found.targets
-        yield "edgefront_launches_open", "Launches that are requested or leased", "state", found.launches
-        yield "edgefront_devices", "Devices by state", "state", found.devices
-        yield "edgefront_trainings", "Trainings by state", "state", found.trainings
+    def _labelled(overview: Overview) -> Iterable[tuple[str, str, str, Mapping[str, float]]]:
+        yield "edgefront_jobs", "Jobs by state", "state", overview.jobs
+        yield "edgefront_targets", "Targets by state", "state", overview.targets
+        yield "edgefront_launches_open", "Launches that are requested or leased", "state", overview.launches
+        yield "edgefront_devices", "Devices by state", "state", overview.devices
+        yield "edgefront_trainings", "Trainings by state", "state", overview.trainings
         text = "Tokens a second of all running trainings together, by their last reports"
-        yield "edgefront_training_tokens_per_second", text, "device", found.training_tokens_per_s
+        yield "edgefront_training_tokens_per_second", text, "device", overview.training_tokens_per_s
 
     @staticmethod
-    def _single(found: Overview) -> Iterable[tuple[str, str, float]]:
-        yield "edgefront_devices_online", "Devices seen within the last minute", found.devices_online
-        yield "edgefront_settling_lag_seconds", "Age of the oldest report that is not settled yet", found.settling_lag_s
-        yield "edgefront_reports_waiting", "Reports that are not settled yet", found.reports_waiting
+    def _single(overview: Overview) -> Iterable[tuple[str, str, float]]:
+        yield "edgefront_devices_online", "Devices seen within the last minute", overview.devices_online
+        yield (
+            "edgefront_settling_lag_seconds",
+            "Age of the oldest report that is not settled yet",
+            overview.settling_lag_s,
+        )
+        yield "edgefront_reports_waiting", "Reports that are not settled yet", overview.reports_waiting
         text = "Time since the oldest queued training was submitted"
-        yield "edgefront_training_wait_seconds", text, found.trainings_wait_s
+        yield "edgefront_training_wait_seconds", text, overview.trainings_wait_s
 
 
 class Fresh:

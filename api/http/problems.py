@@ -121,8 +121,8 @@ def of_validation(error: RequestValidationError) -> Response:
 
 def _place(item: Mapping[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    found = fault(item, InvalidInput, field_path(item, path), "the body" if where == "body" else f"the {where}")
-    place = {"in": where, "detail": found.detail, **found.extra}
+    error = fault(item, InvalidInput, field_path(item, path), "the body" if where == "body" else f"the {where}")
+    place = {"in": where, "detail": error.detail, **error.extra}
     if item["type"] == "missing":
         del place["value"]
     return place
@@ -175,8 +175,8 @@ def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None
         return of_error(cast(EdgefrontError, error))
 
     async def http(request: Request, error: Exception) -> Response:
-        found = cast(HTTPException, error)
-        return (missing(request) if found.status_code == 404 else None) or of_http(found)
+        refusal = cast(HTTPException, error)
+        return (missing(request) if refusal.status_code == 404 else None) or of_http(refusal)
 
     async def validation(_request: Request, error: Exception) -> Response:
         return of_validation(cast(RequestValidationError, error))

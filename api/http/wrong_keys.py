@@ -16,7 +16,7 @@ from edgefront.core.services.access.keys import hash_secret
 from edgefront.core.services.access.queries import valid_hashes
 from edgefront.core.store.database import Database
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 DELAY_S = 1.0
 """Seconds that the answer to a wrong key beyond the limit takes."""
@@ -41,7 +41,7 @@ class WrongKeys:
         self._next: tuple[set[str], asyncio.Task[set[str]]] | None = None
         self._delayed: Counter[Hashable] = Counter()
 
-    async def look_up(self, address: Hashable, secret: str, find: Callable[[], Awaitable[Found]]) -> Found:
+    async def look_up(self, address: Hashable, secret: str, find: Callable[[], Awaitable[Result]]) -> Result:
         """What `find` returns for this secret; raises `Unauthenticated` as it does, `TooManyRequests` instead beyond
         the limit.
         """

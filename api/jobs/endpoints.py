@@ -121,14 +121,14 @@ def get_recommendation(
     Without `target`, that of the job's first.
     """
     with here.database.read() as session:
-        known = recommendation.read(
+        stored = recommendation.read(
             session,
             person,
             job_id,
             target,
             limits,
         )
-    return known.recommendation()
+    return stored.recommendation()
 
 
 @router.get(
@@ -144,8 +144,8 @@ def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName 
     Without `target`, that of the job's first.
     """
     with here.database.read() as session:
-        known = agreement.read(session, person, job_id, target)
-    return known.agreement()
+        stored = agreement.read(session, person, job_id, target)
+    return stored.agreement()
 
 
 @router.get(
@@ -173,9 +173,9 @@ async def move_job_law(
 ) -> JobLawView:
     """All candidates are predicted again and the frontiers are recomputed; nothing is measured. A worker does it:
     until then `moving_to` names the law, and a `law` event reports the end. The job's own law changes nothing."""
-    found = await here.slow.run(person.owner, partial(law.move, here.database, person, job_id, request))
+    view = await here.slow.run(person.owner, partial(law.move, here.database, person, job_id, request))
     here.changed()
-    return found
+    return view
 
 
 @router.post(

@@ -78,23 +78,23 @@ PACKAGED = {
 @lru_cache(maxsize=len(PACKAGED))
 def packaged_asset(name: str) -> Asset:
     """The file of `PACKAGED` with this name."""
-    found = PACKAGED[name]
-    return Asset((files(found.package) / found.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
+    asset = PACKAGED[name]
+    return Asset((files(asset.package) / asset.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
 
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
     """The modules that an own script imports, and those that they import: a browser would find them level by level."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     waiting = [path]
     while waiting:
         module = waiting.pop()
         for relative in _IMPORT.findall(own_assets()[module].body.decode()):
             name = posixpath.normpath(posixpath.join(posixpath.dirname(module), relative))
-            if name not in found:
-                found[name] = None
+            if name not in names:
+                names[name] = None
                 waiting.append(name)
-    return tuple(found)
+    return tuple(names)
 
 
 def own_address(path: str) -> str:

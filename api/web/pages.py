@@ -178,8 +178,8 @@ def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if etag in known or "*" in known:
+    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if etag in tags or "*" in tags:
         return Response(status_code=304, headers=headers)
     if zipped:
         headers["Content-Encoding"] = "gzip"

@@ -54,8 +54,8 @@ def beam_search(
     longest = model.architecture.max_length
     search = _Search(beam, length_penalty, max_length if longest is None else min(max_length, longest - 1), end)
     with torch.no_grad():
-        found = _searched(model, source, source_mask, begin, search)
-    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
+        by_sentence = _searched(model, source, source_mask, begin, search)
+    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in by_sentence]
 
 
 def _searched(
@@ -133,11 +133,11 @@ class _Search:
     def _ended(self, best: Tensor, row: Tensor, ends: Tensor, tokens: Tensor) -> list[tuple[int, Hypothesis]]:
         beam, length = self.beam, tokens.shape[1]
         sentence, place = (ends & best.isfinite())[:, :beam].nonzero(as_tuple=True)
-        totals, found = best[sentence, place].tolist(), tokens[row[sentence, place]].tolist()
+        totals, sequences = best[sentence, place].tolist(), tokens[row[sentence, place]].tolist()
         scale = (length + 1) ** self.length_penalty
         return [
             (index, Hypothesis(tuple(words), total / scale))
-            for index, words, total in zip(sentence.tolist(), found, totals, strict=True)
+            for index, words, total in zip(sentence.tolist(), sequences, totals, strict=True)
         ]
 
 

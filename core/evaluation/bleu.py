@@ -76,8 +76,8 @@ def bleu(
         )
     # The text is tokenised on purpose, so sacrebleu's warning about it is suppressed.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    found = metric.corpus_score(list(hypotheses), [list(references)])
-    return Bleu(found.score, tuple(found.precisions), found.bp, str(metric.get_signature()))
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return Bleu(score.score, tuple(score.precisions), score.bp, str(metric.get_signature()))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def translate(
         for start in range(0, count, options.rows):
             some = order[start : start + options.rows]
             tokens, mask = padded([_sentence(source, i) for i in some])
-            found = beam_search(
+            searched = beam_search(
                 model,
                 torch.from_numpy(tokens).to(device),
                 torch.from_numpy(mask).to(device),
@@ -135,7 +135,7 @@ def translate(
                 length_penalty=options.length_penalty,
                 max_length=options.max_length,
             )
-            for i, hypotheses in zip(some, found, strict=True):
+            for i, hypotheses in zip(some, searched, strict=True):
                 texts[i] = tokenizer.decode(list(hypotheses[0].tokens))
             if progress is not None:
                 progress(min(start + options.rows, count), count)

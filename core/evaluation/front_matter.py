@@ -90,7 +90,7 @@ def _licence(stated: str | None) -> dict[str, str]:
 
 def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[dict[str, Any]]:
     name = str(facts.get("dataset") or "unnamed data")
-    found = []
+    results = []
     for split in SPLITS:
         scores = facts.get(split) or {}
         metrics = [
@@ -104,5 +104,5 @@ def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[
                 "name": name,
                 "split": "validation" if split == "valid" else split,
             }
-            found.append({"task": {"type": task, "name": _TASKS[task]}, "dataset": dataset, "metrics": metrics})
-    return found
+            results.append({"task": {"type": task, "name": _TASKS[task]}, "dataset": dataset, "metrics": metrics})
+    return results

@@ -90,7 +90,7 @@ def generate(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
-    found: list[int] = []
+    generated: list[int] = []
     with torch.inference_mode():
         state = model.start(1)
 
@@ -102,16 +102,16 @@ def generate(
 
         for start in range(0, len(prompt), _PROMPT_SEGMENT):
             scores = read(prompt[start : start + _PROMPT_SEGMENT])
-        while len(found) < tokens:
+        while len(generated) < tokens:
             token = sampling.draw(scores, generator)
             if token in stop:
                 break
-            found.append(token)
+            generated.append(token)
             if on_token is not None:
                 on_token(token)
-            if len(found) < tokens:
+            if len(generated) < tokens:
                 scores = read([token])
-    return found
+    return generated
 
 
 def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int | None) -> None:
@@ -266,7 +266,7 @@ def generate_text(
         on_token=lambda token: put(stream.add(token)),
     )
     put(stream.rest())
-    return Generated("".join(pieces), len(ids), tuple(found), "length" if len(found) == tokens else "end")
+    return Generated("".join(pieces), len(ids), tuple(generated), "length" if len(generated) == tokens else "end")
 
 
 def _translated(

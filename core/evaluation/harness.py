@@ -37,7 +37,7 @@ class TrainedModel(LM):
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(context, continuation) → log-probability in nats, and whether greedy decoding would write it."""
         pairs = [self.scorer.encoded(*request.args) for request in requests]
-        return [(one.nats, one.is_greedy) for one in self.scorer.score(pairs)]
+        return [(likelihood.nats, likelihood.is_greedy) for likelihood in self.scorer.score(pairs)]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """(text,) → log-probability of all of it in nats."""
@@ -55,7 +55,7 @@ class TrainedModel(LM):
             top_k=settings.get("top_k") if sampled else None,
             top_p=settings.get("top_p") if sampled else None,
         )
-        until = [until] if isinstance(until, str) else [one for one in until if one]
+        until = [until] if isinstance(until, str) else [text for text in until if text]
         return self.scorer.write(context, int(settings.get("max_gen_toks", _TOKENS)), until, sampling)
 
 
@@ -88,7 +88,7 @@ def evaluate_tasks(
             value=unknown[:1],
             allowed="names that `lm-eval ls tasks` lists, or those of YAML files in the folder that is included",
         )
-    found = simple_evaluate(
+    evaluated = simple_evaluate(
         TrainedModel(package, device=device, rows=rows),
         tasks=list(tasks),
         num_fewshot=shots,
@@ -97,9 +97,9 @@ def evaluate_tasks(
         log_samples=False,
         bootstrap_iters=1000,
     )
-    if found is None:
+    if evaluated is None:
         raise InvalidInput(f"the harness returned no results for {', '.join(tasks)}", field="tasks", value=list(tasks))
     return {
         task: {name.removesuffix(",none"): value for name, value in scores.items() if name != "alias"}
-        for task, scores in found["results"].items()
+        for task, scores in evaluated["results"].items()
     }

@@ -125,19 +125,19 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _changed(recipe: Mapping[str, Any]) -> str:
     """The fields of a named recipe that were overridden, by which a model is not the paper's."""
-    known = recipes().get(recipe.get("name", ""))
-    if known is None:
+    published_recipe = recipes().get(recipe.get("name", ""))
+    if published_recipe is None:
         return ""
-    published, found = known.model_dump(mode="json"), list[str]()
+    published, changed = published_recipe.model_dump(mode="json"), list[str]()
     for name, value in recipe.items():
         before = published.get(name)
         if name in NOT_LEARNT or value == before:
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            found += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
+            changed += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
         else:
-            found.append(name)
-    return ", ".join(found)
+            changed.append(name)
+    return ", ".join(changed)
 
 
 def _evaluation(facts: Mapping[str, Any]) -> str:
@@ -151,11 +151,11 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
         "word_perplexity": "perplexity per word",
         "bleu": "BLEU",
     }
-    known = [name for name in names if any(score.get(name) is not None for _, score in scores)]
+    present = [name for name in names if any(score.get(name) is not None for _, score in scores)]
     rows = [
-        (split, *(_score(score.get(name)) for name in known), _number(score.get("tokens"))) for split, score in scores
+        (split, *(_score(score.get(name)) for name in present), _number(score.get("tokens"))) for split, score in scores
     ]
-    return _table(("split", *(names[name] for name in known), "tokens"), rows) + _how(facts)
+    return _table(("split", *(names[name] for name in present), "tokens"), rows) + _how(facts)
 
 
 def _how(facts: Mapping[str, Any]) -> str:
@@ -218,13 +218,13 @@ def _licence(facts: Mapping[str, Any], library: Library) -> str:
     if facts.get("licence"):
         return f"{_plain(facts['licence'])}\n"
     data = data_of(facts)
-    known = (
+    sources = (
         "Look up the licence of the data named above before you pass the weights on."
         if data is None or data.licence is None
         else f"The published data set {data.name} is under {data.licence}: look up what that asks of models."
     )
     how = "" if library == "transformers" else " State one with `edgefront model card . --licence NAME`."
-    return f"Not stated. {known}{how}\n"
+    return f"Not stated. {sources}{how}\n"
 
 
 def _forms(architecture: Architecture, facts: Mapping[str, Any], library: Library, tokenizer: Tokenizer | None) -> str:

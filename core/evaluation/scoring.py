@@ -77,16 +77,16 @@ class TextScorer:
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
     ) -> list[Likelihood]:
         """Each continuation after its context, both as tokens; a context has one at least."""
-        found = [Likelihood(0.0, True)] * len(pairs)
+        likelihoods = [Likelihood(0.0, True)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
             for start in range(0, len(order), self.rows):
                 some = order[start : start + self.rows]
-                for i, one in zip(some, self._scored([pairs[i] for i in some]), strict=True):
-                    found[i] = one
+                for i, likelihood in zip(some, self._scored([pairs[i] for i in some]), strict=True):
+                    likelihoods[i] = likelihood
                 if progress is not None:
                     progress(min(start + self.rows, len(order)), len(order))
-        return found
+        return likelihoods
 
     def whole(self, text: str) -> float:
         """Log-probability of all of a text in nats, every token of it predicted once.
@@ -97,7 +97,7 @@ class TextScorer:
         tokens = self.tokenizer.encode(text)
         step = self.longest or max(1, len(tokens))
         pairs = [([self.begin, *tokens[:start]], tokens[start : start + step]) for start in range(0, len(tokens), step)]
-        return sum(one.nats for one in self.score(pairs))
+        return sum(likelihood.nats for likelihood in self.score(pairs))
 
     def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
         """Text that continues the context, up to the first of `until`, the end token or the maximum number of
@@ -112,7 +112,7 @@ class TextScorer:
 
         def put(token: int) -> None:
             text[0] += stream.add(token)
-            if any(one in text[0] for one in until):
+            if any(end in text[0] for end in until):
                 raise _Enough
 
         stop, never = self.tokenizer.stops, self.tokenizer.unused(self.model.architecture.embedding.vocab_size)
@@ -122,7 +122,7 @@ class TextScorer:
             text[0] += stream.rest()
         except _Enough:
             pass
-        cuts = [text[0].find(one) for one in until if one in text[0]]
+        cuts = [text[0].find(end) for end in until if end in text[0]]
         return text[0][: min(cuts)] if cuts else text[0]
 
     def _scored(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
@@ -130,7 +130,7 @@ class TextScorer:
         for context, continuation in pairs:
             whole = np.array([*context, *continuation], np.int64)
             kept = len(whole) if self.longest is None else min(len(whole), self.longest + 1)
-            wanted = np.full(kept - 1, IGNORED, np.int64)
+            labels = np.full(kept - 1, IGNORED, np.int64)
             counted = min(len(continuation), kept - 1)
             if counted < len(continuation):
                 raise InvalidInput(
@@ -140,17 +140,17 @@ class TextScorer:
                     allowed=f"at most {self.longest} tokens",
                 )
             if counted:
-                wanted[-counted:] = whole[-counted:]
+                labels[-counted:] = whole[-counted:]
             inputs.append(whole[-kept:-1])
-            targets.append(wanted)
+            targets.append(labels)
         tokens, _ = padded(inputs)
         places = np.full(tokens.shape, IGNORED, np.int64)
-        for row, wanted in enumerate(targets):
-            places[row, : len(wanted)] = wanted
+        for row, labels in enumerate(targets):
+            places[row, : len(labels)] = labels
         hidden, aims = self._hidden(torch.from_numpy(tokens).to(self.device)), torch.from_numpy(places).to(self.device)
         nats = self.model.token_losses(hidden, aims).double().sum(1).neg().tolist()
         greedy = self._is_greedy(hidden, aims).tolist()
-        return [Likelihood(one, bool(other)) for one, other in zip(nats, greedy, strict=True)]
+        return [Likelihood(total, bool(other)) for total, other in zip(nats, greedy, strict=True)]
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         """[batch, length] → [batch, length, d_model]."""

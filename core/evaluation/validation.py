@@ -35,7 +35,7 @@ class Validation:
         limit = None if whole else recipe.evaluation.tokens
         if recipe.task == "masked":
             return self._masked(model, split, limit)
-        found: Perplexity = perplexity(
+        validated: Perplexity = perplexity(
             model,
             self._data.split(split),
             recipe.evaluation,
@@ -43,7 +43,7 @@ class Validation:
             precision=recipe.precision,
             reading=Reading(limit, recipe.task == "sentences", first_token(self._data.tokenizer(), recipe.task)),
         )
-        return found
+        return validated
 
     def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
         """Of the masked tokens alone; the masks are the same at each evaluation."""

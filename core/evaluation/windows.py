@@ -87,10 +87,10 @@ def documents(
     edges = np.asarray(starts, np.int64)
     skipped = 0 if begin is not None else 1
     first, sizes = edges[:-1] + skipped, np.diff(edges) - skipped
-    found = np.flatnonzero(sizes > 0)
-    if max_tokens is not None and len(found):
-        found = found[: max(1, int(np.searchsorted(np.cumsum(sizes[found]), max_tokens, "right")))]
-    return Passage(tokens, first[found], sizes[found], np.zeros_like(found), begin, found)
+    chosen = np.flatnonzero(sizes > 0)
+    if max_tokens is not None and len(chosen):
+        chosen = chosen[: max(1, int(np.searchsorted(np.cumsum(sizes[chosen]), max_tokens, "right")))]
+    return Passage(tokens, first[chosen], sizes[chosen], np.zeros_like(chosen), begin, chosen)
 
 
 def batched(passage: Passage, rows: int) -> Iterator[Passage]:

@@ -58,26 +58,26 @@ def read_questions(path: Path) -> list[Question]:
     """A file of SQuAD 1.1 or 2.0. Raises `InvalidInput` that says where it is not in that format."""
     try:
         data = json.loads(path.read_bytes())["data"]
-        found = [
+        questions = [
             Question(
-                str(one["id"]),
-                str(one["question"]),
+                str(entry["id"]),
+                str(entry["question"]),
                 str(paragraph["context"]),
-                tuple((str(answer["text"]), int(answer["answer_start"])) for answer in one.get("answers", ())),
+                tuple((str(answer["text"]), int(answer["answer_start"])) for answer in entry.get("answers", ())),
             )
             for article in data
             for paragraph in article["paragraphs"]
-            for one in paragraph["qas"]
+            for entry in paragraph["qas"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise _wrong(path, f"{type(error).__name__}: {error}") from None
-    for one in found:
-        for text, start in one.answers:
-            if not text or one.context[start : start + len(text)] != text:
-                raise _wrong(path, f"the answer {text!r} of question {one.id} is not at character {start}")
-    if not found:
+    for question in questions:
+        for text, start in question.answers:
+            if not text or question.context[start : start + len(text)] != text:
+                raise _wrong(path, f"the answer {text!r} of question {question.id} is not at character {start}")
+    if not questions:
         raise _wrong(path, "it has no questions")
-    return found
+    return questions
 
 
 def answer_questions(
@@ -100,9 +100,9 @@ def answer_questions(
     room = longest - min(_QUESTION, longest // 2) - 3
     stride = _STRIDE if room >= _STRIDE else max(1, room // 2)
     layout = _Layout(tokenizer, longest, stride, tuned.architecture.embedding.segments > 1)
-    windows = [window for one in train for window in layout.windows(one)]
+    windows = [window for question in train for window in layout.windows(question)]
     losses = fine_tune(tuned, [window.row for window in windows], settings, device=device, progress=progress)
-    asked = [layout.windows(one) for one in test]
+    asked = [layout.windows(question) for question in test]
     flat = scores_of(
         tuned,
         [window.row for some in asked for window in some],
@@ -111,10 +111,14 @@ def answer_questions(
         precision=settings.precision,
     )
     predictions, at = {}, 0
-    for one, some in zip(test, asked, strict=True):
-        predictions[one.id] = _best(one, some, flat[at : at + len(some)], any(not other.answers for other in train))
+    for question, some in zip(test, asked, strict=True):
+        predictions[question.id] = _best(
+            question, some, flat[at : at + len(some)], any(not other.answers for other in train)
+        )
         at += len(some)
-    scores = squad_scores([predictions[one.id] for one in test], [[text for text, _ in one.answers] for one in test])
+    scores = squad_scores(
+        [predictions[question.id] for question in test], [[text for text, _ in question.answers] for question in test]
+    )
     return Answered(scores, predictions, losses, tuned)
 
 
@@ -179,18 +183,22 @@ def _answer_tokens(
 
 def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
     """The text between the best first and last word of all windows; "" where nothing scores above the first token."""
-    spans, best, found = word_spans(question.context), -np.inf, ""
-    nothing = min(float(one[0].sum()) for one in scores)
-    for window, one in zip(windows, scores, strict=True):
+    spans, best, answer = word_spans(question.context), -np.inf, ""
+    nothing = min(float(window_scores[0].sum()) for window_scores in scores)
+    for window, window_scores in zip(windows, scores, strict=True):
         places = [place for place, word in enumerate(window.word_at) if word >= 0]
         if not places:
             continue
-        starts, ends = (np.array(places)[np.argsort(-one[places, k], kind="stable")[:_BEST]] for k in (0, 1))
+        starts, ends = (np.array(places)[np.argsort(-window_scores[places, k], kind="stable")[:_BEST]] for k in (0, 1))
         for start, end in product(starts, ends):
             first, last = window.word_at[start], window.word_at[end]
-            if start <= end and last - first < _LONGEST and (score := float(one[start, 0] + one[end, 1])) > best:
-                best, found = score, question.context[spans[first][0] : spans[last][1]]
-    return "" if may_be_none and nothing > best else found
+            if (
+                start <= end
+                and last - first < _LONGEST
+                and (score := float(window_scores[start, 0] + window_scores[end, 1])) > best
+            ):
+                best, answer = score, question.context[spans[first][0] : spans[last][1]]
+    return "" if may_be_none and nothing > best else answer
 
 
 def _wrong(path: Path, what: str) -> InvalidInput:

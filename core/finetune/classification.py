@@ -78,11 +78,11 @@ def read_table(path: Path, *, text: str | None = None, pair: str | None = None, 
     if text is None:
         text, pair = _guessed(path, head, pair)
     label = label or next((name for name in _LABELS if name in head), "label")
-    wanted = [name for name in (text, pair, label) if name is not None]
-    missing = [name for name in wanted if name not in head]
+    columns = [name for name in (text, pair, label) if name is not None]
+    missing = [name for name in columns if name not in head]
     if missing:
         raise _wrong(path, f"has no column {', '.join(missing)}; it has {', '.join(head)}")
-    places = [head.index(name) for name in wanted]
+    places = [head.index(name) for name in columns]
     rows: list[list[str]] = []
     for number, line in enumerate(lines[1:], 2):
         fields = line.rstrip("\r").split("\t")
@@ -131,15 +131,17 @@ def classify(
         )
     tuned = with_head(model, "classes", len(classes) or 1, settings.seed)
     longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
-    train_rows, test_rows = (_rows(tuned, tokenizer, one, numbers, longest) for one in (train, test))
+    train_rows, test_rows = (_rows(tuned, tokenizer, table, numbers, longest) for table in (train, test))
     losses = fine_tune(tuned, train_rows, settings, device=device, progress=progress)
     scores = np.stack(scores_of(tuned, test_rows, device=device, batch=settings.rows, precision=settings.precision))
     if not classes:
-        found, wanted = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
-        return Classified({k: one(found, wanted) for k, one in OF_NUMBERS.items()}, found.tolist(), losses, tuned)
+        predicted, actual = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
+        return Classified(
+            {k: metric(predicted, actual) for k, metric in OF_NUMBERS.items()}, predicted.tolist(), losses, tuned
+        )
     best, right = scores.argmax(1), np.array([row.target for row in test_rows])
     predictions = [classes[i] for i in best]
-    return Classified({k: one(best, right) for k, one in OF_CLASSES.items()}, predictions, losses, tuned, classes)
+    return Classified({k: metric(best, right) for k, metric in OF_CLASSES.items()}, predictions, losses, tuned, classes)
 
 
 def _rows(
@@ -157,9 +159,9 @@ def _rows(
             tokens = [specials.cls, *first[: longest - 2], specials.sep]
             made.append(Row(tokens, [0] * len(tokens), target))
             continue
-        one, other = _shortened(first, second, longest - 3)
-        tokens = [specials.cls, *one, specials.sep, *other, specials.sep]
-        segments = [0] * (len(one) + 2) + [1 if kinds > 1 else 0] * (len(other) + 1)
+        own, other = _shortened(first, second, longest - 3)
+        tokens = [specials.cls, *own, specials.sep, *other, specials.sep]
+        segments = [0] * (len(own) + 2) + [1 if kinds > 1 else 0] * (len(other) + 1)
         made.append(Row(tokens, segments, target))
     return made
 
@@ -173,9 +175,9 @@ def _shortened(first: list[int], second: list[int], room: int) -> tuple[list[int
 
 
 def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | None]:
-    for one, other in _TEXTS:
-        if one in head and other in head:
-            return one, other
+    for first, other in _TEXTS:
+        if first in head and other in head:
+            return first, other
     single = next((name for name in _SINGLE if name in head), None)
     if single is None:
         raise _wrong(path, f"has no column with a known name for the text; it has {', '.join(head)}: name one of them")

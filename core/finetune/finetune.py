@@ -80,8 +80,8 @@ class Specials:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Specials:
         """Raises `InvalidInput` where the tokenizer lacks them."""
-        found = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
-        missing = [f"<{name}>" for name, token in found.items() if token is None]
+        tokens = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
+        missing = [f"<{name}>" for name, token in tokens.items() if token is None]
         if missing:
             raise InvalidInput(
                 f"the model's tokenizer has no {' and no '.join(missing)}: its level is {tokenizer.level}",
@@ -89,7 +89,7 @@ class Specials:
                 value=tokenizer.level,
                 allowed="a bpe or WordPiece tokenizer with them, as for masked training",
             )
-        return cls(**{name: int(token) for name, token in found.items() if token is not None})
+        return cls(**{name: int(token) for name, token in tokens.items() if token is not None})
 
 
 def with_head(
@@ -112,9 +112,11 @@ def with_head(
     given = dict(model.named_parameters())
     new = {}
     for spec in parameters(architecture):
-        one = given.get(spec.name)
-        kept = one is not None and tuple(one.shape) == spec.shape and not spec.name.startswith("output.classes")
-        new[spec.name] = one.detach().clone() if one is not None and kept else torch.from_numpy(values(spec, seed))
+        tensor = given.get(spec.name)
+        kept = tensor is not None and tuple(tensor.shape) == spec.shape and not spec.name.startswith("output.classes")
+        new[spec.name] = (
+            tensor.detach().clone() if tensor is not None and kept else torch.from_numpy(values(spec, seed))
+        )
     device = next(model.parameters()).device
     made = load(LanguageModel(architecture), new)
     made.to(device)
@@ -185,7 +187,7 @@ def scores_of(
     """The head's scores of each row, float32: [classes], or [length, 2] for spans. Rows of similar length share a
     batch.
     """
-    found: list[Any] = [None] * len(rows)
+    by_row: list[Any] = [None] * len(rows)
     order = np.argsort([len(row.tokens) for row in rows], kind="stable")
     with evaluating(model, torch.device(device), precision):
         for start in range(0, len(rows), batch):
@@ -194,16 +196,16 @@ def scores_of(
             scores = model(tokens, segments=segments, mask=mask).float().cpu().numpy()
             if not np.isfinite(scores).all():
                 raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
-            for i, one in zip(some, scores, strict=True):
-                found[i] = one[: len(rows[i].tokens)] if one.ndim == 2 else one
-    return found
+            for i, row_scores in zip(some, scores, strict=True):
+                by_row[i] = row_scores[: len(rows[i].tokens)] if row_scores.ndim == 2 else row_scores
+    return by_row
 
 
 def _loss(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> Tensor:
     tokens, mask, segments = _inputs(model, rows, device)
     if isinstance(rows[0].target, float):
-        wanted = torch.tensor([row.target for row in rows], device=device)
-        return torch.nn.functional.mse_loss(model(tokens, segments=segments, mask=mask)[:, 0].float(), wanted)
+        targets = torch.tensor([row.target for row in rows], device=device)
+        return torch.nn.functional.mse_loss(model(tokens, segments=segments, mask=mask)[:, 0].float(), targets)
     hidden = model(tokens, "none", segments=segments, mask=mask)
     return model.token_losses(hidden, torch.tensor([row.target for row in rows], device=device)).mean()
 

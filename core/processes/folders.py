@@ -49,13 +49,13 @@ def working_in(folder: Path | str) -> Iterator[None]:
 def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         with suppress(OSError, Unavailable):
-            found = folder.lstat()
+            status = folder.lstat()
             # Without its lock it may be one that lives, from which the system has removed what is old.
-            is_ours = stat.S_ISDIR(found.st_mode) and _is_own(found) and (folder / _LOCK).is_file()
-            if is_ours and time.time() - found.st_mtime > _NEW_S:
+            is_ours = stat.S_ISDIR(status.st_mode) and _is_own(status) and (folder / _LOCK).is_file()
+            if is_ours and time.time() - status.st_mtime > _NEW_S:
                 with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_own(found: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or found.st_uid == os.getuid()
+def _is_own(status: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or status.st_uid == os.getuid()

@@ -31,7 +31,7 @@ class Record(_Part):
     probabilities: tuple[Row, ...]
 
 
-class Found(_Part):
+class SearchOutcome(_Part):
     """What the search of one seed found."""
 
     seed: int
@@ -65,7 +65,7 @@ class SupernetResult(_Part):
     choices: tuple[Choice, ...] = CHOICES
     """What the numbers of a row belong to."""
     settings: SupernetSettings
-    searches: tuple[Found, ...]
+    searches: tuple[SearchOutcome, ...]
 
     @classmethod
     def parse(cls, value: Mapping[str, Any] | str | bytes) -> SupernetResult:

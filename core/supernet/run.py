@@ -19,7 +19,7 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.recipes.task import check_task
-from edgefront.core.supernet.result import Found, SupernetResult
+from edgefront.core.supernet.result import SearchOutcome, SupernetResult
 from edgefront.core.supernet.search import Search, Step
 from edgefront.core.supernet.settings import SupernetSettings
 from edgefront.core.supernet.supernet import Supernet
@@ -90,7 +90,7 @@ class _Run:
         self._checkpoints = Checkpoints(folder / CHECKPOINTS, self._recipe.checkpoints)
         # Every byte is compared once, before anything is spent on it.
         self._data = open_prepared(Path(spec.data), verify=self._checkpoints.latest() is None)
-        self._found: list[Found] = []
+        self._outcomes: list[SearchOutcome] = []
         self._before = 0
         """Steps of the searches that have ended."""
         self._tokens, self._seconds = 0, 0.0
@@ -107,9 +107,9 @@ class _Run:
             if search.finished or spent:
                 meter.flush(self)
                 self._end(search)
-                if spent or len(self._found) == self._settings.seeds:
+                if spent or len(self._outcomes) == self._settings.seeds:
                     return True
-                self._search = self._begin(len(self._found))
+                self._search = self._begin(len(self._outcomes))
                 meter = _Meter(self._search)
                 continue
             if stop():
@@ -129,7 +129,7 @@ class _Run:
                 self._save()
 
     def result(self) -> SupernetResult:
-        return SupernetResult(settings=self._settings, searches=tuple(self._found))
+        return SupernetResult(settings=self._settings, searches=tuple(self._outcomes))
 
     def report(self, step: Step, loss: float, tokens: int, seconds: float) -> None:
         """A line of the metrics, of the steps since the last one."""
@@ -165,7 +165,7 @@ class _Run:
     @property
     def _steps(self) -> int:
         """How many there will be; fewer where a search converges."""
-        return self._before + (self._settings.seeds - len(self._found)) * self._recipe.steps
+        return self._before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
 
     def _lr(self, step: int) -> float:
         lr: float = learning_rate(self._recipe.schedule, self._recipe.optimizer.lr, step, self._recipe.steps)
@@ -185,19 +185,19 @@ class _Run:
 
     def _end(self, search: Search) -> None:
         """Keeps what the search found; a checkpoint of it, so that it is not made again."""
-        if not search.tuned and self._found:  # its time was over before it had begun to choose
+        if not search.tuned and self._outcomes:  # its time was over before it had begun to choose
             return
         if not search.tuned:
             raise Unavailable(
                 f"the budget of {self._spec.budget.hours:g} hours was over after {search.steps} of "
                 f"{self._recipe.steps} steps, before any of them chose between blocks: give more hours or fewer steps"
             )
-        found = search.found()
-        _log.info("seed %d: %s after %d steps", found.seed, found.pattern, found.steps)
-        if not found.converged:
-            self.journal.note(f"The search of seed {found.seed} ended before it had converged.")
+        result = search.outcome()
+        _log.info("seed %d: %s after %d steps", result.seed, result.pattern, result.steps)
+        if not result.converged:
+            self.journal.note(f"The search of seed {result.seed} ended before it had converged.")
         self._save()
-        self._found.append(found)
+        self._outcomes.append(result)
         self._before += search.steps
 
     def _hours_are_spent(self) -> bool:
@@ -218,7 +218,7 @@ class _Run:
         )
         place = {
             "search": search.progress(),
-            "found": [found.model_dump(mode="json") for found in self._found],
+            "found": [result.model_dump(mode="json") for result in self._outcomes],
             "before": self._before,
         }
         optimizers = {**search.optimizers(), "place": json.dumps(place)}
@@ -241,9 +241,9 @@ class _Run:
             )
         optimizers = read_optimizer(latest)
         place = json.loads(optimizers.pop("place"))
-        self._found = [Found.model_validate(found) for found in place["found"]]
+        self._outcomes = [SearchOutcome.model_validate(result) for result in place["found"]]
         self._before, self._tokens, self._seconds = place["before"], progress.tokens, progress.seconds
-        search = self._begin(len(self._found))
+        search = self._begin(len(self._outcomes))
         search.restore(read_model(latest), optimizers, read_memory(latest, 0), place["search"])
         self._saved = progress.step
         self.journal.take_back(progress.step)

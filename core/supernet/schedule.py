@@ -69,8 +69,8 @@ class Schedule:
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
         least = math.ceil(1 / min(settings.architecture_fraction, 1 - settings.architecture_fraction))
-        wanted = settings.cycle_steps or max(least, min(epoch, self.tuning_steps // 10))
-        self._cycle = min(wanted, self.tuning_steps)
+        length = settings.cycle_steps or max(least, min(epoch, self.tuning_steps // 10))
+        self._cycle = min(length, self.tuning_steps)
         share = round(self._cycle * settings.architecture_fraction)
         self._architecture = min(self._cycle - 1, max(1, share))
 

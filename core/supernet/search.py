@@ -19,7 +19,7 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import carries_state
 from edgefront.core.spaces.pattern import contract
 from edgefront.core.supernet.mixture import Mixture
-from edgefront.core.supernet.result import Found, Record
+from edgefront.core.supernet.result import Record, SearchOutcome
 from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
 from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.objective import Objective
@@ -137,18 +137,18 @@ class Search:
 
     def rows(self) -> tuple[tuple[float, ...], ...]:
         """The probabilities, one row a layer."""
-        found = self.mixture.probabilities().detach().cpu().tolist()
-        return tuple(tuple(round(number, _DIGITS) for number in row) for row in found)
+        probabilities = self.mixture.probabilities().detach().cpu().tolist()
+        return tuple(tuple(round(number, _DIGITS) for number in row) for row in probabilities)
 
     def expected_ms(self) -> float | None:
         """Latency that the probabilities stand for; None without a latency term."""
         term = self.settings.latency
         return None if term is None else round(self.mixture.expected_ms(term).item(), 6)
 
-    def found(self) -> Found:
+    def outcome(self) -> SearchOutcome:
         """What the probabilities say now."""
         architecture = self.settings.architecture(self._letters, self.model.architecture.embedding.vocab_size)
-        return Found(
+        return SearchOutcome(
             seed=self.seed,
             pattern=self.pattern,
             architecture=architecture.canonical,

@@ -231,8 +231,8 @@ def read_training_event(data: str) -> TrainingEvent:
     return _read(_TRAINING, data)
 
 
-def _read(known: TypeAdapter[_Known], data: str) -> _Known | OtherEvent:
+def _read(adapter: TypeAdapter[_Known], data: str) -> _Known | OtherEvent:
     try:
-        return known.validate_json(data)
+        return adapter.validate_json(data)
     except ValidationError:
         return OtherEvent.model_validate_json(data)

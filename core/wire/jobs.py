@@ -89,8 +89,8 @@ class Limits(Request):
     @property
     def times(self) -> dict[Latency, float]:
         """The limits on times of a generation, by the time; without `latency_ms`."""
-        found: dict[Latency, float | None] = {"first_token": self.first_token_ms, "token": self.token_ms}
-        return {name: limit for name, limit in found.items() if limit is not None}
+        limits: dict[Latency, float | None] = {"first_token": self.first_token_ms, "token": self.token_ms}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 NO_LIMITS = Limits()

@@ -62,16 +62,16 @@ class PointsHeader(View):
 
 def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
     """`header` lacks `columns`; columns without any value are left out."""
-    known = {
+    plain = {
         name: np.ascontiguousarray(columns[name], dtype=kind)
         for name, kind in COLUMNS.items()
         if kind != "<f8" or not np.isnan(columns[name]).all()
     }
-    kinds = {name: COLUMNS[name] for name in known}
+    kinds = {name: COLUMNS[name] for name in plain}
     text = PointsHeader.model_validate({**header, "columns": kinds}).model_dump_json().encode()
     text += b" " * (-(_LENGTH + len(text)) % _ALIGNED)
     parts = [len(text).to_bytes(_LENGTH, "little"), text]
-    for values in known.values():
+    for values in plain.values():
         body = values.tobytes()
         parts += [body, b"\0" * (-len(body) % _ALIGNED)]
     return b"".join(parts)

@@ -65,24 +65,24 @@ def _values(part: str, values: str) -> Any:
     bounds, _, step = values.partition(":")
     low, _, high = bounds.partition("..")
     try:
-        found = {"min": int(low), "max": int(high)}
+        range_ = {"min": int(low), "max": int(high)}
         if step:
-            found["step"] = int(step)
+            range_["step"] = int(step)
     except ValueError:
         raise _bad("narrow", part, "whole numbers as in d_model=128..512:64") from None
-    return found
+    return range_
 
 
 def settings(given: Iterable[str], *, option: str = "set") -> dict[str, Any]:
     """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}; `option` is the one that errors name."""
-    found: dict[str, Any] = {}
+    settings_by_name: dict[str, Any] = {}
     for text in given:
         for part in text.split():
             name, equals, value = part.partition("=")
             if not (name and equals and value):
                 raise _bad(option, part, f"NAME=VALUE such as {_SAMPLES[option]}")
-            found[name] = _scalar(value)
-    return found
+            settings_by_name[name] = _scalar(value)
+    return settings_by_name
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

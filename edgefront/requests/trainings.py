@@ -60,7 +60,7 @@ def subject(
 
 def overrides(given: Iterable[str]) -> dict[str, Any]:
     """`steps=500 optimizer.lr=0.001` → {"steps": 500, "optimizer": {"lr": 0.001}}."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for text in given:
         for part in text.split():
             path, equals, value = part.partition("=")
@@ -70,13 +70,13 @@ def overrides(given: Iterable[str]) -> dict[str, Any]:
                 raise InvalidInput(
                     f"--set {part!r} cannot be read: give {allowed}", field="set", value=part, allowed=allowed
                 )
-            place = found
+            place = changes
             for name in names[:-1]:
                 place = place.setdefault(name, {})
                 if not isinstance(place, dict):
                     raise InvalidInput(f"--set {part!r}: {name} has a value already", field="set", value=part)
             place[names[-1]] = _scalar(value)
-    return found
+    return changes
 
 
 def _scalar(text: str) -> Any:

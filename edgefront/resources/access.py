@@ -47,9 +47,9 @@ class Owners:
     def list(self) -> Iterator[OwnerView]:
         """All owners by name, for admins."""
         after: str | None = None
-        while found := self._transport.ask(list[OwnerView], "GET", "/v1/owners", params={"after": after}):
-            yield from found
-            after = found[-1].owner
+        while owners := self._transport.ask(list[OwnerView], "GET", "/v1/owners", params={"after": after}):
+            yield from owners
+            after = owners[-1].owner
 
     def get(self, owner: str) -> OwnerView:
         """One owner, with what it uses and what admins have changed."""

@@ -163,11 +163,12 @@ class _Download:
             self._progress(self.received, total)
 
     def _finish(self, part: Path, target: Path, expected: str) -> Path:
-        found = sha256(part)
-        if found != expected:
+        actual = sha256(part)
+        if actual != expected:
             part.unlink()
             raise EdgefrontError(
-                f"{target.name} was damaged during the download: its SHA-256 is {found}, expected {expected}; try again"
+                f"{target.name} was damaged during the download: its SHA-256 is {actual}, expected {expected}; "
+                "try again"
             )
         part.replace(target)
         return target

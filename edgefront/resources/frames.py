@@ -30,13 +30,13 @@ def candidate_frame(file: IO[bytes]) -> pd.DataFrame:
 
 def _genes(genomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Column → a value for each genome, None where it has none."""
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     for row, genome in enumerate(genomes):
         for name, value in _values(genome):
-            if name not in found:
-                found[name] = [None] * len(genomes)
-            found[name][row] = value
-    return found
+            if name not in columns:
+                columns[name] = [None] * len(genomes)
+            columns[name][row] = value
+    return columns
 
 
 def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -44,7 +44,9 @@ def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in genome.items():
         if isinstance(value, list):
             # Those of layers beyond the depth stay in a genome, but are in no architecture.
-            yield from ((f"gene_{name}_{layer}", one) for layer, one in enumerate(value[:depth], start=1))
+            yield from (
+                (f"gene_{name}_{layer}", layer_value) for layer, layer_value in enumerate(value[:depth], start=1)
+            )
         else:
             # A gene may follow another one: its value is then that one's name.
             yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value

@@ -40,8 +40,8 @@ class Job(JobView):
 
         if self._transport is None:
             raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
-        named = [one.id for one in self.targets] if target is None else [target]
-        return plot([chart(self._transport, self.id, one, most) for one in named], title=self.name)
+        named = [target_view.id for target_view in self.targets] if target is None else [target]
+        return plot([chart(self._transport, self.id, target_id, most) for target_id in named], title=self.name)
 
     def __getstate__(self) -> dict[Any, Any]:
         """What is pickled: without the connection, whose key must not get into a file."""
@@ -61,7 +61,7 @@ class Frontier(FrontierView):
     def _repr_html_(self) -> str:
         from edgefront.show.tables import frontier_table
 
-        return frontier_table(self)._repr_html_() + _paragraphs([one for one in (self.summary, self.note) if one])
+        return frontier_table(self)._repr_html_() + _paragraphs([text for text in (self.summary, self.note) if text])
 
 
 def _paragraphs(texts: list[str]) -> str:

@@ -20,45 +20,49 @@ _SOURCES = {
 }
 
 
-def show_estimate(out: Console, err: Console, found: JobEstimate) -> None:
+def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
     """Targets and totals to `out`; refusals and notes to `err`."""
     numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
     shown = table(
         "target", *numbers, right=numbers, less=("baselines", "refinements", "s/launch", "candidates", "at most")
     )
-    for one in found.targets:
+    for target in estimate.targets:
         shown.add_row(
-            one.name,
-            str(one.baseline_launches),
-            _count(one.candidates),
-            _count(one.refinements),
-            _count(one.launches),
-            NONE if one.seconds_per_launch is None else f"{one.seconds_per_launch:.2f}",
-            _time(one.minutes),
-            _time(one.minutes_at_most),
+            target.name,
+            str(target.baseline_launches),
+            _count(target.candidates),
+            _count(target.refinements),
+            _count(target.launches),
+            NONE if target.seconds_per_launch is None else f"{target.seconds_per_launch:.2f}",
+            _time(target.minutes),
+            _time(target.minutes_at_most),
         )
-    if found.targets:
+    if estimate.targets:
         out.print(shown)
-        size, file = found.event_bytes.expected / MIB, (found.model_bytes or 0) / MIB
+        size, file = estimate.event_bytes.expected / MIB, (estimate.model_bytes or 0) / MIB
         out.print(
-            f"in all: {_count(found.launches)} launches, {_time(found.minutes)}, {_count(found.candidates)} "
+            f"in all: {_count(estimate.launches)} launches, {_time(estimate.minutes)}, {_count(estimate.candidates)} "
             f"candidates, a log of {size:.1f} MiB; a model's file has {file:.0f} MiB",
             markup=False,
             soft_wrap=True,
         )
-    model = "The stock model" if found.request.space.model is None else "My model"
-    for one in found.targets:
-        said = " ".join(text for text in (f"time: {_SOURCES[one.seconds_from]}.", _stock(one, model), one.note) if text)
-        err.print(f"{one.name}: {said}", style="dim", markup=False, soft_wrap=True)
-    if found.note:
-        err.print(found.note, markup=False, soft_wrap=True)
-    for refusal in found.refusals:
+    model = "The stock model" if estimate.request.space.model is None else "My model"
+    for target in estimate.targets:
+        said = " ".join(
+            text for text in (f"time: {_SOURCES[target.seconds_from]}.", _stock(target, model), target.note) if text
+        )
+        err.print(f"{target.name}: {said}", style="dim", markup=False, soft_wrap=True)
+    if estimate.note:
+        err.print(estimate.note, markup=False, soft_wrap=True)
+    for refusal in estimate.refusals:
         err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
 
 
 def _stock(target: TargetEstimate, model: str) -> str:
     """What the baselines are predicted to take, to choose limits by."""
-    each = [f"{one.latency_ms:.3g} ms and {one.memory_bytes / MB:.3g} MB with {one.name}" for one in target.stock]
+    each = [
+        f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
+    ]
     return f"{model} is predicted at {', at '.join(each)}." if each else ""
 
 

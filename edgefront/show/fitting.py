@@ -125,6 +125,6 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Identifier → its last characters: six, or as many more as make all of these different."""
     whole = sorted(set(ids))
     length = SHORTEST
-    while len({one[-length:] for one in whole}) < len(whole):
+    while len({id_[-length:] for id_ in whole}) < len(whole):
         length += 1
-    return {one: one[-length:] for one in whole}
+    return {id_: id_[-length:] for id_ in whole}

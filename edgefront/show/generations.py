@@ -22,11 +22,11 @@ _COLUMNS = ("context", "first token (ms)", "further token (ms)", "whole (ms)", "
 def generations_table(title: str, measured: Sequence[Measured]) -> FittingTable:
     """A row for each context."""
     shown = table(*_COLUMNS, title=title, right=_COLUMNS, less=("mJ/token", "whole (ms)", "peak (MB)", "tokens/s"))
-    for one in measured:
-        report = one.report()
+    for setting in measured:
+        report = setting.report()
         made, energy = report["generation"], report["generation"]["energy_token_mj"]
         shown.add_row(
-            str(one.protocol.memory_length),
+            str(setting.protocol.memory_length),
             *(
                 milliseconds(made[f"{name}_ms"], made[f"{name}_half_width_ms"])
                 for name in ("first_token", "token", "total")
@@ -40,7 +40,7 @@ def generations_table(title: str, measured: Sequence[Measured]) -> FittingTable:
 
 def curve(measured: Sequence[Measured]) -> str:
     """A bar for each context, as long as a further token takes there."""
-    rows = [(one.protocol.memory_length, float(one.report()["generation"]["token_ms"])) for one in measured]
+    rows = [(setting.protocol.memory_length, float(setting.report()["generation"]["token_ms"])) for setting in measured]
     longest = max(ms for _, ms in rows)
     width = max(len(str(context)) for context, _ in rows)
     lines = [
@@ -51,8 +51,8 @@ def curve(measured: Sequence[Measured]) -> str:
 
 def draw_curve(measured: Sequence[Measured], path: Path, *, title: str = "") -> None:
     """Draws first token, further token and peak memory over the context into a PNG, SVG or PDF file."""
-    reports = [one.report() for one in measured]
-    contexts = [one.protocol.memory_length for one in measured]
+    reports = [setting.report() for setting in measured]
+    contexts = [setting.protocol.memory_length for setting in measured]
     with panels(1, 3, (13, 4.2), path, title) as (row,):
         for axes, name, label, color in (
             (row[0], "first_token", "time to the first token (ms)", FRONTIER),

@@ -23,12 +23,12 @@ def moved(client: Client, job_id: str, view: JobLawView) -> JobLawView:
 
     `EdgefrontError` if a worker could not do it.
     """
-    wanted, end = view.moving_to, time.monotonic() + PATIENCE_S
+    target_law, end = view.moving_to, time.monotonic() + PATIENCE_S
     while view.moving_to is not None and time.monotonic() < end:
         time.sleep(0.3)
         view = client.jobs.law(job_id)
-    if wanted is not None and view.moving_to is None and (view.law is None or view.law.law != wanted):
-        raise EdgefrontError(f"job {job_id} was not moved to {wanted}: its last `law` event says why")
+    if target_law is not None and view.moving_to is None and (view.law is None or view.law.law != target_law):
+        raise EdgefrontError(f"job {job_id} was not moved to {target_law}: its last `law` event says why")
     return view
 
 
@@ -51,22 +51,22 @@ def show(view: JobLawView, console: Console) -> None:
         line(f"being moved to {view.moving_to}: a worker predicts the candidates again", "yellow")
     if view.note:
         line(view.note, "yellow")
-    for one in view.newer:
-        line(f"newer: {one.law}: {_about(one)}")
+    for newer in view.newer:
+        line(f"newer: {newer.law}: {_about(newer)}")
     if view.newer:
         line(f"move to it: edgefront job law {view.job_id} --move-to {view.newer[0].law}", "dim")
 
 
-def in_words(found: LawAgreement) -> str:
+def in_words(agreement: LawAgreement) -> str:
     """How far predictions agree, in one sentence."""
     text = (
-        f"{found.held} of {found.models} intervals contain the trained perplexity ({found.dataset}, {found.split}, "
-        f"recipe {found.recipe})"
+        f"{agreement.held} of {agreement.models} intervals contain the trained perplexity "
+        f"({agreement.dataset}, {agreement.split}, recipe {agreement.recipe})"
     )
-    if not found.alike:
+    if not agreement.alike:
         text += (
-            f". The law's models were trained otherwise: trained is {found.ratio:.3g} times predicted in the median, "
-            f"and {found.held_after_shift} of {found.models} intervals hold after that"
+            f". The law's models were trained otherwise: trained is {agreement.ratio:.3g} times predicted "
+            f"in the median, and {agreement.held_after_shift} of {agreement.models} intervals hold after that"
         )
     return text + "."
 
@@ -75,7 +75,7 @@ def _about(law: LawChoice) -> str:
     return f"{law.models} models, perplexity on {law.data}, {law.split}; trained {law.trained}"
 
 
-def _show_agreement(found: LawAgreement, console: Console) -> None:
+def _show_agreement(agreement: LawAgreement, console: Console) -> None:
     numbers = ("predicted", "from", "to", "trained")
     shown = table(
         *("candidate", "architecture", *numbers, "holds", ""),
@@ -83,7 +83,7 @@ def _show_agreement(found: LawAgreement, console: Console) -> None:
         prose=("architecture", ""),
         less=("architecture", "", "from", "to"),
     )
-    for row in found.rows:
+    for row in agreement.rows:
         shown.add_row(
             row.candidate_id,
             row.name,

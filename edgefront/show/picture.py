@@ -131,9 +131,9 @@ def _panel(
         zorder=4,
     )
     if field == "latency_ms":
-        known = [point for point in points if point.latency_half_width_ms is not None]
-        x, y = _columns(known, field, unit)
-        widths = [point.latency_half_width_ms or 0.0 for point in known]
+        with_interval = [point for point in points if point.latency_half_width_ms is not None]
+        x, y = _columns(with_interval, field, unit)
+        widths = [point.latency_half_width_ms or 0.0 for point in with_interval]
         axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")

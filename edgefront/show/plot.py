@@ -69,7 +69,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     draw.intervals(of_group == "frontier")
     draw.points(of_group == "frontier", FRONTIER, "frontier")
     if view.recommended is not None:
-        best = np.array([one == view.recommended.id for one in chart.points.ids])
+        best = np.array([point_id == view.recommended.id for point_id in chart.points.ids])
         draw.points(best, CHOSEN, "recommended", marker="*", factor=2.5)
     if view.limits.latency_ms is not None:
         limit = view.limits.latency_ms

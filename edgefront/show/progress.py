@@ -68,8 +68,8 @@ def progress_line(target: TargetView, goal: Goal = Goal.FRONTIER) -> str:
 
 def doubts(target: TargetView) -> list[str]:
     """What is uncertain of the target's results, in words: `1 unconfirmed`, `2 on the frontier marked`."""
-    found = {"unconfirmed": target.unconfirmed, "on the frontier marked": target.marked}
-    return [f"{count} {words}" for words, count in found.items() if count]
+    counts = {"unconfirmed": target.unconfirmed, "on the frontier marked": target.marked}
+    return [f"{count} {words}" for words, count in counts.items() if count]
 
 
 def progress_table(job: JobView) -> FittingTable:

@@ -48,43 +48,45 @@ def draw_study(studies: Mapping[str, Study], path: Path, *, title: str = "") -> 
             figure, grid = pyplot.subplots(
                 len(studies), 2, figsize=(11, 0.6 + 3.9 * len(studies)), squeeze=False, layout="constrained"
             )
-            for row, (name, found) in zip(grid, studies.items(), strict=True):
-                _panel(row[0], found, "spearman", f"Spearman's ρ with {found.quality}")
-                _panel(row[1], found, "common_ratio", "common ratio")
-                row[0].set_title(name or f"{found.models} models")
+            for row, (name, study) in zip(grid, studies.items(), strict=True):
+                _panel(row[0], study, "spearman", f"Spearman's ρ with {study.quality}")
+                _panel(row[1], study, "common_ratio", "common ratio")
+                row[0].set_title(name or f"{study.models} models")
                 row[1].legend(loc="lower left")
         set_title(figure, title)
         save(figure, path)
         pyplot.close(figure)
 
 
-def _panel(axes: Axes, found: Study, field: str, label: str) -> None:
-    for one, colour in zip(found.proxies, _COLOURS * 2, strict=False):
-        parts = [part for part in one.slices if getattr(part, field) is not None]
+def _panel(axes: Axes, study: Study, field: str, label: str) -> None:
+    for proxy, colour in zip(study.proxies, _COLOURS * 2, strict=False):
+        parts = [part for part in proxy.slices if getattr(part, field) is not None]
         shown = [getattr(part, field) for part in parts]
-        places = [_place(part.percent, one) for part in parts]
-        axes.plot(places, shown, color=colour, marker="o", markersize=5, linewidth=1.4, label=one.proxy)
+        places = [_place(part.percent, proxy) for part in parts]
+        axes.plot(places, shown, color=colour, marker="o", markersize=5, linewidth=1.4, label=proxy.proxy)
         if field == "spearman":
             band = [
-                (_place(part.percent, one), part.low or 0.0, part.high or 0.0) for part in parts if part.low is not None
+                (_place(part.percent, proxy), part.low or 0.0, part.high or 0.0)
+                for part in parts
+                if part.low is not None
             ]
             if band:
                 x, low, high = zip(*band, strict=True)
                 axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
-    shares = [part.percent for part in found.proxies[0].slices]
+    shares = [part.percent for part in study.proxies[0].slices]
     axes.set_xticks(range(len(shares)), ["all" if share == 100 else f"best {share} %" for share in shares])
     axes.set_ylabel(label)
     axes.set_ylim(top=1.03)
 
 
-def _place(percent: int, one: ProxyStudy) -> int:
-    return [part.percent for part in one.slices].index(percent)
+def _place(percent: int, proxy: ProxyStudy) -> int:
+    return [part.percent for part in proxy.slices].index(percent)
 
 
 def _heat(axes: Axes, studies: Mapping[str, Study]) -> None:
     """Spearman's ρ over all models: a row for each table, a column for each proxy."""
     names = [proxy.proxy for proxy in next(iter(studies.values())).proxies]
-    cells = [[_over_all(proxy) for proxy in found.proxies] for found in studies.values()]
+    cells = [[_over_all(proxy) for proxy in study.proxies] for study in studies.values()]
     axes.imshow(
         [[0.0 if value is None else value for value in row] for row in cells],
         cmap="BrBG",
@@ -108,9 +110,9 @@ def _heat(axes: Axes, studies: Mapping[str, Study]) -> None:
     axes.grid(visible=False)
 
 
-def _over_all(one: ProxyStudy) -> float | None:
-    return next((part.spearman for part in one.slices if part.percent == 100), None)
+def _over_all(proxy: ProxyStudy) -> float | None:
+    return next((part.spearman for part in proxy.slices if part.percent == 100), None)
 
 
 def _most(studies: Mapping[str, Study]) -> int:
-    return max(len(found.proxies) for found in studies.values())
+    return max(len(study.proxies) for study in studies.values())

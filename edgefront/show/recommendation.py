@@ -25,10 +25,10 @@ def show(view: RecommendationView, console: Console) -> None:
         console.print(recommendation_table(view))
     if _any_extrapolated(view):
         line("* extrapolated: the model lies beyond those that the quality law was learnt from.", "dim")
-    if any(one.marked for one in _rows(view)):
+    if any(candidate.marked for candidate in _rows(view)):
         line(f"{MARKED}.", "dim")
-    for one in view.runners_up:
-        line(f"runner-up {one.candidate.id} against the recommended: {one.trade}.", "dim")
+    for runner_up in view.runners_up:
+        line(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.", "dim")
     if view.perplexity_of:
         line(f"Predicted perplexity is that of {view.perplexity_of}.", "dim")
     if view.note:
@@ -51,7 +51,9 @@ def commands(view: RecommendationView) -> dict[str, str]:
 
 def recommendation_table(view: RecommendationView) -> FittingTable:
     """The recommended model, the stock model under the same limits, and the runners-up."""
-    generates = any(one is not None and one.token_ms is not None for one in (view.recommended, view.nearest))
+    generates = any(
+        candidate is not None and candidate.token_ms is not None for candidate in (view.recommended, view.nearest)
+    )
     times = ("first token ms", "further token ms") if generates else ()
     numbers = ("parameters", "perplexity", "latency ms", *times, "memory MB")
     shown = table(
@@ -60,18 +62,18 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
         prose=("architecture",),
         less=("architecture", "parameters", "memory MB", "first token ms"),
     )
-    trained = {one.candidate_id: one.perplexity for one in view.trained}
+    trained = {trained_candidate.candidate_id: trained_candidate.perplexity for trained_candidate in view.trained}
 
-    def row(name: str, one: CandidateView, style: str | None = None) -> None:
+    def row(name: str, candidate: CandidateView, style: str | None = None) -> None:
         shown.add_row(
             name,
-            one.id,
-            architecture_in_words(one.architecture),
-            millions(one.decoder_parameters),
-            _perplexity(one, trained.get(one.id)),
-            measured_latency(one),
-            *((milliseconds(one.first_token_ms), milliseconds(one.token_ms)) if generates else ()),
-            megabytes(one.memory_bytes),
+            candidate.id,
+            architecture_in_words(candidate.architecture),
+            millions(candidate.decoder_parameters),
+            _perplexity(candidate, trained.get(candidate.id)),
+            measured_latency(candidate),
+            *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
+            megabytes(candidate.memory_bytes),
             style=style,
         )
 
@@ -79,8 +81,8 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
         row("recommended", view.recommended, style="bold")
     if view.baseline is not None and view.baseline != view.recommended:
         row("my model" if view.own_model else "stock model", view.baseline)
-    for one in view.runners_up:
-        row("runner-up", one.candidate, style="dim")
+    for runner_up in view.runners_up:
+        row("runner-up", runner_up.candidate, style="dim")
     if view.nearest is not None:
         row("nearest", view.nearest)
     return shown
@@ -88,21 +90,21 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
 
 def _any_extrapolated(view: RecommendationView) -> bool:
     """Whether the table marks a perplexity with a `*`."""
-    trained = {one.candidate_id for one in view.trained}
-    return any(_perplexity(one, None).endswith("*") for one in _rows(view) if one.id not in trained)
+    trained = {candidate.candidate_id for candidate in view.trained}
+    return any(_perplexity(candidate, None).endswith("*") for candidate in _rows(view) if candidate.id not in trained)
 
 
 def _rows(view: RecommendationView) -> list[CandidateView]:
     """All that the table shows."""
-    rows = [view.recommended, view.baseline, *(one.candidate for one in view.runners_up), view.nearest]
-    return [one for one in rows if one is not None]
+    rows = [view.recommended, view.baseline, *(runner_up.candidate for runner_up in view.runners_up), view.nearest]
+    return [candidate for candidate in rows if candidate is not None]
 
 
-def _perplexity(one: CandidateView, trained: float | None) -> str:
+def _perplexity(candidate: CandidateView, trained: float | None) -> str:
     """`31.2 ± 0.8`, with a `*` where it is extrapolated, `31.2 trained`, or a dash."""
     if trained is not None:
         return f"{trained:.4g} trained"
-    predicted = one.predicted
+    predicted = candidate.predicted
     if (
         predicted is None
         or predicted.perplexity is None

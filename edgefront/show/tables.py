@@ -70,7 +70,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
             "faster",
         ),
     )
-    scores = {one.candidate_id: f"{one.perplexity:.4g}" for one in view.trained}
+    scores = {trained.candidate_id: f"{trained.perplexity:.4g}" for trained in view.trained}
 
     def cells(point: CandidateView) -> list[str]:
         return _cells(point, bool(predicted), generates) + ([scores.get(point.id, "")] if scores else [])
@@ -135,7 +135,7 @@ def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
     if name in ("speedup", "speedup_low", "speedup_high", "memory_ratio"):
         return getattr(point.versus_baseline, name, None)
     if name == "perplexity":
-        return next((one.perplexity for one in view.trained if one.candidate_id == point.id), None)
+        return next((trained.perplexity for trained in view.trained if trained.candidate_id == point.id), None)
     return getattr(point, name)
 
 

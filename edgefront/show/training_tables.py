@@ -98,7 +98,7 @@ def layers_table(choices: Sequence[str], search: SearchProgress) -> FittingTable
 def facts(item: TrainingView) -> dict[str, str]:
     """All values of a training, with their names."""
     last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
-    found = {
+    values = {
         "training": f"{item.name}  {item.id}",
         "state": item.state + (f" ({item.note})" if item.note else ""),
         "reason": item.reason,
@@ -122,7 +122,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "created": moment(item.created_at),
         "finished": moment(item.finished_at) if item.finished_at else None,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def best_perplexity(item: TrainingView) -> float | None:
@@ -142,25 +142,25 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
 
     with Live(console=console, refresh_per_second=4, transient=False) as live:
         while True:
-            found = [client.trainings.get(training_id) for training_id in ids]
-            live.update(trainings_table(found))
-            if all(item.state in ENDED_TRAININGS for item in found):
-                return found
+            trainings = [client.trainings.get(training_id) for training_id in ids]
+            live.update(trainings_table(trainings))
+            if all(item.state in ENDED_TRAININGS for item in trainings):
+                return trainings
             time.sleep(_LOOK_S)
 
 
 def _lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
     said: dict[str, tuple[float, str, str]] = {}
     while True:
-        found = [client.trainings.get(training_id) for training_id in ids]
-        for item in found:
+        trainings = [client.trainings.get(training_id) for training_id in ids]
+        for item in trainings:
             line = progress_line(item)
             before, state, words = said.get(item.id, (float("-inf"), "", ""))
             if line != words and (item.state != state or time.monotonic() - before >= _LINE_EVERY_S):
                 said[item.id] = (time.monotonic(), item.state, line)
                 console.print(line, markup=False, soft_wrap=True)
-        if all(item.state in ENDED_TRAININGS for item in found):
-            return found
+        if all(item.state in ENDED_TRAININGS for item in trainings):
+            return trainings
         time.sleep(_LOOK_S)
 
 
@@ -196,7 +196,10 @@ def _measured(item: TrainingView) -> str | None:
         return None
     where, memory = item.measured.target, megabytes(item.measured.memory_bytes)
     said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MB on {where}"
-    sizes = [(one or {}).get("embedding", {}).get("vocab_size") for one in (item.architecture, item.trained)]
+    sizes = [
+        (architecture or {}).get("embedding", {}).get("vocab_size")
+        for architecture in (item.architecture, item.trained)
+    ]
     if None not in sizes and sizes[0] != sizes[1]:
         said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"
     return said

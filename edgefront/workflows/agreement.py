@@ -50,11 +50,11 @@ def compare(onnx_file: Path, safetensors_file: Path, *, seed: int = 0) -> Agreem
     model = load_safetensors(safetensors_file)
     session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
     inputs = _inputs(model.architecture, seed)
-    for wanted in session.get_inputs():
-        if wanted.name not in inputs:
+    for declared in session.get_inputs():
+        if declared.name not in inputs:
             raise InvalidInput(
-                f"{onnx_file} has an input {wanted.name}, which a forward pass of this architecture does not have",
-                field=wanted.name,
+                f"{onnx_file} has an input {declared.name}, which a forward pass of this architecture does not have",
+                field=declared.name,
                 value=str(onnx_file),
                 allowed=", ".join(inputs),
             )

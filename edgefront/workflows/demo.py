@@ -107,8 +107,10 @@ class Demo:
         self._say(
             f"Searching {SPACE}, narrowed to small sizes, for the best model within what {LIMITED_BY} layers take"
         )
-        for (title, _), one in zip(TARGETS, limits, strict=True):
-            self.out.print(f"  {title}: at most {one['latency_ms']:g} ms and {one['memory_mb']:g} MB", soft_wrap=True)
+        for (title, _), limit in zip(TARGETS, limits, strict=True):
+            self.out.print(
+                f"  {title}: at most {limit['latency_ms']:g} ms and {limit['memory_mb']:g} MB", soft_wrap=True
+            )
         left = minutes - (time.monotonic() - began) / 60
         job = self._search(job_request(limits, minutes=max(left, minutes / 4), candidates=candidates))
         self._say(f"Searched in {duration(time.monotonic() - began)}")
@@ -118,17 +120,17 @@ class Demo:
         frontiers = [self.client.frontier(job.id, target=target.id) for target in job.targets]
         for frontier in frontiers:
             self.out.print(frontier_table(frontier))
-        found = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
+        views = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
         self._draw(job)
-        models, agreement = self._download_and_run(found)
+        models, agreement = self._download_and_run(views)
         self._say("Results of the search")
         self.out.print("Nothing was trained: perplexities are predicted.", style="dim")
-        for view in found:
+        for view in views:
             show_recommendation(view, self.out)
         return {
             "job": self.client.jobs.get(job.id),
             "frontiers": frontiers,
-            "recommendations": found,
+            "recommendations": views,
             "picture": str(self.folder.picture),
             "models": [str(path) for path in models],
             "largest_difference": agreement.largest_difference,
@@ -156,8 +158,11 @@ class Demo:
         save(self.client.jobs.get(job.id).plot(), self.folder.picture)
         self._say(f"Drew {self.folder.picture}")
 
-    def _download_and_run(self, found: list[RecommendationView]) -> tuple[list[Path], Agreement]:
-        chosen = next((one for view in found for one in (view.recommended, view.nearest) if one is not None), None)
+    def _download_and_run(self, views: list[RecommendationView]) -> tuple[list[Path], Agreement]:
+        chosen = next(
+            (candidate for view in views for candidate in (view.recommended, view.nearest) if candidate is not None),
+            None,
+        )
         if chosen is None:
             raise EdgefrontError("no candidate was measured, so there is no model to download; give --minutes more")
         self._say(f"Downloading {chosen.id} (untrained weights, from its seed)")
@@ -205,7 +210,9 @@ def stock_request(*, minutes: float) -> JobRequest:
 
 def limits_of(frontier: FrontierView) -> dict[str, float]:
     """What the stock model of `LIMITED_BY` layers takes, or the deepest that was measured below it, with some room."""
-    depths = sorted((one for one in frontier.baseline if one.latency_ms), key=lambda one: one.decoder_parameters)
+    depths = sorted(
+        (point for point in frontier.baseline if point.latency_ms), key=lambda point: point.decoder_parameters
+    )
     fitting = [depth for depth in depths if len(depth.architecture["blocks"]) <= 2 * LIMITED_BY]
     if not fitting:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")

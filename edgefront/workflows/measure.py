@@ -93,17 +93,17 @@ class Measured:
         """Of launches that generated: each time with half its interval, tokens a second, energy a token; the medians
         over launches of their medians.
         """
-        found: dict[str, float | str | None] = {}
+        figures: dict[str, float | str | None] = {}
         made = [launch.generation for launch in self.launches if launch.generation is not None]
         for name in ("first_token_ms", "token_ms", "total_ms"):
-            medians = [median(getattr(one, name)) for one in made]
+            medians = [median(getattr(generation, name)) for generation in made]
             spread = LogLaunches.of(medians)
             variance = LaunchVariance(spread.sum_squares, spread.count - 1)
-            found[name] = median(medians)
-            found[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
-        total = float(found["total_ms"] or 0.0)
-        energies = [one.energy_token_mj for one in made if one.energy_token_mj is not None]
-        return found | {
+            figures[name] = median(medians)
+            figures[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
+        total = float(figures["total_ms"] or 0.0)
+        energies = [generation.energy_token_mj for generation in made if generation.energy_token_mj is not None]
+        return figures | {
             "tokens_per_s": 1000 * self.protocol.new_tokens * self.protocol.batch / total,
             "energy_token_mj": median(energies) if energies else None,
             "energy": made[-1].energy,
@@ -111,8 +111,10 @@ class Measured:
 
     def _memory(self) -> PeakMemory:
         """The launch with the median peak, so that its parts are consistent."""
-        found = sorted((launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes)
-        return found[(len(found) - 1) // 2]
+        readings = sorted(
+            (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes
+        )
+        return readings[(len(readings) - 1) // 2]
 
 
 def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:
@@ -126,8 +128,8 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
         weight_bytes = sum(file.stat().st_size for file in (subject, *external_files(subject)) if file.is_file())
         flops = weight_bytes // 2 * protocol.batch * protocol.sequence_length
     else:
-        found = protocol_costs(subject, protocol)
-        flops, weight_bytes = found.flops, found.weight_bytes
+        costs = protocol_costs(subject, protocol)
+        flops, weight_bytes = costs.flops, costs.weight_bytes
         if protocol.runtime == "llamacpp" and protocol.mode in ("decode", "generate") and protocol.memory_length:
             # Its context is read, and with a convolution before every generation.
             context = {"mode": "prefill", "memory_length": 0, "sequence_length": protocol.memory_length}
@@ -146,8 +148,10 @@ def run(
     from edgefront.agents.measuring.measure import Measurer
 
     with work_folder() as folder, Measurer(folder / "weights") as measurer:
-        for one in protocols:
-            yield Measured(subject, one, tuple(_launch(measurer, subject, one, seed) for _ in range(launches)))
+        for protocol in protocols:
+            yield Measured(
+                subject, protocol, tuple(_launch(measurer, subject, protocol, seed) for _ in range(launches))
+            )
 
 
 def _launch(measurer: Measurer, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:

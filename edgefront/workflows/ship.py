@@ -49,8 +49,8 @@ class Shipped:
 
 def check_recipe(client: Client, name: str, overrides: Mapping[str, Any]) -> None:
     """Checks the recipe before the search, so that the trainings are not refused after it. Raises `InvalidInput`."""
-    known = {view.name: view for view in client.catalogue.recipes()}
-    recipe = known[one_of("recipe", name, tuple(known))]
+    recipes = {view.name: view for view in client.catalogue.recipes()}
+    recipe = recipes[one_of("recipe", name, tuple(recipes))]
     Recipe.parse(recipe.recipe).overridden(overrides)
 
 
@@ -84,20 +84,25 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
     """Every point with its training; the one with the lowest perplexity is chosen. Raises `EdgefrontError` with all
     reasons if no training finished.
     """
-    found = [
+    scores = [
         Shipped(point, training, best_perplexity(training) if training.state == TrainingState.DONE else None)
         for point, training in zip(points, trainings, strict=True)
     ]
-    scored = [(one.perplexity, one.candidate.latency_ms or 0.0, index) for index, one in enumerate(found)]
+    scored = [(score.perplexity, score.candidate.latency_ms or 0.0, index) for index, score in enumerate(scores)]
     done = [(perplexity, latency, index) for perplexity, latency, index in scored if perplexity is not None]
     if not done:
-        reasons = "; ".join(f"{one.training.id} {one.training.state}: {one.training.reason or NONE}" for one in found)
+        reasons = "; ".join(
+            f"{score.training.id} {score.training.state}: {score.training.reason or NONE}" for score in scores
+        )
         raise EdgefrontError(
             f"no training finished: {reasons}. Resume one by `edgefront train resume`, or start again by "
             "`edgefront ship --job` with --again"
         )
     best = min(done)[2]
-    return [Shipped(one.candidate, one.training, one.perplexity, kept=index == best) for index, one in enumerate(found)]
+    return [
+        Shipped(score.candidate, score.training, score.perplexity, kept=index == best)
+        for index, score in enumerate(scores)
+    ]
 
 
 def shipped_table(shipped: Sequence[Shipped]) -> FittingTable:
@@ -108,17 +113,17 @@ def shipped_table(shipped: Sequence[Shipped]) -> FittingTable:
         right=numbers,
         less=("state", "parameters", "memory MB", "training"),
     )
-    for one in shipped:
+    for model in shipped:
         shown.add_row(
-            "kept" if one.kept else "",
-            one.candidate.id,
-            one.training.id,
-            one.training.state,
-            millions(one.candidate.decoder_parameters),
-            milliseconds(one.candidate.latency_ms),
-            megabytes(one.candidate.memory_bytes),
-            NONE if one.perplexity is None else f"{one.perplexity:.4g}",
-            style="bold" if one.kept else None,
+            "kept" if model.kept else "",
+            model.candidate.id,
+            model.training.id,
+            model.training.state,
+            millions(model.candidate.decoder_parameters),
+            milliseconds(model.candidate.latency_ms),
+            megabytes(model.candidate.memory_bytes),
+            NONE if model.perplexity is None else f"{model.perplexity:.4g}",
+            style="bold" if model.kept else None,
         )
     return shown
 
@@ -127,6 +132,6 @@ def fetch(
     client: Client, shipped: Sequence[Shipped], folder: Path, note: Callable[[str], None], *, force: bool
 ) -> tuple[Path, ...]:
     """Downloads the chosen model."""
-    kept = next(one for one in shipped if one.kept)
+    kept = next(model for model in shipped if model.kept)
     note(f"downloading {kept.training.id} into {folder}")
     return client.trainings.download(kept.training.id, folder, replace=force)

@@ -14,7 +14,7 @@ from tiny_supernets import settings
 from edgefront.core.errors import Diverged
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.pattern import contract, expand
-from edgefront.core.supernet.result import Found, SupernetResult
+from edgefront.core.supernet.result import SearchOutcome, SupernetResult
 from edgefront.core.supernet.search import Search
 from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.initialise import initialise
@@ -48,10 +48,10 @@ def run(search: Search, until: int | None = None) -> list[float]:
 
 
 @lru_cache
-def found(back: int) -> Found:
+def found(back: int) -> SearchOutcome:
     search = make(back, steps=200, weight_steps=60, architecture_fraction=0.4, **EAGER)
     run(search)
-    return search.found()
+    return search.outcome()
 
 
 def test_attention_is_found_where_the_task_needs_it() -> None:
@@ -110,7 +110,7 @@ def test_a_search_that_was_interrupted_resumes_as_if_it_had_not_been(changes: di
     second = make(weight_steps=8, seed=0, **changes)
     second.restore(first.tensors(), first.optimizers(), first.memory(), first.progress())
     assert run(second) == losses[27:]
-    assert second.found() == whole.found()
+    assert second.outcome() == whole.outcome()
 
 
 def test_rows_at_a_time_change_nothing_but_the_memory_needed() -> None:
@@ -131,8 +131,8 @@ def test_it_ends_when_no_layer_changes_its_most_probable_block() -> None:
     search = make(weight_steps=10, steps=100, patience=0.3, cycle_steps=2)
     run(search)
     assert search.converged
-    assert search.found().converged
-    assert search.steps - search.found().changed_at == 27
+    assert search.outcome().converged
+    assert search.steps - search.outcome().changed_at == 27
     assert search.steps < 100
 
 
@@ -148,4 +148,4 @@ def test_a_loss_that_is_no_number_ends_it() -> None:
 def test_identity_is_left_out_where_it_is_no_choice() -> None:
     search = make(choices=["attention", "feed_forward"], weight_steps=4)
     run(search)
-    assert all(row[2] == 0 for row in search.found().probabilities)
+    assert all(row[2] == 0 for row in search.outcome().probabilities)

@@ -49,8 +49,8 @@ class Scoring:
         answer, fault = self._compute(task)
         if answer is None and not held.is_last:
             return Ending.FAILED
-        found = answer or {"reason": f"{held.attempts} attempts; the last: {fault}"}
-        self._store(task.id, found.get("value"), found.get("reason"))
+        result = answer or {"reason": f"{held.attempts} attempts; the last: {fault}"}
+        self._store(task.id, result.get("value"), result.get("reason"))
         return Ending.DONE
 
     def give_up(self, score_id: str, why: str) -> None:

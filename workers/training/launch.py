@@ -71,7 +71,7 @@ def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
 
 def running(home: Path) -> dict[str, int]:
     """File name → process id, for the running supervisors of this data folder."""
-    found: dict[str, int] = {}
+    pids: dict[str, int] = {}
     try:
         paths = sorted(_folder(home).iterdir())
     except OSError:
@@ -81,8 +81,8 @@ def running(home: Path) -> dict[str, int]:
             if lock_descriptor(file.fileno(), blocking=False):
                 path.unlink()  # its holder was killed
             else:
-                found[path.name] = int(file.read() or b"0")
-    return found
+                pids[path.name] = int(file.read() or b"0")
+    return pids
 
 
 def stop_all(home: Path, timeout_s: float) -> bool:

@@ -147,9 +147,9 @@ class RunReader:
         place = self._read
         try:
             with (self._folder / METRICS).open("rb") as file:
-                found = os.fstat(file.fileno())
-                identity = (found.st_dev, found.st_ino)
-                whole = identity != place.identity or found.st_size < place.offset
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                whole = identity != place.identity or status.st_size < place.offset
                 if not whole:
                     file.seek(place.offset - len(place.last))
                     whole = file.read(len(place.last)) != place.last
@@ -167,7 +167,7 @@ class RunReader:
 
 def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
     """The scores in a result: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
-    found = []
+    collected = []
     for split in _SPLITS:
         scores = (result or {}).get(split)
         if not isinstance(scores, dict):
@@ -175,20 +175,20 @@ def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
         tokens = scores.get("tokens")
         for metric, value in scores.items():
             if metric != "tokens" and type(value) in (int, float) and math.isfinite(value):
-                found.append(Score(split, metric[:64], float(value), {"tokens": tokens}))
-    return found
+                collected.append(Score(split, metric[:64], float(value), {"tokens": tokens}))
+    return collected
 
 
 def _parsed(text: bytes) -> list[dict[str, Any]]:
-    found = []
+    parsed = []
     for line in text.splitlines():
         try:
             metric = Metric.model_validate_json(line)
         except ValidationError:  # truncated by a crash, and then resumed
             continue
         if metric.step >= 0:
-            found.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))
-    return found
+            parsed.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))
+    return parsed
 
 
 def _counted(metric: Metric) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _counted(metric: Metric) -> dict[str, Any]:
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns

@@ -53,7 +53,7 @@ from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunPr
 from edgefront.workers.training.run_reader import RunReader
 from edgefront.workers.training.store.stored_training import StoredTraining
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _LOOK_S = 0.2
 _MAX_PAUSE_S = 5.0
@@ -180,13 +180,13 @@ class Supervisor:
         """The folder of the data set; a built-in one is prepared if it is not there."""
         home = self._settings.data_folder
         try:
-            found = find_dataset(name, home, digest, level)
+            folder = find_dataset(name, home, digest, level)
         except NotFound:
             if name not in data_sets() or not data_sets()[name].built_in:
                 raise
             self._prepare_data(name, home, lock)
-            found = find_dataset(name, home, digest, level)
-        return found, read_manifest(found)
+            folder = find_dataset(name, home, digest, level)
+        return folder, read_manifest(folder)
 
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
         command = [sys.executable, "-m", "edgefront.workers.training.prepare", name, str(home)]
@@ -339,14 +339,14 @@ class Supervisor:
     def _is_beat_due(self) -> bool:
         return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)
 
-    def _extend(self, do: Callable[[Session, datetime], Found]) -> Found:
+    def _extend(self, do: Callable[[Session, datetime], Result]) -> Result:
         """One transaction that extends the lease: a heartbeat. `LeaseLost` if the lease is lost."""
         began = time.monotonic()
-        found = self._write(do)
+        outcome = self._write(do)
         self._beaten_at = began
-        return found
+        return outcome
 
-    def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
+    def _write(self, do: Callable[[Session, datetime], Result]) -> Result:
         """One transaction. `LeaseLost` if the lease is lost."""
         with _held(), self._database.write() as session:
             return do(session, self._database.now(session))
@@ -377,7 +377,7 @@ def _copied(training: Training) -> dict[str, Any]:
         "gpus",
         "gpu_numbers",
     )
-    found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
+    values = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
     by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
     level = training.recipe.get("level") if by_recipe else None
-    return found | {"level": level, "start": start_of(training)}
+    return values | {"level": level, "start": start_of(training)}

@@ -48,7 +48,7 @@ def main(runtime: Runtime) -> int:
             works = works and (passed or number != "float32")
             if passed and number not in numbers.setdefault(provider, []):
                 numbers[provider].append(number)
-                facts["providers"] = sorted(name for name, found in numbers.items() if found)
+                facts["providers"] = sorted(name for name, formats in numbers.items() if formats)
                 _say(facts)
     return 0 if works else 1
 

@@ -203,16 +203,16 @@ class LlamaGenerator(_Loaded):
 
     def generate(self) -> Generated:
         answer, first_ms, further_ms = self._timed(self._request, self._past)
-        made, wanted = answer["timings"]["predicted_n"], self._request["n_predict"]
-        if made != wanted:
-            raise MeasurementError(f"llama.cpp generated {made} tokens, not {wanted}", reason="run_error")
+        made, requested = answer["timings"]["predicted_n"], self._request["n_predict"]
+        if made != requested:
+            raise MeasurementError(f"llama.cpp generated {made} tokens, not {requested}", reason="run_error")
         return Generated(first_ms, further_ms)
 
     @property
     def tokens(self) -> NDArray[np.int64]:
         """Those of another generation, which is the same: a timed one need not say them."""
         chosen = self._complete({**self._request, "n_probs": 1})["choices"][0]["logprobs"]["content"]
-        return np.array([[one["id"] for one in chosen]], np.int64)
+        return np.array([[token["id"] for token in chosen]], np.int64)
 
     def finite(self) -> bool:
         return self._finite({**self._request, "n_predict": 1})

@@ -67,13 +67,13 @@ def graph(
 
 def starts(model: bytes, folder: Path) -> dict[str, int]:
     """Real path of each file of weights below `folder` → bytes of its start that the graph's parameters use."""
-    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for tensor in onnx.ModelProto.FromString(model).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             place = ExternalDataInfo(tensor)
             path = str((folder / place.location).resolve())
-            found[path] = max(found.get(path, 0), (place.offset or 0) + (place.length or 0))
-    return found
+            ends[path] = max(ends.get(path, 0), (place.offset or 0) + (place.length or 0))
+    return ends
 
 
 def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np.ndarray[Any, Any]]:
@@ -91,12 +91,12 @@ def with_room(
     architecture: Architecture, protocol: MeasurementProtocol, state: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The entries of a state that a graph writes in place, each with zeros up to the protocol's last token."""
-    found = {}
+    padded = {}
     for spec in state_specs(architecture, "cache"):
         if writes_in_place(architecture, spec):
-            found[spec.name] = np.zeros(spec.sizes(protocol.batch, last_length(protocol)), np.float32)
-            found[spec.name][:, :, : protocol.memory_length] = state[spec.name]
-    return found
+            padded[spec.name] = np.zeros(spec.sizes(protocol.batch, last_length(protocol)), np.float32)
+            padded[spec.name][:, :, : protocol.memory_length] = state[spec.name]
+    return padded
 
 
 def likeliest(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -106,11 +106,11 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
         if not model.finite():
             return False
     kernels = [event["args"] for event in ran if event.get("cat") == "Node" and "provider" in event["args"]]
-    wanted = providers()[request.protocol.provider]
+    provider = providers()[request.protocol.provider]
     # A provider that compiles subgraphs shows them as single kernels, without matrix products.
-    ran_there = any(kernel["provider"] == wanted for kernel in kernels)
+    ran_there = any(kernel["provider"] == provider for kernel in kernels)
     return ran_there and all(
-        _fits(kernel, number_format, wanted) for kernel in kernels if _is_product(kernel, number_format)
+        _fits(kernel, number_format, provider) for kernel in kernels if _is_product(kernel, number_format)
     )
 
 
@@ -180,8 +180,8 @@ class OnnxModel:
 
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
     """Of the libraries, and what else explains the figures."""
-    found = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
-    return {**found, "tf32": _CUDA["use_tf32"]} if protocol.provider == "cuda" else found
+    packages = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
+    return {**packages, "tf32": _CUDA["use_tf32"]} if protocol.provider == "cuda" else packages
 
 
 def _quiet_options() -> Any:
@@ -198,19 +198,19 @@ def _one_addition() -> bytes:
     return bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
 
 
-def _provider(wanted: str) -> str:
-    known = providers()
-    if wanted not in known:
+def _provider(name: str) -> str:
+    available = providers()
+    if name not in available:
         raise MeasurementError(
-            f"this ONNX Runtime has no provider {wanted}; it has {', '.join(sorted(known))}", reason="unsupported"
+            f"this ONNX Runtime has no provider {name}; it has {', '.join(sorted(available))}", reason="unsupported"
         )
-    return known[wanted]
+    return available[name]
 
 
 def session_of(request: LaunchRequest, options: Any) -> Any:
     """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
-    wanted = request.protocol.provider
-    provider = _provider(wanted)
+    name = request.protocol.provider
+    provider = _provider(name)
     model: str | bytes
     if isinstance(request.subject, Path):
         model = str(request.subject)
@@ -229,7 +229,7 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
         chosen.append(_CPU)
     session = ort.InferenceSession(model, options, providers=chosen)
     if provider not in session.get_providers():
-        raise MeasurementError(f"ONNX Runtime has the provider {wanted}, but could not start it", reason="unsupported")
+        raise MeasurementError(f"ONNX Runtime has the provider {name}, but could not start it", reason="unsupported")
     return session
 
 

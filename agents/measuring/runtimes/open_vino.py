@@ -44,8 +44,8 @@ _FLOATS = frozenset({"f32"})
 
 def providers() -> dict[str, str]:
     """Devices here: protocol name (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
-    found = {name.lower().replace(".", "_"): name for name in ov.Core().available_devices}
-    return {name: device for name, device in found.items() if name not in _VIRTUAL}
+    devices = {name.lower().replace(".", "_"): name for name in ov.Core().available_devices}
+    return {name: device for name, device in devices.items() if name not in _VIRTUAL}
 
 
 def facts() -> dict[str, Any]:
@@ -81,9 +81,9 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
         types = model.types_of_products()
     except Exception:  # no kernel, no driver, no memory, no word on its kernels …: unsupported
         return False
-    wanted = _EXECUTED[number_format]
+    executed = _EXECUTED[number_format]
     others = _FLOATS if number_format in QUANTISED else frozenset()
-    return model.finite() and bool(types & wanted) and types <= wanted | others
+    return model.finite() and bool(types & executed) and types <= executed | others
 
 
 class OpenVinoModel:
@@ -209,13 +209,13 @@ def _tensor(array: np.ndarray[Any, Any], item: Any) -> Any:
     return tensor
 
 
-def _device(wanted: str) -> str:
-    known = providers()
-    if wanted not in known:
+def _device(name: str) -> str:
+    available = providers()
+    if name not in available:
         raise MeasurementError(
-            f"this OpenVINO has no device {wanted}; it has {', '.join(sorted(known))}", reason="unsupported"
+            f"this OpenVINO has no device {name}; it has {', '.join(sorted(available))}", reason="unsupported"
         )
-    return known[wanted]
+    return available[name]
 
 
 def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:

@@ -204,6 +204,6 @@ def _devices() -> list[str]:
 
 def _device(provider: str) -> torch.device:
     if provider not in _devices():
-        known = ", ".join(_devices())
-        raise MeasurementError(f"this PyTorch has no device {provider}; it has {known}", reason="unsupported")
+        available = ", ".join(_devices())
+        raise MeasurementError(f"this PyTorch has no device {provider}; it has {available}", reason="unsupported")
     return torch.device(provider)

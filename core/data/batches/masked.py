@@ -76,9 +76,9 @@ class Masked:
         inputs = np.full((rows, width), self._sep, np.int64)
         inputs[:, 0] = self._cls
         inputs[:, 1:-1][there] = shown[there]
-        wanted = np.full((rows, width), IGNORED, np.int64)
-        wanted[:, 1:-1] = targets
-        return Batch(inputs, wanted, starts=True, mask=np.arange(width) < lengths[:, None] + 2)
+        labels = np.full((rows, width), IGNORED, np.int64)
+        labels[:, 1:-1] = targets
+        return Batch(inputs, labels, starts=True, mask=np.arange(width) < lengths[:, None] + 2)
 
     def _hide(
         self, epoch: int, place: np.ndarray, text: np.ndarray, there: np.ndarray
@@ -86,10 +86,10 @@ class Masked:
         """The targets, `IGNORED` where none is, and the text that is shown: [rows, segment - 2] each."""
         eligible = there & self._is_ordinary[text]
         counts = eligible.sum(1)
-        wanted = np.where(counts > 0, np.maximum(1, np.rint(counts * self._fraction)), 0)
+        quotas = np.where(counts > 0, np.maximum(1, np.rint(counts * self._fraction)), 0)
         drawn = np.where(eligible, bits(key("drawn", self._seed, epoch), place), _LAST)
         rank = np.argsort(np.argsort(drawn, 1, kind="stable"), 1, kind="stable")
-        chosen = eligible & (rank < wanted[:, None])
+        chosen = eligible & (rank < quotas[:, None])
         becomes = bits(key("becomes", self._seed, epoch), place) % np.uint64(10)
         other = self._ordinary[bits(key("other", self._seed, epoch), place) % np.uint64(len(self._ordinary))]
         shown = np.where(chosen & (becomes < 8), self._mask, np.where(chosen & (becomes == 8), other, text))

@@ -50,12 +50,12 @@ def _round_trip(values: Words, half: int, keys: Words) -> Words:
     left, right = values >> shift, values & mask
     for chosen in keys:
         left, right = right, left ^ (_mixed(right * np.uint64(_GOLDEN) + chosen) & mask)
-    found: Words = (left << shift) | right
-    return found
+    joined: Words = (left << shift) | right
+    return joined
 
 
 def _mixed(values: Words) -> Words:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
-    found: Words = values ^ (values >> np.uint64(31))
-    return found
+    mixed: Words = values ^ (values >> np.uint64(31))
+    return mixed

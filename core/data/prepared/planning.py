@@ -63,7 +63,7 @@ class PreparationPlan:
     given: Tokenizer | None
     """What `vocabulary` says."""
     alphabet: str
-    known: DataSet | None
+    catalogued: DataSet | None
     own_vocabulary: bool
     """A user's, by its size or its file: not the published one."""
 
@@ -71,23 +71,23 @@ class PreparationPlan:
     def make(
         cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation
     ) -> PreparationPlan:
-        known = data if isinstance(data, DataSet) else data_sets().get(data)
-        if known is not None and target is not None:
-            raise InvalidInput(f"{known.name} has its own translation", field="target", value=str(target))
-        if known is None and origin is not None:
-            known = data_set(str(data))  # its error lists the data sets
-        level = settings.level or (known.level if known else "bpe")
+        catalogued = data if isinstance(data, DataSet) else data_sets().get(data)
+        if catalogued is not None and target is not None:
+            raise InvalidInput(f"{catalogued.name} has its own translation", field="target", value=str(target))
+        if catalogued is None and origin is not None:
+            catalogued = data_set(str(data))  # its error lists the data sets
+        level = settings.level or (catalogued.level if catalogued else "bpe")
         shares = Shares(settings.valid_percent, settings.test_percent)
-        corpus = _corpus(data, known, origin, target, level, shares)
-        unit = settings.unit or (known.unit if known else "line" if corpus.sources else "document")
+        corpus = _corpus(data, catalogued, origin, target, level, shares)
+        unit = settings.unit or (catalogued.unit if catalogued else "line" if corpus.sources else "document")
         _check(level, unit, corpus, settings)
-        own = known is not None and level == known.level
+        own = catalogued is not None and level == catalogued.level
         vocabulary = Path(settings.vocabulary) if settings.vocabulary else None
-        if known is not None and own and origin is not None and vocabulary is None and level == "words":
-            vocabulary = known.vocabulary_in(origin)
+        if catalogued is not None and own and origin is not None and vocabulary is None and level == "words":
+            vocabulary = catalogued.vocabulary_in(origin)
         vocab_size = settings.vocab_size
         if level == "bpe" and vocab_size is None and vocabulary is None:
-            vocab_size = (known.vocab_size if known else None) or DEFAULT_PIECES
+            vocab_size = (catalogued.vocab_size if catalogued else None) or DEFAULT_PIECES
         given = given_tokenizer(level, vocabulary, settings.vocab_size) if vocabulary else None
         if level == "bpe" and vocab_size is not None:
             from edgefront.core.data.tokenizers.bpe import check_size
@@ -100,8 +100,8 @@ class PreparationPlan:
             vocab_size=vocab_size,
             vocabulary=vocabulary,
             given=given,
-            alphabet=known.alphabet if known is not None and own else "all",
-            known=known,
+            alphabet=catalogued.alphabet if catalogued is not None and own else "all",
+            catalogued=catalogued,
             own_vocabulary=settings.vocab_size is not None or settings.vocabulary is not None,
         )
 
@@ -118,7 +118,7 @@ class PreparationPlan:
                 "settings": self.public(),
                 "vocabulary": self._vocabulary_digest(originals[self.vocabulary].sha256) if self.vocabulary else None,
                 # What it is compared with: it was found right against these numbers only.
-                "published": asdict(self.known.published) if self.known else None,
+                "published": asdict(self.catalogued.published) if self.catalogued else None,
                 "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
                 "sources": {split: hashes(parts) for split, parts in self.corpus.sources.items()},
             }
@@ -131,20 +131,25 @@ class PreparationPlan:
 
     def public(self) -> dict[str, Any]:
         """The settings as the manifest has them."""
-        found: dict[str, Any] = {"level": self.level, "unit": self.reading.unit}
+        settings: dict[str, Any] = {"level": self.level, "unit": self.reading.unit}
         if self.vocab_size is not None:
-            found["vocab_size"] = self.vocab_size
+            settings["vocab_size"] = self.vocab_size
         if self.level == "bytes":
-            found["alphabet"] = self.alphabet
+            settings["alphabet"] = self.alphabet
         if self.corpus.form == "jsonl":
-            found["field"] = self.reading.field
-        return found
+            settings["field"] = self.reading.field
+        return settings
 
 
 def _corpus(
-    data: str | DataSet, known: DataSet | None, origin: Path | None, target: Path | None, level: Level, shares: Shares
+    data: str | DataSet,
+    catalogued: DataSet | None,
+    origin: Path | None,
+    target: Path | None,
+    level: Level,
+    shares: Shares,
 ) -> Corpus:
-    if known is None:
+    if catalogued is None:
         path = Path(str(data)).expanduser()
         if not path.exists():
             raise NotFound(
@@ -152,15 +157,15 @@ def _corpus(
                 f"{', '.join(data_sets())}"
             )
         return at_path(path, shares) if target is None else parallel(path, target, shares)
-    if known.built_in:
+    if catalogued.built_in:
         return standard_library(shares)
     if origin is None:
         raise InvalidInput(
-            f"name the folder that has the files of {known.name} (--from): {known.wanted()}",
+            f"name the folder that has the files of {catalogued.name} (--from): {catalogued.expected_files()}",
             field="from",
             allowed="a folder",
         )
-    return known.find(origin.expanduser(), level)
+    return catalogued.find(origin.expanduser(), level)
 
 
 def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> None:

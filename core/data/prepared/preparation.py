@@ -63,22 +63,22 @@ def prepare(
     """
     plan = PreparationPlan.make(data, origin, target, settings or Preparation())
     originals = _read_originals(plan, progress)
-    wanted = plan.digest(originals)
-    folder = home / wanted
+    digest = plan.digest(originals)
+    folder = home / digest
     there = _opened(folder, progress)
     if there is not None:
         return there
     home.mkdir(parents=True, exist_ok=True)
-    draft = home / f".preparing-{wanted}"
+    draft = home / f".preparing-{digest}"
     progress("waiting", 0, 1)
-    with refusing_full_disk(folder), locked(home / f".{wanted}.lock"):
+    with refusing_full_disk(folder), locked(home / f".{digest}.lock"):
         there = _opened(folder, progress)
         if there is not None:
             return there
         shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
         draft.mkdir()
         try:
-            _write(plan, draft, wanted, originals, progress)
+            _write(plan, draft, digest, originals, progress)
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would have been opened
             draft.rename(folder)
         finally:
@@ -91,24 +91,26 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
     """Reads every file once; compares with the published MD5 where there is one."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
     done, total = 0, sum(path.stat().st_size for path in files)
-    known = plan.known.published.md5 if plan.known else None
-    found = {}
+    published = plan.catalogued.published.md5 if plan.catalogued else None
+    originals = {}
     for path in files:
         hashed, other, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
         with path.open("rb") as file:
             while block := file.read(_CHUNK):
                 hashed.update(block)
-                if known:
+                if published:
                     other.update(block)
                 size += len(block)
                 progress("reading", done + size, total)
         done += size
-        if known and plan.known and other.hexdigest() != known:
-            raise plan.known.wrong(path, f"{path} has the MD5 {other.hexdigest()}, and {plan.known.name} has {known}")
+        if published and plan.catalogued and other.hexdigest() != published:
+            raise plan.catalogued.wrong(
+                path, f"{path} has the MD5 {other.hexdigest()}, and {plan.catalogued.name} has {published}"
+            )
         inside = path.is_relative_to(plan.corpus.root) and path != plan.vocabulary
         name = path.relative_to(plan.corpus.root).as_posix() if inside else path.name
-        found[path] = OriginalFile(name=name, bytes=size, sha256=hashed.hexdigest())
-    return found
+        originals[path] = OriginalFile(name=name, bytes=size, sha256=hashed.hexdigest())
+    return originals
 
 
 def _opened(folder: Path, progress: Progress) -> Prepared | None:
@@ -120,7 +122,7 @@ def _opened(folder: Path, progress: Progress) -> Prepared | None:
 
 
 def _write(
-    plan: PreparationPlan, folder: Path, wanted: str, originals: Mapping[Path, OriginalFile], progress: Progress
+    plan: PreparationPlan, folder: Path, digest: str, originals: Mapping[Path, OriginalFile], progress: Progress
 ) -> None:
     corpus = plan.corpus
     _check_text(plan, progress)
@@ -129,8 +131,8 @@ def _write(
     if corpus.sources:
         (folder / SOURCE_FOLDER).mkdir()
         source = _tokenizer(plan, corpus.sources, folder / SOURCE_FOLDER, progress)
-    if plan.known is not None and plan.level == "words" and not plan.own_vocabulary:
-        plan.known.check("words in the vocabulary", tokenizer.vocab_size, plan.known.published.vocabulary)
+    if plan.catalogued is not None and plan.level == "words" and not plan.own_vocabulary:
+        plan.catalogued.check("words in the vocabulary", tokenizer.vocab_size, plan.catalogued.published.vocabulary)
     writers = {}
     sides = [("", corpus.splits, tokenizer)]
     if source is not None:
@@ -151,7 +153,7 @@ def _write(
     manifest = Manifest(
         format=FORMAT,
         name=corpus.name,
-        digest=wanted,
+        digest=digest,
         level=plan.level,
         vocab_size=tokenizer.vocab_size,
         source_vocab_size=source.vocab_size if source else None,
@@ -173,7 +175,7 @@ def _check_text(plan: PreparationPlan, progress: Progress) -> None:
 
     Reads all of each split but that to train on, which what follows reads first, unless its words are published.
     """
-    corpus, published = plan.corpus, plan.known.published.words if plan.known else {}
+    corpus, published = plan.corpus, plan.catalogued.published.words if plan.catalogued else {}
     sides = [(corpus.splits, published), (corpus.sources, {})]
     whole = [split for split in SPLITS if split != "train" or split in published]
     total = sum(part.size for splits, _ in sides for split in whole for part in splits.get(split, ()))
@@ -197,14 +199,14 @@ def _check_text(plan: PreparationPlan, progress: Progress) -> None:
                     field="data",
                     value=corpus.name,
                 )
-            if plan.known is not None and split in words:
-                plan.known.check(f"words in the split {split}", count, words[split])
+            if plan.catalogued is not None and split in words:
+                plan.catalogued.check(f"words in the split {split}", count, words[split])
 
 
 def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
     """Makes the tokenizer of one language and saves it."""
     closed = plan.level in ("bytes", "characters")
-    parts = [part for split, found in splits.items() if closed or split == "train" for part in found]
+    parts = [part for split, in_split in splits.items() if closed or split == "train" for part in in_split]
     done, total = 0, sum(part.size for part in parts)
 
     def tick(count: int) -> None:

@@ -95,12 +95,12 @@ class Manifest(_Part):
 
     def files(self) -> list[StoredFile]:
         """All that the folder must have besides the manifest."""
-        found = list(self.tokenizer)
+        files = list(self.tokenizer)
         for split in self.splits.values():
             for side in (split, split.source):
                 if side is not None:
-                    found += [side.tokens, side.starts]
-        return found
+                    files += [side.tokens, side.starts]
+        return files
 
 
 @dataclass(frozen=True, eq=False)

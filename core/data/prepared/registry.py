@@ -32,22 +32,22 @@ def find_prepared(home: Path, name: str) -> Prepared:
         NotFound: none has the name.
         InvalidInput: several have, or it is damaged.
     """
-    found = [
+    matching = [
         folder
         for folder, manifest in prepared_in(home)
         if (isinstance(manifest, Manifest) and manifest.name == name)
         or (_PREFIX.fullmatch(name) and folder.name.startswith(name))
     ]
-    if len(found) > 1:
-        choices = ", ".join(f"{folder.name[:12]} ({_describe(folder)})" for folder in found)
+    if len(matching) > 1:
+        choices = ", ".join(f"{folder.name[:12]} ({_describe(folder)})" for folder in matching)
         raise InvalidInput(
             f"several prepared data sets are called {name!r}: {choices}; name one by its digest",
             field="data",
             value=name,
             allowed="the first digits of a digest",
         )
-    if found:
-        return open_prepared(found[0])
+    if matching:
+        return open_prepared(matching[0])
     if (Path(name) / MANIFEST).is_file():
         return open_prepared(Path(name).absolute())
     raise NotFound(

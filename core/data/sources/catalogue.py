@@ -19,14 +19,14 @@ _HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000{}-of-00
 @cache
 def data_sets() -> Mapping[str, DataSet]:
     """All of them, by name."""
-    return MappingProxyType({found.name: found for found in _all()})
+    return MappingProxyType({known_set.name: known_set for known_set in _all()})
 
 
 def data_set(name: str) -> DataSet:
     """The data set of that name; `NotFound` lists the existing ones."""
     if name not in data_sets():
-        known = existing(name, data_sets(), "edgefront data list")
-        raise NotFound(f"there is no data set {name!r}; {known}, or give the path of a text")
+        hint = existing(name, data_sets(), "edgefront data list")
+        raise NotFound(f"there is no data set {name!r}; {hint}, or give the path of a text")
     return data_sets()[name]
 
 

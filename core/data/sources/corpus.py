@@ -81,8 +81,8 @@ def at_path(path: Path, shares: Shares) -> Corpus:
     files = _within(path)
     named = _named_splits(path, files)
     if named is not None:
-        form = _form(path, [file for found in named.values() for file in found])
-        splits = {split: tuple(Part.whole(file) for file in found) for split, found in named.items()}
+        form = _form(path, [file for paths in named.values() for file in paths])
+        splits = {split: tuple(Part.whole(file) for file in paths) for split, paths in named.items()}
         return Corpus(name, path, splits, form=form)
     form = _form(path, files)
     return Corpus(name, path, by_hash(files, shares) or _each_cut(files, shares), form=form)
@@ -104,10 +104,10 @@ def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
 
 def same_lines(source: Path, target: Path) -> int:
     """How many lines both have."""
-    one, other = count_lines(source), count_lines(target)
-    if one != other:
-        raise _invalid(target, f"{source} has {one:,} lines and {target} {other:,}: they cannot correspond")
-    return one
+    lines, other = count_lines(source), count_lines(target)
+    if lines != other:
+        raise _invalid(target, f"{source} has {lines:,} lines and {target} {other:,}: they cannot correspond")
+    return lines
 
 
 def count_lines(path: Path) -> int:
@@ -146,31 +146,31 @@ def _each_cut(files: Sequence[Path], shares: Shares) -> dict[str, Parts]:
 def _within(folder: Path) -> list[Path]:
     """The files of a folder and its folders, in the order of their names; hidden and empty ones are left out."""
     inside = folder.resolve()
-    found = []
+    paths = []
     for path in sorted(folder.rglob("*")):
         if any(part.startswith(".") for part in path.relative_to(folder).parts) or not path.is_file():
             continue
         if not path.resolve().is_relative_to(inside):
             raise _invalid(path, f"{path} is a link to a place outside {folder}")
         if path.stat().st_size:
-            found.append(path)
-    if not found:
+            paths.append(path)
+    if not paths:
         raise _invalid(folder, f"there is no text in {folder}")
-    return found
+    return paths
 
 
 def _named_splits(folder: Path, files: Sequence[Path]) -> dict[str, list[Path]] | None:
     """The files of each split by their names; None where none is named `train`."""
-    found: dict[str, list[Path]] = {}
+    by_split: dict[str, list[Path]] = {}
     for path in files:
         first = path.relative_to(folder).parts[0].partition(".")[0].lower()
         if first in _SPLIT_NAMES:
-            found.setdefault(_SPLIT_NAMES[first], []).append(path)
-    if "train" not in found:
+            by_split.setdefault(_SPLIT_NAMES[first], []).append(path)
+    if "train" not in by_split:
         return None
-    if "valid" not in found:
+    if "valid" not in by_split:
         raise _invalid(folder, f"{folder} has text named train but none named valid")
-    return {split: found[split] for split in SPLITS if split in found}
+    return {split: by_split[split] for split in SPLITS if split in by_split}
 
 
 def _form(place: Path, files: Sequence[Path]) -> Form:

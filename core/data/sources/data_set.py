@@ -70,18 +70,18 @@ class DataSet:
         if folder.is_file():
             folder = folder.parent
         if not folder.is_dir():
-            raise NotFound(f"there is no folder {folder}: {self.wanted()}")
+            raise NotFound(f"there is no folder {folder}: {self.expected_files()}")
         splits = {split: self._parts(folder, split, patterns) for split, patterns in self.files.items()}
         sources = {split: self._parts(folder, split, patterns) for split, patterns in self.sources.items()}
         for split in self.sources:
             target = splits[split][0].path
-            found = same_lines(sources[split][0].path, target)
-            self._same("lines", target, found, self.published.lines.get(split, found))
+            lines = same_lines(sources[split][0].path, target)
+            self._same("lines", target, lines, self.published.lines.get(split, lines))
         if self.cuts is not None:
             splits = self._cut(splits["train"][0].path, level)
         return Corpus(self.name, folder, splits, sources, self.form)
 
-    def wanted(self) -> str:
+    def expected_files(self) -> str:
         """The files that the user has to provide, as text."""
         if self.built_in:
             return f"{self.name} is built in"
@@ -93,31 +93,31 @@ class DataSet:
         """The file of its words, where it has one; `NotFound` where that is missing."""
         if self.vocabulary is None:
             return None
-        found = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
-        if found is None:
-            raise NotFound(f"there is no {self.vocabulary} in {folder}: {self.wanted()}")
-        return found
+        path = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
+        if path is None:
+            raise NotFound(f"there is no {self.vocabulary} in {folder}: {self.expected_files()}")
+        return path
 
     def _parts(self, folder: Path, split: str, patterns: tuple[str, ...]) -> Parts:
         for pattern in patterns:
-            found = sorted(_matching(folder, pattern))
-            if not found:
+            paths = sorted(_matching(folder, pattern))
+            if not paths:
                 continue
-            wanted = self.published.files.get(split, len(found))
-            if len(found) != wanted:
-                raise self.wrong(found[0].parent, f"{found[0].parent} has {len(found)} of {wanted} files {pattern}")
-            parts = tuple(Part.whole(path) for path in found)
+            published = self.published.files.get(split, len(paths))
+            if len(paths) != published:
+                raise self.wrong(paths[0].parent, f"{paths[0].parent} has {len(paths)} of {published} files {pattern}")
+            parts = tuple(Part.whole(path) for path in paths)
             for part in parts:
                 if part.size == 0:
                     raise self.wrong(part.path, f"{part.path} is empty")
                 if self.published.bytes is not None:
                     self._same("bytes", part.path, part.size, self.published.bytes)
             return parts
-        raise NotFound(f"there is no {' or '.join(patterns)} in {folder}: {self.wanted()}")
+        raise NotFound(f"there is no {' or '.join(patterns)} in {folder}: {self.expected_files()}")
 
-    def _same(self, what: str, path: Path, found: int, wanted: int) -> None:
-        if found != wanted:
-            raise self.wrong(path, f"{path} has {found:,} {what}, and {self.name} has {wanted:,}")
+    def _same(self, what: str, path: Path, actual: int, published: int) -> None:
+        if actual != published:
+            raise self.wrong(path, f"{path} has {actual:,} {what}, and {self.name} has {published:,}")
 
     def _cut(self, path: Path, level: Level) -> dict[str, Parts]:
         first, second = self.cuts or (0, 0)
@@ -130,10 +130,10 @@ class DataSet:
             for split, start, stop in zip(SPLITS, places, places[1:], strict=False)
         }
 
-    def check(self, what: str, found: int, wanted: int | None) -> None:
+    def check(self, what: str, actual: int, published: int | None) -> None:
         """`InvalidInput` where a published count is another."""
-        if wanted is not None and found != wanted:
-            raise self.wrong(Path(self.name), f"there are {found:,} {what}, and {self.name} has {wanted:,}")
+        if published is not None and actual != published:
+            raise self.wrong(Path(self.name), f"there are {actual:,} {what}, and {self.name} has {published:,}")
 
     def wrong(self, path: Path, detail: str) -> InvalidInput:
         """The error for a file that is not the published one."""
@@ -148,7 +148,7 @@ class DataSet:
 def _matching(folder: Path, pattern: str) -> Iterator[Path]:
     """Files in the folder or, where it has none, in the folders within it."""
     for depth in ("", "*/", "*/*/"):
-        found = [path for path in folder.glob(depth + pattern) if path.is_file()]
-        if found:
-            yield from found
+        paths = [path for path in folder.glob(depth + pattern) if path.is_file()]
+        if paths:
+            yield from paths
             return

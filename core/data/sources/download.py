@@ -23,7 +23,7 @@ _NAME_BYTES = 200
 
 
 def download(
-    known: DataSet,
+    data: DataSet,
     folder: Path,
     *,
     url: str | None = None,
@@ -40,12 +40,14 @@ def download(
             unpacked (`unpacking.unpack`).
         Unavailable: the server is unavailable, or the connection broke: the same call resumes. Or the disk is full.
     """
-    urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
+    urls = ([url] if url else list(data.archives[:1])) + list(data.archives[1:])
     if not urls:
-        raise InvalidInput(f"{known.name} cannot be downloaded: {known.wanted()}", field="download", value=known.name)
+        raise InvalidInput(
+            f"{data.name} cannot be downloaded: {data.expected_files()}", field="download", value=data.name
+        )
     try:
-        known.find(folder, known.level)
-        known.vocabulary_in(folder)
+        data.find(folder, data.level)
+        data.vocabulary_in(folder)
         return folder
     except (NotFound, InvalidInput):  # missing, or of another size than published
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,9 +62,9 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     name = _name(url)
     part, note = folder / f".{name}.part", folder / f".{name}.json"
     headers = {"Accept-Encoding": "identity"}
-    known = _note(note)
-    if part.exists() and known.get("url") == url and known.get("version"):
-        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": known["version"]}
+    noted = _note(note)
+    if part.exists() and noted.get("url") == url and noted.get("version"):
+        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
     try:
         with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
             if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -108,10 +110,10 @@ def _name(url: str) -> str:
 
 def _note(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _instead() -> str:

@@ -138,12 +138,12 @@ class Pieces(Tokenizer):
         model.no_padding()
         model.no_truncation()
         stated = stated_in(path.parent) if path.name == TOKENIZER else Stated()
-        found = {ours: _first(model, names) for ours, names in _NAMES.items()}
+        numbers = {ours: _first(model, names) for ours, names in _NAMES.items()}
         end = _token(model, stated, "eos_token")
         if end is None:
             end = next((end for end in stated.ends if _is_token(model, end)), None)
-        found[EOS] = found[EOS] if end is None else end
-        special = {ours: number for ours, number in found.items() if number is not None}
+        numbers[EOS] = numbers[EOS] if end is None else end
+        special = {ours: number for ours, number in numbers.items() if number is not None}
         # Others of its own, such as [PAD], are no words either.
         own = {token.content: number for number, token in model.get_added_tokens_decoder().items() if token.special}
         own = {name: number for name, number in own.items() if number not in special.values()}
@@ -158,10 +158,10 @@ class Pieces(Tokenizer):
         text, special = path.read_text(encoding="utf-8"), content["special"]
         try:
             model, stated = HuggingFace.from_str(text), stated_in(path.parent)
-            found = cls(model, special, stated)
-            bos = content.get("bos", None if trained else found.bos)
-            if bos == found.bos:
-                return found
+            pieces = cls(model, special, stated)
+            bos = content.get("bos", None if trained else pieces.bos)
+            if bos == pieces.bos:
+                return pieces
             tokens: dict[str, str] = {} if bos is None else {"bos_token": str(model.id_to_token(bos))}
             adds = {**stated.adds, "add_bos_token": bos is not None}
             return cls(model, special, replace(stated, tokens={**stated.tokens, **tokens}, adds=adds))
@@ -173,12 +173,12 @@ class Pieces(Tokenizer):
             ) from None
 
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
-        found = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, np.int32) for encoding in found]
+        encodings = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def prompt_with_special(self, text: str) -> list[int]:
-        found = self._with_special(text)
-        return found if self.bos is None or found[:1] == [self.bos] else [self.bos, *found]
+        tokens = self._with_special(text)
+        return tokens if self.bos is None or tokens[:1] == [self.bos] else [self.bos, *tokens]
 
     @property
     def chat_template(self) -> Any:
@@ -260,15 +260,15 @@ def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) 
     are put there, as BERT's. What is stated decides, flag by flag, and the model is made to do so.
     """
     before, after = _put_around(model)
-    found = (before[0] if len(before) == 1 else None, after == [eos])
+    around = (before[0] if len(before) == 1 else None, after == [eos])
     is_other = len(before) > 1 or after not in ([], [eos]) or bool(before and after and before[0] != bos)
-    if not stated.adds and (is_other or found == (None, False)):
+    if not stated.adds and (is_other or around == (None, False)):
         return None
-    begin = found[0] if stated.adds.get("add_bos_token", True) else None
+    begin = around[0] if stated.adds.get("add_bos_token", True) else None
     if stated.adds.get("add_bos_token") and bos is not None:
         begin = bos
-    end = eos if stated.adds.get("add_eos_token", found[1]) else None
-    if is_other or found != (begin, end is not None):
+    end = eos if stated.adds.get("add_eos_token", around[1]) else None
+    if is_other or around != (begin, end is not None):
         names = [None if number is None else model.id_to_token(number) for number in (begin, end)]
         model.post_processor = processors.TemplateProcessing(
             single=[name for name in (names[0], "$A", names[1]) if name is not None],

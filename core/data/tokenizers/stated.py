@@ -56,13 +56,15 @@ def stated_in(folder: Path) -> Stated:
     template = config.get("chat_template")
     if isinstance(template, list):
         template = [
-            {name: str(one.get(name, "")) for name in ("name", "template")} for one in template if isinstance(one, dict)
+            {name: str(entry.get(name, "")) for name in ("name", "template")}
+            for entry in template
+            if isinstance(entry, dict)
         ]
     if (folder / _CHAT_TEMPLATE).is_file():
         template = read_text(folder / _CHAT_TEMPLATE)
     return Stated(
         tokens,
-        {name: found[0] for name, found in numbers.items() if found},
+        {name: values[0] for name, values in numbers.items() if values},
         _numbers(place, "eos_token_id", ends if isinstance(ends, list) else [ends]),
         place.name,
         {name: config[name] for name in ("add_bos_token", "add_eos_token") if type(config.get(name)) is bool},
@@ -86,16 +88,16 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
         refuse_pointer(content, path)
-        found = json.loads(content)
+        document = json.loads(content)
     except FileNotFoundError:
         return {}
     except InvalidInput:
         raise
     except (ValueError, RecursionError) as error:
         raise _wrong(path, str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise _wrong(path, "it is no object")
-    return found
+    return document
 
 
 def _wrong(path: Path, what: str) -> InvalidInput:

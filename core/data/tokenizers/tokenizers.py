@@ -74,13 +74,13 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """The tokens of one text; nothing is added at its ends."""
-        found: list[int] = self.encode_many([text])[0].tolist()
-        return found
+        tokens: list[int] = self.encode_many([text])[0].tolist()
+        return tokens
 
     def prompt(self, text: str) -> list[int]:
         """The tokens of a text that begins a document, or of the beginning of one."""
-        found: list[int] = self.begin(self.encode_many([text])[0]).tolist()
-        return found
+        tokens: list[int] = self.begin(self.encode_many([text])[0]).tolist()
+        return tokens
 
     def prompt_with_special(self, text: str) -> list[int]:
         """As `prompt`, where the names of special tokens in the text mean these tokens."""
@@ -232,13 +232,13 @@ class Words(Tokenizer):
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> Ids:
-        known, unknown = self._ids.get, self.unknown
-        found: list[int] = []
+        number_of, unknown = self._ids.get, self.unknown
+        tokens: list[int] = []
         for number, line in enumerate(text.split("\n")):
             if number:
-                found.append(self.eos)
-            found += [known(word, unknown) for word in line.split()]
-        return np.array(found, np.int32)
+                tokens.append(self.eos)
+            tokens += [number_of(word, unknown) for word in line.split()]
+        return np.array(tokens, np.int32)
 
     def end(self, ids: Ids) -> Ids:
         """A text's last line may have been ended already."""

@@ -19,8 +19,10 @@ _POINTS = (
 
 def _by(figure: str, *, optional: bool = True) -> Index:
     """The order of a list by a figure; those that lack it are not in it: `services.jobs.queries.lists`."""
-    known = text(f"{figure} IS NOT NULL") if optional else None
-    return Index(f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=known, sqlite_where=known)
+    measured = text(f"{figure} IS NOT NULL") if optional else None
+    return Index(
+        f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=measured, sqlite_where=measured
+    )
 
 
 class Candidate(Base):

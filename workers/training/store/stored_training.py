@@ -40,7 +40,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 from edgefront.workers.training.store.snapshot import snapshot
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Hold = Callable[[str], object]
 """Holds the lease during a wait, and stores a note on it; raises to end the wait."""
 
@@ -207,13 +207,13 @@ class StoredTraining:
         with self._database.write() as session:
             store_manifest(session, self._id, self._fence, manifest.model_dump(mode="json"))
 
-    def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
+    def _in_background(self, do: Callable[[], Result], note: str, hold: Hold) -> Result:
         """Runs a long call in a thread while holding the lease, retried while the store is unavailable; returns its
         result.
         """
         pause_s = self._look_s
         while True:
-            done: Future[Found] = Future()
+            done: Future[Result] = Future()
             threading.Thread(target=_keep, args=(do, done), name="edgefront-store", daemon=True).start()
             self._hold_until(done.done, note, hold)
             try:
@@ -233,7 +233,7 @@ class StoredTraining:
             time.sleep(self._look_s)
 
 
-def _keep(do: Callable[[], Found], done: Future[Found]) -> None:
+def _keep(do: Callable[[], Result], done: Future[Result]) -> None:
     try:
         done.set_result(do())
     except BaseException as error:
