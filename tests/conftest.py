@@ -169,9 +169,9 @@ def statements_compiled_once() -> Iterator[None]:
 
     def create(url: URL, **options: Any) -> Engine:
         engine = create_engine(url, query_cache_size=5000, **options)
-        known = connected.get(url.drivername)
-        if known is not None and known.dialect.server_version_info:  # what it learnt from its server holds for all
-            engine.dialect, engine._compiled_cache = known.dialect, known._compiled_cache
+        earlier = connected.get(url.drivername)
+        if earlier is not None and earlier.dialect.server_version_info:  # what it learnt from its server holds for all
+            engine.dialect, engine._compiled_cache = earlier.dialect, earlier._compiled_cache
         else:
             connected[url.drivername] = engine
         return engine

@@ -121,14 +121,14 @@ def _attention(
 
     @st.composite
     def block(draw: st.DrawFn) -> Part:
-        found = {"kind": "attention", **draw(heads if rotary else _heads(d_model))}
-        found["n_kv_head"] = draw(st.sampled_from([None, *(n for n in (1, 2) if found["n_head"] % n == 0)]))
-        found["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
-        if found["attends"] == "self":
-            found["window"] = draw(_windows(causal))
-        found["qk_norm"] = draw(st.booleans())
-        found["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
-        return found
+        described = {"kind": "attention", **draw(heads if rotary else _heads(d_model))}
+        described["n_kv_head"] = draw(st.sampled_from([None, *(n for n in (1, 2) if described["n_head"] % n == 0)]))
+        described["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
+        if described["attends"] == "self":
+            described["window"] = draw(_windows(causal))
+        described["qk_norm"] = draw(st.booleans())
+        described["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
+        return described
 
     return block()
 

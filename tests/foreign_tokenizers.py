@@ -74,7 +74,7 @@ def of_pieces(*, metaspace: str | None = None) -> Tokenizer:
     runs = [_SPACE * count for count in (2, 4)]
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *runs, *ranked]
     vocabulary = {token: number for number, token in enumerate(dict.fromkeys(names))}
-    merges = merges_of([*(one for one in ranked if len(one) > 1), *runs], vocabulary)
+    merges = merges_of([*(piece for piece in ranked if len(piece) > 1), *runs], vocabulary)
     tokenizer = Tokenizer(
         models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     )

@@ -28,11 +28,11 @@ class Place:
 
 def places(space: SearchSpace) -> list[Place]:
     """Every place in the order in which values are drawn: the kinds of a stack from its last block on."""
-    found = []
+    listed = []
     for gene in space.gene_list:
         layers = list(range(space.depth)) if gene.per_layer else [None]
-        found += [Place(gene, layer) for layer in (reversed(layers) if gene.name == "kind" else layers)]
-    return found
+        listed += [Place(gene, layer) for layer in (reversed(layers) if gene.name == "kind" else layers)]
+    return listed
 
 
 def blank(space: SearchSpace) -> Genome:

@@ -43,8 +43,8 @@ class Service:
     @property
     def context(self) -> Context:
         """What the endpoints share."""
-        found: Context = self.server.config.app.state.context  # type: ignore[union-attr]
-        return found
+        context: Context = self.server.config.app.state.context  # type: ignore[union-attr]
+        return context
 
     def work(self) -> None:
         """Does the tasks that wait, as a worker would."""

@@ -89,11 +89,11 @@ def by_size(noise: float = 0.0) -> Measure:
     """Latency and memory that grow with the model, a little different for each one; launches scatter by `noise`."""
 
     def measure(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
-        found = costs(architecture)
+        counted = costs(architecture)
         own = _unit(architecture.digest, "latency")
-        latency = 1.0 + found.flops / 1e9 * (0.8 + 0.4 * own)
+        latency = 1.0 + counted.flops / 1e9 * (0.8 + 0.4 * own)
         latency *= 1.0 + noise * (_unit(architecture.digest, f"launch {before}") - 0.5)
-        memory = int(found.weight_bytes * (1.05 + 0.3 * _unit(architecture.digest, "memory")))
+        memory = int(counted.weight_bytes * (1.05 + 0.3 * _unit(architecture.digest, "memory")))
         return done(latency, memory)
 
     return measure
@@ -101,8 +101,10 @@ def by_size(noise: float = 0.0) -> Measure:
 
 def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
     """Latency and memory that follow what a pass of the protocol does."""
-    found = protocol_costs(architecture, protocol)
-    return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
+    counted = protocol_costs(architecture, protocol)
+    return done(
+        0.5 + counted.flops / 1e9 + 0.05 * len(architecture.blocks), int(counted.weight_bytes * 1.1) + (5 << 20)
+    )
 
 
 def by_generation(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
@@ -218,8 +220,8 @@ class RemoteAgent:
         with httpx.Client(base_url=url, timeout=60, verify=False) as admin:
             answer = admin.post("/v1/enrolment-tokens", json={"name": name}, headers=_bearer(key))
             token = answer.raise_for_status().json()["token"]
-            known = device_facts or facts(numbers=("float32", "int8"))
-            request = EnrolRequest(name=name, device_class=device_class, facts=known)
+            facts_sent = device_facts or facts(numbers=("float32", "int8"))
+            request = EnrolRequest(name=name, device_class=device_class, facts=facts_sent)
             answer = admin.post("/v1/agents/enrol", json=request.model_dump(mode="json"), headers=_bearer(token))
             enrolled = EnrolResponse.model_validate_json(answer.raise_for_status().content)
         self.device_id = enrolled.device_id

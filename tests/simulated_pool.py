@@ -164,10 +164,10 @@ class Pool:
 
     def logs(self) -> str:
         """What supervisors and runs have said, for a test that fails."""
-        found = sorted((self.settings.artifact_folder / "trainings").glob("*/*.log"))
-        found += sorted((self.settings.artifact_folder / "trainings").glob("*/log.txt"))
+        paths = sorted((self.settings.artifact_folder / "trainings").glob("*/*.log"))
+        paths += sorted((self.settings.artifact_folder / "trainings").glob("*/log.txt"))
         return "\n".join(
-            f"{path.parent.name}/{path.name}:\n{path.read_text(errors='replace')[-2000:]}" for path in found
+            f"{path.parent.name}/{path.name}:\n{path.read_text(errors='replace')[-2000:]}" for path in paths
         )
 
     def starts(self, training_id: str) -> list[int]:

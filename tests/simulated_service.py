@@ -109,8 +109,8 @@ class Service:
     def recommended(self, job: JobView, **limits: float) -> RecommendationView:
         asked = Limits(**{name.removeprefix("max_"): limit for name, limit in limits.items()})
         with self.database.read() as session:
-            known = recommendation.read(session, self.user, job.id, asked=asked)
-        return known.recommendation()
+            stored = recommendation.read(session, self.user, job.id, asked=asked)
+        return stored.recommendation()
 
     def run(self, agent: simulated.SimulatedAgent, steps: int = 200, max_items: int = 8) -> int:
         """Measures until there is no work left; returns the number of launches."""

@@ -39,7 +39,7 @@ class Trainings:
         """So many candidates of different architectures, in the order of proposal."""
         with self.database.read() as session:
             query = select(Candidate).where(Candidate.job_id == job_id).order_by(Candidate.number)
-            return list({one.digest: one for one in session.scalars(query)}.values())[:count]
+            return list({candidate.digest: candidate for candidate in session.scalars(query)}.values())[:count]
 
     def end(
         self, candidate: Candidate, perplexity: float | None = None, *, ending: Any = "done", **changes: Any

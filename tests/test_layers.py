@@ -91,7 +91,7 @@ DOTTED = re.compile(r"(edgefront|core|api|workers|agents|migrations)\.\w")
 @cache
 def _modules() -> list[tuple[str, Path]]:
     """Modules of the folders of the repository, which `edgefront` links to: named within `edgefront`."""
-    found = []
+    modules = []
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if any(part.is_symlink() for part in path.relative_to(ROOT).parents if str(part) != "."):
@@ -99,8 +99,8 @@ def _modules() -> list[tuple[str, Path]]:
             if (ROOT / "edgefront" / path.relative_to(ROOT / folder).parts[0]).is_symlink() and folder == "edgefront":
                 continue
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found.append((name.removesuffix(".__init__"), path))
-    return found
+            modules.append((name.removesuffix(".__init__"), path))
+    return modules
 
 
 def _within(module: str, prefixes: set[str]) -> bool:

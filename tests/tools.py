@@ -33,10 +33,10 @@ class Tool:
 
     def path(self) -> str:
         """The same; raises RuntimeError that says how to get it."""
-        found = self.find()
-        if found is None:
+        path = self.find()
+        if path is None:
             raise RuntimeError(how_to_get([self]))
-        return found
+        return path
 
 
 @dataclass(frozen=True)

@@ -41,32 +41,32 @@ def counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> No
         listed[spec.group] += spec.size
         if is_linear_map(spec.name):
             weights, maps = weights + spec.size, maps + 1
-    found = count(architecture)
-    assert (found.decoder, found.position, found.embedding) == tuple(listed.values())
-    assert found.total == sum(listed.values())
+    counted = count(architecture)
+    assert (counted.decoder, counted.position, counted.embedding) == tuple(listed.values())
+    assert counted.total == sum(listed.values())
     shapes = Shapes.of([architecture])
     assert (shapes.linear_weights.sum(), linear_layers(shapes)[0]) == (weights, maps)
 
 
 def counts_are_those_of_the_built_model(architecture: Architecture) -> None:
-    model, found = built(architecture), count(architecture)
-    assert sum(parameter.numel() for parameter in model.parameters()) == found.total
+    model, counted = built(architecture), count(architecture)
+    assert sum(parameter.numel() for parameter in model.parameters()) == counted.total
     decoder = 0
     for part in (model, model.source):
         if part is not None:
             decoder += sum(parameter.numel() for parameter in part.blocks.parameters())
             if part.final_norm is not None:
                 decoder += sum(parameter.numel() for parameter in part.final_norm.parameters())
-    assert decoder == found.decoder
+    assert decoder == counted.decoder
 
 
 @pytest.mark.parametrize("name", named_models())
 def test_named_models_are_counted_as_built(name: str) -> None:
     architecture = named_models()[name].architecture
-    model, found = built(architecture), costs(architecture)
-    assert sum(parameter.numel() for parameter in model.parameters()) == found.total_parameters
-    assert sum(p.numel() * p.element_size() for p in model.parameters()) == found.weight_bytes
-    assert found.digest == architecture.digest
+    model, counted = built(architecture), costs(architecture)
+    assert sum(parameter.numel() for parameter in model.parameters()) == counted.total_parameters
+    assert sum(p.numel() * p.element_size() for p in model.parameters()) == counted.weight_bytes
+    assert counted.digest == architecture.digest
 
 
 def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisation) -> int:

@@ -54,11 +54,11 @@ def onnx_flops(
     assert not others, "these multiply too: count them"
     if not products:
         return 0
-    known = {spec.name: spec.shape for spec in parameters(architecture)}
+    parameter_shapes = {spec.name: spec.shape for spec in parameters(architecture)}
     inputs = {value.name: value for value in model.graph.input}
-    wanted = sorted({name for node in products for name in (node.input[0], node.output[0])} - set(known))
+    names = sorted({name for node in products for name in (node.input[0], node.output[0])} - set(parameter_shapes))
     outputs = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in outputs)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in outputs)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -69,8 +69,8 @@ def onnx_flops(
         for name, value in _feed(architecture, graph_mode, batch, sequence, memory, source)
         if name in inputs
     }
-    values = session.run(wanted, feed)
-    shapes = {**known, **{name: value.shape for name, value in zip(wanted, values, strict=True)}}
+    values = session.run(names, feed)
+    shapes = {**parameter_shapes, **{name: value.shape for name, value in zip(names, values, strict=True)}}
     multiplications = 0
     for node in products:
         transposed = any(item.name == "transA" and item.i for item in node.attribute)

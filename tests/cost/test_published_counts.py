@@ -53,9 +53,9 @@ def _lts_model(row: dict[str, Any]) -> Architecture:
 
 def test_every_row_of_lts() -> None:
     """Tables 3 to 7, within the one decimal that is printed; those of OPT (Table 3) are with the learned positions."""
-    found = rows("lts_tables")
-    assert {row["table"] for row in found} == {3, 4, 5, 6, 7}
-    for row in found:
+    published = rows("lts_tables")
+    assert {row["table"] for row in published} == {3, 4, 5, 6, 7}
+    for row in published:
         counts = count(_lts_model(row))
         counted = counts.decoder + (counts.position if row["backbone"] == "opt" else 0)
         assert abs(counted / 1e6 - row["decoder_parameters_millions"]) <= 0.05, (row["table"], row["name"])
@@ -64,12 +64,12 @@ def test_every_row_of_lts() -> None:
 
 def test_two_hundred_trained_models_to_the_last_parameter() -> None:
     """Every combination of k and d_embed, equal to d_model and not; the reference keeps 192 learned positions."""
-    found = rows("lts_random_gpt2_wt103")
-    assert len(found) == 200
-    assert {(row["div_val"], row["d_embed"] == row["d_model"]) for row in found} == {
+    published = rows("lts_random_gpt2_wt103")
+    assert len(published) == 200
+    assert {(row["div_val"], row["d_embed"] == row["d_model"]) for row in published} == {
         (div, same) for div in (1, 2, 4) for same in (True, False)
     }
-    for row in found:
+    for row in published:
         layers = zip(row["n_head"], row["d_inner"], strict=True)
         architecture = Architecture(
             d_model=row["d_model"],

@@ -20,10 +20,10 @@ def test_named_files_exist(document: str) -> None:
     named = set(re.findall(r"`([\w/-]+\.(?:py|js))`", text)) - {"utils.py"}
     assert named
     # A path may begin anywhere: `jobs/readiness.py` stands where `core/services` was named.
-    known = {
+    paths = {
         path.as_posix() for folder in (*FOLDERS, "tests", "scripts") for path in Path(ROOT / folder).rglob("*.[pj]*")
     }
-    assert not {name for name in named if not any(path.endswith(f"/{name}") for path in known)}
+    assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/decisions/0001-layers-and-words.md"])

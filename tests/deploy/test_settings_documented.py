@@ -31,14 +31,14 @@ _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Path: "
 
 def fields(model: type[BaseModel] = Settings, prefix: str = "EDGEFRONT_") -> dict[str, FieldInfo]:
     """Environment variable → field, of all groups."""
-    found: dict[str, FieldInfo] = {}
+    by_variable: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         variable = prefix + name.upper()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= fields(field.annotation, f"{variable}__")
+            by_variable |= fields(field.annotation, f"{variable}__")
         else:
-            found[variable] = field
-    return found
+            by_variable[variable] = field
+    return by_variable
 
 
 def kind(field: FieldInfo) -> str:

@@ -25,14 +25,14 @@ def environment(mark: str) -> dict[str, str]:
 
 def marked(mark: str) -> dict[int, str]:
     """Process id → command line of every process that carries the mark (zombies have none any more)."""
-    wanted = f"{MARK}={mark}".encode()
-    found = {}
+    variable = f"{MARK}={mark}".encode()
+    commands = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
+                if variable in (entry / "environ").read_bytes().split(b"\0"):
+                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return commands
 
 
 @contextmanager

@@ -44,12 +44,12 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
     with started("up", "--home", str(home), "--port", "0", mark=mark, log=log):
         until(lambda: is_up(home))
         until(lambda: "measures as device 'local'" in log.read_text(encoding="utf-8"))
-        found = run(
+        finished = run(
             *(mark, home, "find", *SPACE, "--runtime", "onnxruntime", "--runtime", "pytorch", "--candidates", "4"),
             *("--max-latency-ms", "20000", "--max-memory-mb", "4000", "--json"),
         )
-        assert found.returncode == exits.OK, found.stderr
-        told = json.loads(found.stdout)
+        assert finished.returncode == exits.OK, finished.stderr
+        told = json.loads(finished.stdout)
         assert told["state"] == "finished"
         assert len(told["targets"]) == 2
         for target in told["targets"]:

@@ -40,8 +40,8 @@ def server_of(home: Path) -> LocalServer | None:
 
 
 def is_up(home: Path, pid: int) -> bool:
-    found = server_of(home)
-    return found is not None and found.pid == pid
+    server = server_of(home)
+    return server is not None and server.pid == pid
 
 
 def said(log: Path) -> str:
@@ -116,9 +116,9 @@ def test_one_service_a_folder_and_one_a_port(tmp_path: Path, mark: str) -> None:
 
     with started("up", "--home", str(home), "--port", "0", "--no-agent", mark=mark, log=log) as service:
         until(lambda: is_up(home, service.pid))
-        found = server_of(home)
-        assert found is not None
-        port = found.url.rpartition(":")[2]
+        server = server_of(home)
+        assert server is not None
+        port = server.url.rpartition(":")[2]
         code, words = refused("--home", str(home), "--port", "0")
         assert code == exits.REFUSED
         assert "already runs" in words
@@ -144,9 +144,9 @@ def test_a_taken_default_port_becomes_the_next_one(tmp_path: Path, mark: str) ->
             pass  # somebody else has it: as good
         with started("up", "--home", str(home), "--no-agent", mark=mark, log=log) as service:
             until(lambda: is_up(home, service.pid))
-            found = server_of(home)
-            assert found is not None
-            assert not found.url.endswith(":8090")
+            server = server_of(home)
+            assert server is not None
+            assert not server.url.endswith(":8090")
             until(lambda: "port 8090 is in use" in said(log))
             service.terminate()
             assert service.wait(60) == exits.OK

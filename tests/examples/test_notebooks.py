@@ -36,11 +36,11 @@ def running(name: str, folder: Path, **parameters: object) -> Iterator[NotebookC
 
 def shown(client: NotebookClient, source: str) -> dict[str, str]:
     """What the cell that begins or ends with this shows, by media type; printed text is `stdout`."""
-    (cell,) = [one for one in client.nb.cells if one.cell_type == "code" and source in one.source]
-    found: dict[str, str] = {}
+    (cell,) = [cell for cell in client.nb.cells if cell.cell_type == "code" and source in cell.source]
+    outputs: dict[str, str] = {}
     for output in cell.outputs:
-        found |= {output.name: output.text} if output.output_type == "stream" else output.get("data", {})
-    return found
+        outputs |= {output.name: output.text} if output.output_type == "stream" else output.get("data", {})
+    return outputs
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_find_for_my_laptop(laptop: NotebookClient) -> None:
 def test_compare_two_devices(laptop: NotebookClient, tmp_path: Path) -> None:
     # Two lengths instead of two runtimes: torch takes long to load.
     passes = {"first": {"sequence_length": 16}, "second": {"sequence_length": 32}}
-    places = {name: {"device": "local", "protocol": one} for name, one in passes.items()}
+    places = {name: {"device": "local", "protocol": protocol} for name, protocol in passes.items()}
     budget = {"candidates": 2, "refinement": 0.0}
     parameters = {"places": places, "budget": budget, "narrow": SMALL, "baseline_layers": [2]}
     with running("compare_two_devices", tmp_path, **parameters) as client:

@@ -52,28 +52,28 @@ def vote(device: str, latency_ms: float, memory_bytes: float = 100 * MB) -> Laun
 
 def test_launches_of_one_device_agree_by_majority() -> None:
     assert agreement([vote("a", 10.0), vote("a", 11.0), vote("a", 12.0)], TWICE).agreeing == {0, 1, 2}
-    found = agreement([vote("a", 10.0), vote("a", 100.0), vote("a", 11.0)], TWICE)
-    assert (found.agreeing, found.outliers) == ({0, 2}, {1})
+    groups = agreement([vote("a", 10.0), vote("a", 100.0), vote("a", 11.0)], TWICE)
+    assert (groups.agreeing, groups.outliers) == ({0, 2}, {1})
     assert not agreement([vote("a", 10.0), vote("a", 100.0)], TWICE).agreeing
 
 
 def test_one_device_cannot_outvote_others() -> None:
     lies = [vote("liar", 1.0)] * 5
     assert not agreement([*lies, vote("a", 10.0)], TWICE).agreeing
-    found = agreement([*lies, vote("a", 10.0), vote("b", 11.0)], TWICE)
-    assert (found.agreeing, found.outliers) == ({5, 6}, {0, 1, 2, 3, 4})
+    groups = agreement([*lies, vote("a", 10.0), vote("b", 11.0)], TWICE)
+    assert (groups.agreeing, groups.outliers) == ({5, 6}, {0, 1, 2, 3, 4})
 
 
 @given(st.lists(st.floats(0.01, 1e4), min_size=3, max_size=9), st.floats(0.01, 1e4))
 def test_a_majority_of_devices_holds_whatever_one_liar_says(lies: list[float], truth: float) -> None:
     launches = [vote("liar", lie) for lie in lies] + [vote(name, truth) for name in ("a", "b")]
-    found = agreement(launches, TWICE)
-    assert {len(lies), len(lies) + 1} <= found.agreeing
+    groups = agreement(launches, TWICE)
+    assert {len(lies), len(lies) + 1} <= groups.agreeing
 
 
 def test_launches_agree_only_if_their_memory_does() -> None:
-    found = agreement([vote("liar", 10.0, 50 * MB), vote("a", 10.0), vote("b", 10.0)], TWICE)
-    assert (found.agreeing, found.outliers) == ({1, 2}, {0})
+    groups = agreement([vote("liar", 10.0, 50 * MB), vote("a", 10.0), vote("b", 10.0)], TWICE)
+    assert (groups.agreeing, groups.outliers) == ({1, 2}, {0})
     assert not agreement([vote("a", 10.0, 50 * MB), vote("b", 10.0)], TWICE).agreeing
     small = agreement([vote("a", 10.0, 2 * MB), vote("b", 10.0, 7 * MB)], TWICE)  # what a runtime holds by chance
     assert small.agreeing == {0, 1}
@@ -84,8 +84,8 @@ def test_launches_agree_only_if_the_times_of_their_generations_do() -> None:
         LaunchFigures(name, 10.0, 100 * MB, times)
         for name, times in zip("abc", [(4.0, 2.0), (4.1, 1.9), (1.0, 3.0)], strict=True)
     ]
-    found = agreement(made, TWICE)
-    assert (found.agreeing, found.outliers) == ({0, 1}, {2})
+    groups = agreement(made, TWICE)
+    assert (groups.agreeing, groups.outliers) == ({0, 1}, {2})
     times = GenerationSamples(first_token_ms=(4.0, 9.0, 3.0), token_ms=(2.0, 1.0, 3.0), total_ms=(6.0, 10.0, 6.0))
     assert figures_of("a", measured().model_copy(update={"generation": times})).times == (4.0, 2.0)
     assert figures_of("a", measured(10.0, 100)) == LaunchFigures("a", 10.0, 100)
@@ -238,12 +238,12 @@ def test_no_facts_lift_a_ceiling_without_bound() -> None:
     for changes in processors:
         device = facts(cores=4096, extra=absurd, **changes)
         for protocol in (MeasurementProtocol(threads=1024), MeasurementProtocol(threads=1024, weights="int8")):
-            found = ceiling(device, protocol, 2 << 30)
-            assert found.flops <= PROCESSOR_FLOPS
-            assert found.bytes <= PROCESSOR_BYTES
-        one = ceiling(device, MeasurementProtocol(), 2 << 30)
-        assert one.flops <= 6e9 * 512
-        assert one.bytes <= CORE_MEMORY_BYTES
+            bound = ceiling(device, protocol, 2 << 30)
+            assert bound.flops <= PROCESSOR_FLOPS
+            assert bound.bytes <= PROCESSOR_BYTES
+        least_cores_bound = ceiling(device, MeasurementProtocol(), 2 << 30)
+        assert least_cores_bound.flops <= 6e9 * 512
+        assert least_cores_bound.bytes <= CORE_MEMORY_BYTES
     assert ceiling(facts(cpu_features=[], architecture="x86_64"), MeasurementProtocol(), 0).flops <= 6e9 * 64
     accelerated = MeasurementProtocol(provider="cuda")
     assert (

@@ -130,7 +130,10 @@ FORMER = {
 """What llama.cpp's cache held, and the digest, of protocols from before `kv_cache`."""
 
 
-@pytest.mark.parametrize(("held", "fields", "digest"), [(held, *one) for held, some in FORMER.items() for one in some])
+@pytest.mark.parametrize(
+    ("held", "fields", "digest"),
+    [(held, *fields_and_digest) for held, some in FORMER.items() for fields_and_digest in some],
+)
 def test_protocols_from_before_the_kv_cache_keep_meaning_and_digest(
     held: str, fields: dict[str, Any], digest: str
 ) -> None:
@@ -145,12 +148,12 @@ def test_protocols_from_before_the_kv_cache_keep_meaning_and_digest(
 
 def test_every_kv_cache_has_a_digest_of_its_own_and_is_sent() -> None:
     for fields in ({}, {"dtype": "float16"}, {"weights": "q8_0"}):
-        found = [llamacpp(**fields, kv_cache=held) for held in ("f32", "f16", "q8_0", "q4_0")]
-        assert len({one.digest for one in found}) == 4
-        for one in found:
-            assert MeasurementProtocol.model_validate_json(one.model_dump_json()) == one
-            former = one.kv_cache == llamacpp(**fields).kv_cache
-            assert ("kv_cache" in one.for_any_agent().model_dump()) != former
+        protocols = [llamacpp(**fields, kv_cache=held) for held in ("f32", "f16", "q8_0", "q4_0")]
+        assert len({protocol.digest for protocol in protocols}) == 4
+        for protocol in protocols:
+            assert MeasurementProtocol.model_validate_json(protocol.model_dump_json()) == protocol
+            former = protocol.kv_cache == llamacpp(**fields).kv_cache
+            assert ("kv_cache" in protocol.for_any_agent().model_dump()) != former
     assert "kv_cache" not in MeasurementProtocol().model_dump()
 
 

@@ -172,8 +172,8 @@ def test_lies_on_one_measurement_say_nothing_of_others(factor):
     honest = [(2, 2e-4), (3, 6e-4)]
     for lies in range(1, 4):
         lied = (lies + 1, LogLaunches.of([100.0, *[100.0 * factor] * lies]).sum_squares)
-        for known in range(3):
-            assert LaunchVariance.pooled([*honest[:known], lied]) == LaunchVariance.pooled(honest[:known])
+        for count in range(3):
+            assert LaunchVariance.pooled([*honest[:count], lied]) == LaunchVariance.pooled(honest[:count])
     closer = (2, LogLaunches.of([100.0, 115.0]).sum_squares)
     assert (half_width_ms(100.0, 1, LaunchVariance.pooled([closer])) or 0) < 20
 

@@ -53,24 +53,24 @@ def twin_of(theirs: Any, ours: Architecture, rename: Rename) -> LanguageModel:
     return load(LanguageModel(ours), rename(theirs.state_dict(), ours)).eval()
 
 
-def difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
+def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """Largest difference, relative to the largest expected value."""
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    return float(abs(found - expected).max() / abs(expected).max())
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    return float(abs(actual - expected).max() / abs(expected).max())
 
 
 def gradient_differences(theirs: Any, twin: LanguageModel, rename: Rename) -> dict[str, float]:
     """By our names, after a backward pass through both: the same renaming takes gradients to gradients."""
     every = dict(theirs.named_parameters(remove_duplicate=False))
     expected = rename({name: value.grad for name, value in every.items() if value.grad is not None}, twin.architecture)
-    found = {name: value.grad for name, value in twin.named_parameters()}
-    assert found.keys() == expected.keys()
-    assert not [name for name, value in found.items() if value is None]
+    gradients = {name: value.grad for name, value in twin.named_parameters()}
+    assert gradients.keys() == expected.keys()
+    assert not [name for name, value in gradients.items() if value is None]
     assert min(float(value.abs().max()) for value in expected.values()) > 0
     # Some gradients are zero but for rounding (of a key's bias: softmax does not see it), so the scale is all of them.
     scale = max(float(value.abs().max()) for value in expected.values())
-    return {name: float((found[name] - value).abs().max()) / scale for name, value in expected.items()}
+    return {name: float((gradients[name] - value).abs().max()) / scale for name, value in expected.items()}
 
 
 def logit_differences(model: Model, dtype: str, length: int) -> Iterator[float]:
@@ -94,8 +94,8 @@ def backward_differences(model: Model) -> dict[str, float]:
     theirs = randomised(theirs)
     twin = twin_of(theirs, ours, rename)
     tokens = torch.from_numpy(random_tokens(ours, 2, 9))
-    expected, found = theirs(tokens).logits, twin(tokens)
+    expected, outputs = theirs(tokens).logits, twin(tokens)
     direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     (expected * direction).sum().backward()
-    (found * direction).sum().backward()
+    (outputs * direction).sum().backward()
     return gradient_differences(theirs, twin, rename)

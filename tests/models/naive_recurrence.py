@@ -21,10 +21,10 @@ def naive(u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor
 def naive_gradients(inputs: list[Tensor | None], grad_h: Tensor, grad_last: Tensor) -> list[Tensor]:
     """The gradients of u, x, v, b and cell for these of h and the last cell."""
     *leaves, mask = [None if tensor is None else tensor.detach().double() for tensor in inputs]
-    wanted = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
-    h, last = naive(*wanted, mask)
-    found = torch.autograd.grad([h, last], wanted, [grad_h.double(), grad_last.double()], allow_unused=True)
-    return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(wanted, found, strict=True)]
+    given = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
+    h, last = naive(*given, mask)
+    gradients = torch.autograd.grad([h, last], given, [grad_h.double(), grad_last.double()], allow_unused=True)
+    return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(given, gradients, strict=True)]
 
 
 def some_inputs(

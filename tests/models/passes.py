@@ -39,8 +39,8 @@ def in_torch(twin: LanguageModel, given: Arrays, **settings: Any) -> NDArray[Any
     """One pass without state."""
     tensors = {name.removesuffix("_tokens"): torch.from_numpy(value) for name, value in given.items()}
     with torch.inference_mode():
-        found: NDArray[Any] = twin(tensors.pop("tokens"), **tensors, **settings).numpy()
-    return found
+        outputs: NDArray[Any] = twin(tensors.pop("tokens"), **tensors, **settings).numpy()
+    return outputs
 
 
 def in_onnx(session: ort.InferenceSession, given: Arrays) -> tuple[NDArray[Any], Arrays]:

@@ -118,10 +118,10 @@ def test_the_block_is_the_equations(
     relative = twin.positions if isinstance(twin.positions, RelativePositions) else None
     context = Context(model, sequence, state=state, window=window, relative=relative)
     with torch.inference_mode():
-        found = twin.blocks[0](torch.from_numpy(x), "blocks.0", context).numpy()
+        outputs = twin.blocks[0](torch.from_numpy(x), "blocks.0", context).numpy()
     for row in range(2):
         expected = naive_block(model, weights, x[row], memory[row], window)
-        np.testing.assert_allclose(found[row], expected, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(outputs[row], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_scores_of_distances_are_the_papers_relative_shift() -> None:

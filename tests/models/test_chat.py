@@ -101,8 +101,8 @@ def test_generate_chats_where_the_model_does(tmp_path: Path) -> None:
     def generated(*words: str, model: str = folder) -> dict[str, object]:
         done = CliRunner().invoke(app, ["generate", model, "--temperature", "0", "--tokens", "5", "--json", *words])
         assert done.exit_code == 0, (done.output, done.exception)
-        found: dict[str, object] = json.loads(done.stdout)
-        return found
+        document: dict[str, object] = json.loads(done.stdout)
+        return document
 
     chat, plain = generated("--prompt", "the end"), generated("--prompt", "the end", "--no-chat")
     assert (chat["chat"], plain["chat"]) == (True, False)

@@ -94,8 +94,8 @@ def attention(read: Array, layer: Weights, block: Any, model: Architecture) -> A
             scores = np.array([turned(q[i], i, model) @ turned(k[j], j, model) for j in seen]) / math.sqrt(size)
             share = np.exp(scores - scores.max())
             out[i, head * size : (head + 1) * size] = (share / share.sum()) @ v[first : i + 1]
-    found: Array = out @ layer["out.weight"].T + layer.get("out.bias", 0.0)
-    return found
+    outputs: Array = out @ layer["out.weight"].T + layer.get("out.bias", 0.0)
+    return outputs
 
 
 def turned(x: Array, place: int, model: Architecture) -> Array:
@@ -106,16 +106,16 @@ def turned(x: Array, place: int, model: Architecture) -> Array:
     width = len(x) * positions.percent // 100
     half = width // 2
     angles = np.array([place * positions.theta ** (-2 * i / width) for i in range(half)])
-    found = (x[:half] + 1j * x[half:width]) * np.exp(1j * angles)
-    return np.concatenate([found.real, found.imag, x[width:]])
+    rotated = (x[:half] + 1j * x[half:width]) * np.exp(1j * angles)
+    return np.concatenate([rotated.real, rotated.imag, x[width:]])
 
 
 def fed(read: Array, layer: Weights, block: Any, model: Architecture) -> Array:
     inner = read @ layer["up.weight"].T + layer.get("up.bias", 0.0)
     half = block.d_inner
     inner = active(inner[:, :half], model) * inner[:, half:] if block.gated else active(inner, model)
-    found: Array = inner @ layer["down.weight"].T + layer.get("down.bias", 0.0)
-    return found
+    outputs: Array = inner @ layer["down.weight"].T + layer.get("down.bias", 0.0)
+    return outputs
 
 
 def convolved(read: Array, layer: Weights, block: Any, model: Architecture) -> Array:
@@ -124,16 +124,16 @@ def convolved(read: Array, layer: Weights, block: Any, model: Architecture) -> A
     for t in range(len(read)):
         for back in range(min(block.kernel, t + 1)):
             mixed[t] += layer["conv.weight"][block.kernel - 1 - back] * inputs[t - back]
-    found: Array = (gate_out * (mixed + layer.get("conv.bias", 0.0))) @ layer["out.weight"].T
-    return found + layer.get("out.bias", 0.0)
+    outputs: Array = (gate_out * (mixed + layer.get("conv.bias", 0.0))) @ layer["out.weight"].T
+    return outputs + layer.get("out.bias", 0.0)
 
 
 def active(x: Array, model: Architecture) -> Array:
     if model.activation == "silu":
-        found: Array = x / (1 + np.exp(-x))
-        return found
+        activated: Array = x / (1 + np.exp(-x))
+        return activated
     if model.activation == "gelu":
-        return np.vectorize(lambda one: one * (1 + math.erf(one / math.sqrt(2))) / 2)(x)
+        return np.vectorize(lambda z: z * (1 + math.erf(z / math.sqrt(2))) / 2)(x)
     return np.maximum(x, 0)
 
 
@@ -178,9 +178,9 @@ BLOCKS = st.lists(
 @settings(max_examples=40)
 def test_a_decoder_is_its_equations(model: Architecture) -> None:
     given, weights = inputs(model, 1, SEQUENCE), lively_weights(model, 1, "float64")
-    found = in_torch(lively_model(model), given, logits="none")
+    outputs = in_torch(lively_model(model), given, logits="none")
     expected = hidden_states(given["tokens"][0], weights, model)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(outputs[0], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_frequencies_are_stretched_as_by_llama() -> None:
@@ -188,12 +188,12 @@ def test_frequencies_are_stretched_as_by_llama() -> None:
     positions = RotaryPositions.model_validate({"theta": 500_000, "scaling": {"factor": 32, "length": 8192}})
     plain = rotary_frequencies(RotaryPositions(theta=500_000), 64)
     cases = set()
-    for found, was in zip(rotary_frequencies(positions, 64), plain, strict=True):
+    for frequency, was in zip(rotary_frequencies(positions, 64), plain, strict=True):
         wave = 2 * math.pi / was
         smooth = (8192 / wave - 1) / (4 - 1)
         case = "long" if wave > 8192 / 1 else "short" if wave < 8192 / 4 else "between"
-        wanted = {"long": was / 32, "short": was, "between": (1 - smooth) * was / 32 + smooth * was}[case]
-        assert found == pytest.approx(wanted, rel=1e-12)
+        expected = {"long": was / 32, "short": was, "between": (1 - smooth) * was / 32 + smooth * was}[case]
+        assert frequency == pytest.approx(expected, rel=1e-12)
         cases.add(case)
     assert cases == {"long", "short", "between"}
 
@@ -235,5 +235,5 @@ def test_a_layer_may_lack_either_part() -> None:
         blocks = [decoder().canonical["blocks"][kind] for kind in kinds]
         model = decoder(blocks=blocks, final_norm=False)
         given, weights = inputs(model, 1, SEQUENCE), lively_weights(model, 1, "float64")
-        found = in_torch(lively_model(model), given, logits="none")[0]
-        np.testing.assert_allclose(found, hidden_states(given["tokens"][0], weights, model), rtol=1e-10, atol=1e-10)
+        outputs = in_torch(lively_model(model), given, logits="none")[0]
+        np.testing.assert_allclose(outputs, hidden_states(given["tokens"][0], weights, model), rtol=1e-10, atol=1e-10)

@@ -100,8 +100,8 @@ def inputs(model: Architecture, batch: int, sequence: int) -> dict[str, NDArray[
 def in_torch(twin: LanguageModel, given: dict[str, NDArray[Any]], logits: str = "all") -> NDArray[Any]:
     with torch.inference_mode():
         tensors = {name.removesuffix("_tokens"): torch.from_numpy(value) for name, value in given.items()}
-        found: NDArray[Any] = twin(**tensors, logits=logits).numpy()
-    return found
+        outputs: NDArray[Any] = twin(**tensors, logits=logits).numpy()
+    return outputs
 
 
 def expected_shape(model: Architecture, logits: str, batch: int, sequence: int) -> tuple[int, ...]:
@@ -125,11 +125,11 @@ def test_torch_and_onnx_agree_at_two_shapes(name: str, logits: str, dtype: str, 
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence)
         expected = in_torch(twin, given, logits)
-        (found,) = session.run(None, given)
-        assert found.dtype == expected.dtype == np.dtype(dtype)
-        assert found.shape == expected.shape == expected_shape(model, logits, batch, sequence)
+        (outputs,) = session.run(None, given)
+        assert outputs.dtype == expected.dtype == np.dtype(dtype)
+        assert outputs.shape == expected.shape == expected_shape(model, logits, batch, sequence)
         assert abs(expected).max() > 0.01
-        np.testing.assert_allclose(found, expected, rtol=within, atol=within)
+        np.testing.assert_allclose(outputs, expected, rtol=within, atol=within)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -55,8 +55,8 @@ def test_a_file_in_other_numbers_is_the_graph_that_is_measured(
         node.SerializeToString() for node in built.graph.node
     ]
     tensors, expected = (
-        {item.name: (item.data_type, numpy_helper.to_array(item).tobytes()) for item in found.graph.initializer}
-        for found in (written, built)
+        {item.name: (item.data_type, numpy_helper.to_array(item).tobytes()) for item in model.graph.initializer}
+        for model in (written, built)
     )
     assert tensors == expected
     about = {entry.key: entry.value for entry in written.metadata_props}
@@ -115,8 +115,8 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process(write: str, tmp_path:
 
 def test_safetensors_bytes_are_golden(tmp_path: Path) -> None:
     write_safetensors(adaptive(), 3, tmp_path / "model.safetensors")
-    found = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
-    assert found == "dd22772b330b9a4d294e926db28491250a97f85117c4a8dfed382daaa256952c"
+    digest = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
+    assert digest == "dd22772b330b9a4d294e926db28491250a97f85117c4a8dfed382daaa256952c"
 
 
 @pytest.mark.parametrize("write", [write_onnx, write_safetensors])

@@ -106,9 +106,9 @@ def test_it_gives_the_scores_of_one_full_pass(name: str, batch: int, cuts: list[
     given: Arrays = inputs(model, batch, LENGTH)
     graph = graph_of(model)
     assert "GroupQueryAttention" in operators(graph)
-    found = pieces(onnx_session(graph), model, given["tokens"], cuts)
+    scores = pieces(onnx_session(graph), model, given["tokens"], cuts)
     expected = in_torch(lively_model(model), given)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * max(1, abs(expected).max()))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4 * max(1, abs(expected).max()))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *PLAIN])
@@ -117,6 +117,6 @@ def test_operators_of_the_standard_give_them_too(name: str) -> None:
     given = inputs(model, 2, LENGTH)
     graph = graph_of(model, LENGTH if name in PLAIN else None)
     assert "GroupQueryAttention" not in operators(graph)
-    found = pieces(onnx_session(graph), model, given["tokens"], [3, 4, 9, LENGTH])
+    scores = pieces(onnx_session(graph), model, given["tokens"], [3, 4, 9, LENGTH])
     expected = in_torch(lively_model(model), given)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * max(1, abs(expected).max()))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4 * max(1, abs(expected).max()))

@@ -62,9 +62,9 @@ def rewritten(path: Path, changed: dict[str, Any], left_out: tuple[str, ...] = (
 
 
 def same_weights(file: GgufFile, weights: dict[str, Any]) -> None:
-    found = file.weights()
-    assert set(found) == set(weights)
-    for name, values in found.items():
+    read = file.weights()
+    assert set(read) == set(weights)
+    for name, values in read.items():
         np.testing.assert_array_equal(values, weights[name], err_msg=name)
 
 
@@ -132,10 +132,10 @@ def test_what_is_no_gguf_file_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "smollm2"])
 def test_its_tokenizer_makes_the_same_tokens(tmp_path: Path, name: str) -> None:
-    found = imported(name, tmp_path)
-    gguf, _ = shipped(found, tmp_path)
+    package = imported(name, tmp_path)
+    gguf, _ = shipped(package, tmp_path)
     read = import_gguf(gguf, tmp_path / "again")
-    ours, theirs = found.tokenizer, read_package(tmp_path / "again").tokenizer
+    ours, theirs = package.tokenizer, read_package(tmp_path / "again").tokenizer
     assert read is not None
     assert (theirs.encode(TEXT), theirs.prompt(TEXT)) == (ours.encode(TEXT), ours.prompt(TEXT))
     assert theirs.decode(theirs.encode(TEXT)) == ours.decode(ours.encode(TEXT))
@@ -148,8 +148,8 @@ def test_a_file_without_a_tokenizer_is_read(tmp_path: Path) -> None:
     write_gguf(model, 1, tmp_path / "model.gguf")
     path = rewritten(tmp_path / "model.gguf", {}, ("edgefront.", "tokenizer."))
     assert import_gguf(path, tmp_path / "mine") is None
-    found = read_package(tmp_path / "mine")
-    assert (found.architecture, found.tokenizer_if_any) == (model, None)
+    package = read_package(tmp_path / "mine")
+    assert (package.architecture, package.tokenizer_if_any) == (model, None)
 
 
 @pytest.mark.parametrize(

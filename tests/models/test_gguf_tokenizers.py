@@ -137,7 +137,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_is_refused(tmp_path: Path) ->
     with pytest.raises(InvalidInput, match="the tokenizer has 300 tokens, the model 299"):
         write_gguf(model_of(299), 1, tmp_path / "model.gguf", files=files)
     assert not list(tmp_path.iterdir())
-    found = vocabulary_of(files, 300)
-    assert found is not None
-    assert len(found.tokens) == 300
-    assert json.loads(files["tokenizer.json"])["model"]["vocab"][found.tokens[-1]] == 299
+    vocabulary = vocabulary_of(files, 300)
+    assert vocabulary is not None
+    assert len(vocabulary.tokens) == 300
+    assert json.loads(files["tokenizer.json"])["model"]["vocab"][vocabulary.tokens[-1]] == 299

@@ -54,9 +54,9 @@ def around(model: str, _: Path) -> str:
 
 
 def measured(model: str, _: Path) -> str:
-    found = find_model(model)
-    assert isinstance(found, Architecture)
-    return found.digest
+    architecture = find_model(model)
+    assert isinstance(architecture, Architecture)
+    return architecture.digest
 
 
 DESCRIBED: dict[str, Callable[[str, Path], str]] = {

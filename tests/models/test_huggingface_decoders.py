@@ -148,18 +148,18 @@ def test_a_cache_gives_the_same_logits_as_theirs(name: str) -> None:
     )
     tokens, cuts = random_tokens(ours, 2, 12), [7, 8, 9, 10, 11]
     expected, cache = [], transformers.DynamicCache(config=theirs.config)
-    state, found = twin.start(2), []
+    state, pieces = twin.start(2), []
     with torch.inference_mode():
         for start, stop in zip([0, *cuts], [*cuts, 12], strict=True):
             piece = torch.from_numpy(tokens[:, start:stop])
             expected.append(theirs(piece, past_key_values=cache, use_cache=True).logits)
             scores, state = twin.step(piece, state)
-            found.append(scores)
-    wanted = torch.cat(expected, 1).numpy()
-    assert difference(torch.cat(found, 1).numpy(), wanted) < 1e-5
+            pieces.append(scores)
+    logits = torch.cat(expected, 1).numpy()
+    assert difference(torch.cat(pieces, 1).numpy(), logits) < 1e-5
     first, left = in_onnx(prefill, {"tokens": tokens[:, :7]})
     rest = onnx_pieces(decode, {"tokens": tokens}, left, cuts[1:], at=7)
-    assert difference(np.concatenate((first, rest), 1), wanted) < 1e-5
+    assert difference(np.concatenate((first, rest), 1), logits) < 1e-5
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -206,11 +206,11 @@ def test_named_decoders_are_as_large_as_transformers_makes_them(name: str) -> No
     kind, sizes = CONFIGURATIONS[name]
     with torch.device("meta"):
         theirs = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
-    found = count(named_model(name).architecture)
-    assert found.total == theirs.num_parameters()
+    counted = count(named_model(name).architecture)
+    assert counted.total == theirs.num_parameters()
     outside = sum(module.weight.numel() for module in {theirs.get_input_embeddings(), theirs.get_output_embeddings()})
     tied = theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight
-    assert found.embedding == (outside // 2 if tied else outside)
+    assert counted.embedding == (outside // 2 if tied else outside)
 
 
 def test_every_named_decoder_is_checked() -> None:

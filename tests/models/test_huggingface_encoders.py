@@ -124,9 +124,9 @@ def test_outputs_are_theirs(name: str, dtype: str, within: float) -> None:
         inputs = _inputs(ours, batch, sequence)
         with torch.inference_mode():
             expected = read(_theirs(theirs, _tensors(inputs))).numpy()
-            found = twin(**_tensors(inputs)).numpy()
+            outputs = twin(**_tensors(inputs)).numpy()
         (in_onnx,) = session.run(None, inputs)
-        assert difference(found, expected) < within
+        assert difference(outputs, expected) < within
         assert difference(in_onnx, expected) < within
 
 
@@ -136,10 +136,10 @@ def test_gradients_are_theirs(name: str) -> None:
     theirs = randomised(make())
     twin = twin_of(theirs, ours, rename)
     inputs = _tensors(_inputs(ours, 2, 9))
-    expected, found = read(_theirs(theirs, inputs)), twin(**inputs)
+    expected, outputs = read(_theirs(theirs, inputs)), twin(**inputs)
     direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     (expected * direction).sum().backward()
-    (found * direction).sum().backward()
+    (outputs * direction).sum().backward()
     assert max(gradient_differences(theirs, twin, rename).values()) < 1e-9
 
 
@@ -149,8 +149,8 @@ def test_the_pooled_model_has_their_hidden_states_too() -> None:
     inputs = _tensors(_inputs(ours, 2, 9))
     with torch.inference_mode():
         expected = _theirs(theirs, inputs).last_hidden_state.numpy()
-        found = twin_of(theirs, ours, rename)(**inputs, logits="none").numpy()
-    assert difference(found, expected) < 1e-9
+        hidden = twin_of(theirs, ours, rename)(**inputs, logits="none").numpy()
+    assert difference(hidden, expected) < 1e-9
 
 
 def test_absent_segments_are_the_first_kind() -> None:
@@ -159,8 +159,8 @@ def test_absent_segments_are_the_first_kind() -> None:
     tokens = torch.from_numpy(random_tokens(ours, 2, 9))
     with torch.inference_mode():
         expected = read(theirs(input_ids=tokens)).numpy()
-        found = twin_of(theirs, ours, rename)(tokens).numpy()
-    assert difference(found, expected) < 1e-9
+        outputs = twin_of(theirs, ours, rename)(tokens).numpy()
+    assert difference(outputs, expected) < 1e-9
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -50,8 +50,8 @@ MODELS = {
 }
 
 
-def apart(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+def apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 64])
@@ -73,9 +73,9 @@ def test_given_weights_are_multiplied_as_they_were_rounded(name: str) -> None:
     weights = lively_weights(model, 4)
     rounded = {key: back_from_int4(value, 32) if is_linear_map(key) else value for key, value in weights.items()}
     passed = {"tokens": inputs(model, 2, 9)["tokens"]}
-    found = onnx_session(build(model, GraphOptions(quantisation="int4"), weights=weights)).run(None, passed)[0]
+    outputs = onnx_session(build(model, GraphOptions(quantisation="int4"), weights=weights)).run(None, passed)[0]
     expected = onnx_session(build(model, weights=rounded)).run(None, passed)[0]
-    assert apart(found, expected) < OF_ITS_WEIGHTS
+    assert apart(outputs, expected) < OF_ITS_WEIGHTS
 
 
 def back_from_int4(weight: NDArray[Any], block_size: int) -> NDArray[np.float32]:
@@ -123,9 +123,9 @@ def test_an_exported_file_is_the_same_model(tmp_path: Path, name: str) -> None:
         options = GraphOptions(quantisation="int4")
         write_onnx(model, weights, path, options)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        found = session.run(None, passed)[0]
+        outputs = session.run(None, passed)[0]
         expected = onnx_session(build(model, options, **twin)).run(None, passed)[0]  # type: ignore[arg-type]
-        assert np.array_equal(found, expected)
+        assert np.array_equal(outputs, expected)
 
 
 def test_bytes_of_a_stock_model_in_four_bits() -> None:

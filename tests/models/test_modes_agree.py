@@ -34,9 +34,9 @@ def session(model: Architecture, dtype: Any, mode: Mode = "forward", **settings:
     )
 
 
-def assert_equal(found: NDArray[Any], expected: NDArray[Any], dtype: str) -> None:
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=WITHIN[dtype], atol=WITHIN[dtype] * max(1, abs(expected).max()))
+def assert_equal(actual: NDArray[Any], expected: NDArray[Any], dtype: str) -> None:
+    assert actual.dtype == dtype
+    np.testing.assert_allclose(actual, expected, rtol=WITHIN[dtype], atol=WITHIN[dtype] * max(1, abs(expected).max()))
 
 
 def windows(model: Architecture) -> st.SearchStrategy[int | None]:
@@ -47,21 +47,21 @@ def windows(model: Architecture) -> st.SearchStrategy[int | None]:
 @settings(max_examples=50)
 def test_forward(model: Architecture, dtype: str, logits: Any, data: st.DataObject) -> None:
     window = data.draw(windows(model))
-    twin, found = lively_model(model), session(model, dtype, logits=logits, window=window)
+    twin, graph = lively_model(model), session(model, dtype, logits=logits, window=window)
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence)
-        assert_equal(in_onnx(found, given)[0], in_torch(twin, given, logits=logits, window=window), dtype)
+        assert_equal(in_onnx(graph, given)[0], in_torch(twin, given, logits=logits, window=window), dtype)
 
 
 @given(descriptions(over_vocabulary=True), DTYPES, st.data())
 @settings(max_examples=30)
 def test_forward_over_padded_batches(model: Architecture, dtype: str, data: st.DataObject) -> None:
-    twin, found = lively_model(model), session(model, dtype, padding=True)
+    twin, graph = lively_model(model), session(model, dtype, padding=True)
     for batch, sequence in SHAPES:
         given = {**inputs(model, batch, sequence), "mask": masks(data.draw, batch, sequence)}
         if model.source is not None:
             given["source_mask"] = masks(data.draw, batch, 5)
-        scores = in_onnx(found, given)[0]
+        scores = in_onnx(graph, given)[0]
         assert np.isfinite(scores).all()
         assert_equal(scores[given["mask"]], in_torch(twin, given)[given["mask"]], dtype)
 
@@ -89,11 +89,11 @@ def test_prefill_and_decode(model: Architecture, dtype: str, data: st.DataObject
 @pytest.mark.parametrize(("mode", "form"), [("segment", "memory"), ("decode", "cache")])
 def test_from_an_empty_state(mode: Mode, form: Any, model: Architecture, dtype: str, data: st.DataObject) -> None:
     window = data.draw(windows(model))
-    twin, found = lively_model(model), session(model, dtype, mode, window=window)
+    twin, graph = lively_model(model), session(model, dtype, mode, window=window)
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence, segments=False)
         places = data.draw(st.sampled_from([[1, 2, 3], [3], [2, 5]]))
-        pieces = onnx_pieces(found, given, empty_state(model, form, batch, dtype), places)
+        pieces = onnx_pieces(graph, given, empty_state(model, form, batch, dtype), places)
         assert_equal(pieces, in_torch(twin, given, window=window), dtype)
 
 
@@ -106,9 +106,9 @@ def test_sines_of_far_places_are_as_good_as_of_near_ones(dtype: str) -> None:
     state["position"] = torch.tensor(far)
     with torch.inference_mode():
         expected, _ = twin.step(torch.from_numpy(tokens), state)
-    found, left = in_onnx(session(model, dtype, "decode"), {"tokens": tokens, "position": np.array(far)})
+    sines, left = in_onnx(session(model, dtype, "decode"), {"tokens": tokens, "position": np.array(far)})
     assert left["position"] == far + 3
-    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol={"float32": 3e-6, "float64": 1e-9}[dtype])
+    np.testing.assert_allclose(sines, expected.numpy(), rtol=0, atol={"float32": 3e-6, "float64": 1e-9}[dtype])
 
 
 @pytest.mark.parametrize("positions", ["learned", "relative", "sinusoidal", "none"])

@@ -90,9 +90,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> WeightCache:
     return WeightCache(tmp_path_factory.mktemp("weights"))
 
 
-def apart(found: NDArray[Any], expected: NDArray[Any]) -> float:
+def apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """Norm of the difference, relative to the expected."""
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 def test_halves_are_rounded_as_their_makers_round() -> None:
@@ -301,8 +301,8 @@ def test_halves_are_near_float32(cache: WeightCache, model: Architecture, dtype:
         # The layouts of the level above bring down ONNX Runtime 1.31 on this type.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         session = ort.InferenceSession(inside.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {item.name: passed[item.name] for item in session.get_inputs()})
-        assert apart(found.astype(np.float32), exact) < 0.01
+        (outputs,) = session.run(None, {item.name: passed[item.name] for item in session.get_inputs()})
+        assert apart(outputs.astype(np.float32), exact) < 0.01
 
 
 def test_padding_at_the_front_leaves_no_nan_in_float16() -> None:
@@ -311,12 +311,12 @@ def test_padding_at_the_front_leaves_no_nan_in_float16() -> None:
     weights = {name: value * (6 if ".qkv." in name else 1) for name, value in lively_weights(model, 1).items()}
     mask = np.arange(6) >= np.array([[3], [1], [0]])
     given = {"tokens": random_tokens(model, 3, 6), "mask": mask}
-    found, expected = (
+    outputs, expected = (
         ReferenceEvaluator(build(model, GraphOptions(dtype=dtype, padding=True), weights=weights)).run(None, given)[0]
         for dtype in ("float16", "float32")
     )
-    assert found.dtype == np.float16
-    assert apart(found[mask], expected[mask]) < 0.02
+    assert outputs.dtype == np.float16
+    assert apart(outputs[mask], expected[mask]) < 0.02
 
 
 def test_a_cluster_of_a_real_vocabulary_leaves_no_infinity_in_float16(cache: WeightCache) -> None:

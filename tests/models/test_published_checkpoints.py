@@ -52,8 +52,8 @@ def test_every_parameter_fits(name: str) -> None:
         theirs = getattr(transformers, model)(config)
     theirs.tie_weights()
     ours = named_model(name).architecture
-    found = rename(dict(theirs.named_parameters(remove_duplicate=False)), ours)
-    assert {key: tuple(value.shape) for key, value in found.items()} == {
+    renamed = rename(dict(theirs.named_parameters(remove_duplicate=False)), ours)
+    assert {key: tuple(value.shape) for key, value in renamed.items()} == {
         spec.name: spec.shape for spec in parameters(ours)
     }
     assert sum(spec.size for spec in parameters(ours)) == theirs.num_parameters()

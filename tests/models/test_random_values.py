@@ -22,8 +22,8 @@ SPEC = ParameterSpec("blocks.0.up.weight", (3, 5))
     ],
 )
 def test_initial_weights_are_golden(seed: int, name: str, first: str) -> None:
-    found = values(ParameterSpec(name, (4,)), seed)
-    assert found.astype(">f4").tobytes().hex(" ", 4) == first
+    initial = values(ParameterSpec(name, (4,)), seed)
+    assert initial.astype(">f4").tobytes().hex(" ", 4) == first
 
 
 def philox(key: tuple[int, int], counter: int) -> list[int]:
@@ -85,6 +85,6 @@ def test_uniform_with_standard_deviation_two_hundredths() -> None:
 @pytest.mark.parametrize(("fill", "value"), [("ones", 1.0), ("zeros", 0.0)])
 def test_norms_and_biases_start_at_one_and_zero(fill: str, value: float) -> None:
     spec = ParameterSpec("final_norm.weight", (CHUNK + 3,), fill)
-    found = values(spec, 5)
-    assert found.shape == spec.shape
-    assert np.all(found == value)
+    initial = values(spec, 5)
+    assert initial.shape == spec.shape
+    assert np.all(initial == value)

@@ -24,9 +24,9 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 0.05, to
 both = pytest.mark.parametrize("working", CPU_BACKENDS, ids=lambda module: module.__name__.rpartition(".")[2])
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+def close(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     scale = max(1.0, float(expected.abs().max()))
-    torch.testing.assert_close(found.double().cpu(), expected.double(), rtol=tolerance, atol=tolerance * scale)
+    torch.testing.assert_close(actual.double().cpu(), expected.double(), rtol=tolerance, atol=tolerance * scale)
 
 
 def check(run: Callable[..., tuple[Tensor, Tensor]], inputs: list[Tensor | None], tolerance: float) -> None:
@@ -41,9 +41,9 @@ def check(run: Callable[..., tuple[Tensor, Tensor]], inputs: list[Tensor | None]
     close(last, expected_last, tolerance)
     rng = torch.Generator().manual_seed(7)
     grads = [torch.randn(t.shape, generator=rng, dtype=torch.float64).to(t) for t in (h, last)]
-    found = torch.autograd.grad([h, last], [t for t in leaves[:5] if t is not None], grads)
+    gradients = torch.autograd.grad([h, last], [t for t in leaves[:5] if t is not None], grads)
     on_cpu = [None if t is None else t.cpu() for t in inputs]
-    for grad, expected in zip(found, naive_gradients(on_cpu, grads[0].cpu(), grads[1].cpu()), strict=True):
+    for grad, expected in zip(gradients, naive_gradients(on_cpu, grads[0].cpu(), grads[1].cpu()), strict=True):
         close(grad, expected, tolerance)
 
 
@@ -93,9 +93,9 @@ def test_gradients_of_one_output_alone() -> None:
     assert cell is not None
     cell.requires_grad_()
     _, last = sru_recurrence(*inputs)  # type: ignore[arg-type]
-    (found,) = torch.autograd.grad(last.sum(), [cell])
+    (gradient,) = torch.autograd.grad(last.sum(), [cell])
     zeros = torch.zeros(2, 3, 4, dtype=torch.float64)
-    close(found, naive_gradients(inputs, zeros, torch.ones_like(cell))[4], 1e-12)
+    close(gradient, naive_gradients(inputs, zeros, torch.ones_like(cell))[4], 1e-12)
 
 
 @both

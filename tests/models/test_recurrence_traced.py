@@ -72,8 +72,8 @@ def test_a_compiled_model_trains_as_an_eager_one() -> None:
     expected.backward()
     gradients = {name: parameter.grad.clone() for name, parameter in subject.named_parameters()}
     subject.zero_grad()
-    found = torch.compile(loss, backend="aot_eager", fullgraph=True)(tokens(2, 7))
-    found.backward()
-    torch.testing.assert_close(found, expected)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(tokens(2, 7))
+    compiled.backward()
+    torch.testing.assert_close(compiled, expected)
     for name, parameter in subject.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], msg=name)

@@ -83,11 +83,11 @@ def test_both_builders_follow_the_equations_at_several_shapes(name: str) -> None
     ]
     for batch, sequence, source in [(1, 1, 1), (3, 5, 7), (2, 9, 4)]:
         given = feeds(description, batch, sequence, source)
-        wanted = expected(description, weights, given)
-        np.testing.assert_allclose(by_torch(model, given), wanted, rtol=0, atol=IN_TORCH)
+        reference = expected(description, weights, given)
+        np.testing.assert_allclose(by_torch(model, given), reference, rtol=0, atol=IN_TORCH)
         for close, session in sessions:
-            (found,) = session.run(None, given)
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            (outputs,) = session.run(None, given)
+            np.testing.assert_allclose(outputs, reference, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("window", [1, 3, 20])
@@ -96,11 +96,11 @@ def test_a_window_bounds_what_attention_sees_but_not_the_recurrence(window: int)
     architecture = Architecture.parse(description)
     weights = lively_weights(architecture, 2, "float64")
     given = feeds(description, 2, 8)
-    wanted = expected(description, weights, given, window=window)
+    reference = expected(description, weights, given, window=window)
     model = load(LanguageModel(architecture), as_tensors(weights))
-    np.testing.assert_allclose(by_torch(model, given, window=window), wanted, rtol=0, atol=IN_TORCH)
+    np.testing.assert_allclose(by_torch(model, given, window=window), reference, rtol=0, atol=IN_TORCH)
     session = onnx_session(build(architecture, GraphOptions(dtype="float64", window=window), weights=weights))
-    np.testing.assert_allclose(session.run(None, given)[0], wanted, rtol=0, atol=IN_ONNX)
+    np.testing.assert_allclose(session.run(None, given)[0], reference, rtol=0, atol=IN_ONNX)
 
 
 @pytest.mark.parametrize("name", BLOCKS_WITHOUT_SOURCE)
@@ -115,9 +115,9 @@ def test_padding_anywhere_is_as_if_it_were_not_there(name: str) -> None:
     from_torch = by_torch(model, given, mask=torch.from_numpy(mask))
     (from_onnx,) = session.run(None, {**given, "mask": mask})
     for row, real in enumerate(mask):
-        wanted = naive.language_model(given["tokens"][row][real], weights, description)
-        np.testing.assert_allclose(from_torch[row][real], wanted, rtol=0, atol=IN_TORCH)
-        np.testing.assert_allclose(from_onnx[row][real], wanted, rtol=0, atol=IN_ONNX)
+        reference = naive.language_model(given["tokens"][row][real], weights, description)
+        np.testing.assert_allclose(from_torch[row][real], reference, rtol=0, atol=IN_TORCH)
+        np.testing.assert_allclose(from_onnx[row][real], reference, rtol=0, atol=IN_ONNX)
 
 
 def test_padding_lets_no_gradient_through() -> None:
@@ -140,18 +140,18 @@ def test_translation_with_padded_sources_follows_the_equations_in_both_builders(
     weights = lively_weights(architecture, 4, "float64")
     given = feeds(description, 3, 5, 7)
     real = np.array([[1] * 7, [1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1]], bool)
-    wanted = np.stack(
+    reference = np.stack(
         [
             naive.language_model(tokens, weights, description, source[kept])
             for tokens, source, kept in zip(given["tokens"], given["source_tokens"], real, strict=True)
         ]
     )
     model = load(LanguageModel(architecture), as_tensors(weights))
-    found = by_torch(model, given, source_mask=torch.from_numpy(real))
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=IN_TORCH)
+    outputs = by_torch(model, given, source_mask=torch.from_numpy(real))
+    np.testing.assert_allclose(outputs, reference, rtol=0, atol=IN_TORCH)
     session = onnx_session(build(architecture, GraphOptions(dtype="float64", padding=True), weights=weights))
     masks = {"mask": np.ones((3, 5), bool), "source_mask": real}
-    np.testing.assert_allclose(session.run(None, {**given, **masks})[0], wanted, rtol=0, atol=IN_ONNX)
+    np.testing.assert_allclose(session.run(None, {**given, **masks})[0], reference, rtol=0, atol=IN_ONNX)
 
     source, mask = torch.from_numpy(given["source_tokens"]), torch.from_numpy(real)
     steps, state = [], model.start(3)
@@ -160,7 +160,7 @@ def test_translation_with_padded_sources_follows_the_equations_in_both_builders(
             logits, state = model.step(token, state, source=source, source_mask=mask)
             steps.append(logits.numpy())
             source = None
-    np.testing.assert_allclose(np.concatenate(steps, 1), wanted, rtol=0, atol=IN_TORCH)
+    np.testing.assert_allclose(np.concatenate(steps, 1), reference, rtol=0, atol=IN_TORCH)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].get("causal", True)])
@@ -169,7 +169,7 @@ def test_one_token_at_a_time_gives_the_same_scores(name: str) -> None:
     architecture = Architecture.parse(description)
     weights = lively_weights(architecture, 5, "float64")
     given = feeds(description, 2, 6, 4)
-    wanted = expected(description, weights, given)
+    reference = expected(description, weights, given)
     first = {**given, "tokens": given["tokens"][:, :2]}
 
     model = load(LanguageModel(architecture), as_tensors(weights))
@@ -181,7 +181,7 @@ def test_one_token_at_a_time_gives_the_same_scores(name: str) -> None:
             for place in range(2, 6):
                 logits, state = model.step(torch.from_numpy(given["tokens"][:, place : place + 1]), state)
                 steps.append(logits.numpy())
-            np.testing.assert_allclose(np.concatenate(steps, 1), wanted, rtol=0, atol=IN_TORCH)
+            np.testing.assert_allclose(np.concatenate(steps, 1), reference, rtol=0, atol=IN_TORCH)
 
     prefill = onnx_session(build(architecture, GraphOptions(mode="prefill", dtype="float64"), weights=weights))
     decode = onnx_session(build(architecture, GraphOptions(mode="decode", dtype="float64"), weights=weights))
@@ -193,7 +193,7 @@ def test_one_token_at_a_time_gives_the_same_scores(name: str) -> None:
             None, {"tokens": given["tokens"][:, place : place + 1], **dict(zip(names, carried, strict=True))}
         )
         steps.append(logits)
-    np.testing.assert_allclose(np.concatenate(steps, 1), wanted, rtol=0, atol=IN_ONNX)
+    np.testing.assert_allclose(np.concatenate(steps, 1), reference, rtol=0, atol=IN_ONNX)
 
 
 def test_gradients_of_a_whole_block_with_memory_and_state() -> None:

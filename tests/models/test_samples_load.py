@@ -34,9 +34,9 @@ def loaded(architecture: Architecture) -> Any:
 
 def small(name: str, **narrow: Any) -> SearchSpace:
     """With few tokens and layers; heads and widths as the space has them."""
-    found = space(name)
-    few = tuple(Gene(gene.name, (331,)) if gene.name == "vocab_size" else gene for gene in found.gene_list)
-    return replace(found, gene_list=few).narrow(narrow)
+    whole = space(name)
+    few = tuple(Gene(gene.name, (331,)) if gene.name == "vocab_size" else gene for gene in whole.gene_list)
+    return replace(whole, gene_list=few).narrow(narrow)
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_transformers_loads_every_sample(name: str, narrow: dict[str, Any], type
     samples = [narrowed.architecture(narrowed.sample(rng)) for _ in range(200)]
     assert {loaded(architecture).model_type for architecture in samples} == types
     with torch.device("meta"):
-        for architecture in sorted(samples, key=lambda one: len(one.blocks))[:8]:
+        for architecture in sorted(samples, key=lambda sample: len(sample.blocks))[:8]:
             transformers.AutoModelForCausalLM.from_config(loaded(architecture))
 
 

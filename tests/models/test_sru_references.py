@@ -115,12 +115,12 @@ def cells_of(state: State) -> torch.Tensor:
 
 
 def check_gradients(golden: Golden, model: LanguageModel) -> None:
-    found = {name: value.grad for name, value in model.named_parameters()}
+    gradients = {name: value.grad for name, value in model.named_parameters()}
     expected = golden.renamed(golden.under("gradients/"), model.architecture)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(gradients[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
     if "input_gradients" in golden.arrays:
-        table = found["embedding.tables.0"].view_as(golden["input_gradients"])
+        table = gradients["embedding.tables.0"].view_as(golden["input_gradients"])
         torch.testing.assert_close(table, golden["input_gradients"], **CLOSE)
 
 
@@ -165,9 +165,9 @@ def test_the_same_segments_in_onnx(name: str) -> None:
     set_cells(state, golden["state/before"])
     feeds = {name: value.numpy() for name, value in state.items()}
     for segment, tokens in enumerate(golden.segments()):
-        found = outputs(session, {"tokens": tokens.numpy(), **feeds})
-        np.testing.assert_allclose(found["hidden"].swapaxes(0, 1), golden[f"outputs/{segment}"], **CLOSE)
-        feeds = {name: found[f"next.{name}"] for name in feeds}
+        tensors = outputs(session, {"tokens": tokens.numpy(), **feeds})
+        np.testing.assert_allclose(tensors["hidden"].swapaxes(0, 1), golden[f"outputs/{segment}"], **CLOSE)
+        feeds = {name: tensors[f"next.{name}"] for name in feeds}
         cells = [value for name, value in feeds.items() if name.endswith(".cell")]
         np.testing.assert_allclose(np.stack(cells), golden[f"state/{segment}"], **CLOSE)
         for name, value in feeds.items():
@@ -208,8 +208,8 @@ def test_given_states_before_every_segment_are_a_source() -> None:
     loss.backward()
     check_gradients(golden, model)
     torch.testing.assert_close(first.grad, golden["state_gradient"], **CLOSE)
-    found = dict(model.named_parameters())["source.embedding.tables.0"].grad
-    torch.testing.assert_close(found.view_as(rows), golden["memory_gradient"], **CLOSE)
+    gradient = dict(model.named_parameters())["source.embedding.tables.0"].grad
+    torch.testing.assert_close(gradient.view_as(rows), golden["memory_gradient"], **CLOSE)
 
 
 def test_without_a_mask_every_query_sees_everything() -> None:

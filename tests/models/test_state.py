@@ -59,8 +59,8 @@ def test_any_pieces_are_the_full_pass(model: Architecture, places: list[int], fo
     window = data.draw(st.none() | st.integers(1, SEQUENCE + 1)) if model.source is None else None
     twin, given = lively_model(model), inputs(model, 2, SEQUENCE, segments=False)
     expected = in_torch(twin, given, window=window)
-    found = torch_pieces(twin, given, form, places, window=window)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    scores = torch_pieces(twin, given, form, places, window=window)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-9)
 
 
 @given(descriptions(causal=True, source=False, over_vocabulary=True), st.integers(1, 5))
@@ -72,9 +72,9 @@ def test_a_state_cut_to_the_window_is_the_window(form: Any, model: Architecture,
     state, tokens = twin.start(2, form), torch.from_numpy(given["tokens"])
     for place in range(SEQUENCE):
         with torch.inference_mode():
-            found, state = twin.step(tokens[:, place : place + 1], state)
+            scores, state = twin.step(tokens[:, place : place + 1], state)
         state = state.keep(window - 1)
-        np.testing.assert_allclose(found[:, 0].numpy(), expected[:, place], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(scores[:, 0].numpy(), expected[:, place], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("positions", ["learned", "relative", "sinusoidal", "none"])
@@ -131,8 +131,8 @@ def test_gradients_stop_at_a_detached_state(positions: str, form: Any) -> None:
         _, state = twin.step(earlier, twin.start(1, form))
         hidden, _ = twin.step(later, state.detach() if detached else state)
         hidden.square().sum().backward()
-        found: torch.Tensor = twin.embedding.tables[0].grad.abs().sum(1)
-        return found
+        sums: torch.Tensor = twin.embedding.tables[0].grad.abs().sum(1)
+        return sums
 
     through, stopped = gradient(detached=False), gradient(detached=True)
     assert through[1:6].min() > 1e-6

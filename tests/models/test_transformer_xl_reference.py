@@ -133,10 +133,10 @@ def test_loss_and_gradients(name: str) -> None:
     loss.backward()
     assert abs(loss.item() - float(case.arrays["loss"])) < 1e-9
     expected = case.renamed("gradients")
-    found = {key: value.grad for key, value in model.named_parameters()}
-    assert found.keys() == expected.keys()
+    gradients = {key: value.grad for key, value in model.named_parameters()}
+    assert gradients.keys() == expected.keys()
     for key, value in expected.items():
-        assert difference(found[key].numpy(), value.numpy()) < 1e-9, key
+        assert difference(gradients[key].numpy(), value.numpy()) < 1e-9, key
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -69,8 +69,8 @@ def test_positions_are_those_of_transformers_or_refused() -> None:
             continue
         assert isinstance(positions, RotaryPositions)
         theirs = LlamaRotaryEmbedding(transformers.LlamaConfig(**json.loads(json.dumps(config))))
-        found = theirs.inv_freq.double().numpy()
-        np.testing.assert_allclose(rotary_frequencies(positions, 32), found, rtol=1e-6, err_msg=str(given))
+        frequencies = theirs.inv_freq.double().numpy()
+        np.testing.assert_allclose(rotary_frequencies(positions, 32), frequencies, rtol=1e-6, err_msg=str(given))
         read += 1
     assert read > 50
 
@@ -88,8 +88,8 @@ def test_scores_with_any_epsilon_and_base_are_those_of_transformers(tmp_path: Pa
     theirs = transformers.LlamaForCausalLM(config).eval()
     theirs.save_pretrained(tmp_path / "theirs")
     import_transformers(tmp_path / "theirs", tmp_path / "mine")
-    found = read_package(tmp_path / "mine")
-    assert found.architecture.stated_length == 512
+    package = read_package(tmp_path / "mine")
+    assert package.architecture.stated_length == 512
     tokens = torch.randint(0, 97, (1, 200))
     with torch.inference_mode():
-        torch.testing.assert_close(found.model()(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(package.model()(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)

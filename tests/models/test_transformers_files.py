@@ -111,15 +111,15 @@ def test_it_loads_candidates_whose_layers_are_alike(
     """
     sizes = {"n_layer": [2, 3], "d_model": [128, 192], "vocab_size": 8192}
     narrowed, rng = space(name).narrow({"layers": "alike", **sizes, **narrow}), np.random.default_rng(0)
-    found = set()
+    kinds = set()
     for number in range(3):
         model = narrowed.architecture(narrowed.sample(rng))
         (place := tmp_path / str(number)).mkdir()
         weights, tokens = lively_weights(model, number), random_tokens(model, 2, 12)
         folder = written(model, place, GivenValues(weights, {"weights": "trained"}))
-        found.add(json.loads((folder / "config.json").read_text())["model_type"])
+        kinds.add(json.loads((folder / "config.json").read_text())["model_type"])
         assert difference(their_logits(folder, tokens), our_logits(model, weights, tokens)) < 1e-5
-    assert found == types
+    assert kinds == types
 
 
 def test_untrained_weights_are_those_of_the_seed(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_halves_and_shards_are_read(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
     model = read_config(tmp_path)
-    found = TransformersWeights(tmp_path, model)
+    weights = TransformersWeights(tmp_path, model)
     expected = theirs.state_dict()["model.layers.1.mlp.down_proj.weight"].float().numpy()
-    assert np.array_equal(found["blocks.3.down.weight"], expected)
+    assert np.array_equal(weights["blocks.3.down.weight"], expected)
     next(tmp_path.glob("model-00002-*")).unlink()
     with pytest.raises(InvalidInput, match="lacks model-00002"):
         TransformersWeights(tmp_path, model)

@@ -52,16 +52,16 @@ def _files(model: Architecture, folder: Path, **changes: Any) -> tuple[Path, Pat
 @pytest.mark.parametrize("name", MODELS)
 def test_both_files_of_a_download_agree(name: str, tmp_path: Path) -> None:
     model = MODELS[name]
-    found = compare(*_files(model, tmp_path))
-    assert found.holds
-    assert found.tokens == (LENGTH if model.max_length else 64)
-    assert found.values > 0
+    agreement = compare(*_files(model, tmp_path))
+    assert agreement.holds
+    assert agreement.tokens == (LENGTH if model.max_length else 64)
+    assert agreement.values > 0
 
 
 def test_hidden_states_are_compared_too(tmp_path: Path) -> None:
-    found = compare(*_files(MODELS["plain"], tmp_path, logits="none"))
-    assert found.holds
-    assert found.values == LENGTH * 16
+    agreement = compare(*_files(MODELS["plain"], tmp_path, logits="none"))
+    assert agreement.holds
+    assert agreement.values == LENGTH * 16
 
 
 def test_another_seed_does_not_agree(tmp_path: Path) -> None:

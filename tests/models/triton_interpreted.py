@@ -28,13 +28,13 @@ def main() -> None:
         assert none is None
         torch.manual_seed(seed)
         grads = torch.randn_like(h), torch.randn_like(last)
-        found = [h, last, *triton_kernel.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
+        outputs = [h, last, *triton_kernel.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
         wide = [None if t is None else t.double() for t in inputs]
         expected = [*naive(*wide), *naive_gradients(wide, *grads)]  # type: ignore[arg-type]
-        for one, other in zip(found, expected, strict=True):
-            assert one.dtype == dtype
-            scale = max(1.0, float(other.abs().max()))
-            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * scale)
+        for actual, reference in zip(outputs, expected, strict=True):
+            assert actual.dtype == dtype
+            scale = max(1.0, float(reference.abs().max()))
+            torch.testing.assert_close(actual.double(), reference, rtol=tolerance, atol=tolerance * scale)
     print(len(cases))
 
 

@@ -87,10 +87,10 @@ def test_invalid_baselines_are_refused(wrong: list[tuple[float, ...]]) -> None:
 
 
 def test_versus_is_the_wire_message() -> None:
-    found = versus(Baseline(DEPTHS), 20e6, 20.0, 65 * MIB)
-    assert Versus(**found).model_dump() == found
-    assert found["speedup"] == pytest.approx(2.0)
-    assert found["memory_ratio"] == pytest.approx(2.0)
+    ratios = versus(Baseline(DEPTHS), 20e6, 20.0, 65 * MIB)
+    assert Versus(**ratios).model_dump() == ratios
+    assert ratios["speedup"] == pytest.approx(2.0)
+    assert ratios["memory_ratio"] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_what_is_ahead_is_what_is_ahead_beyond_doubt() -> None:
 
 
 def test_versus_holds_the_interval_of_the_ratio() -> None:
-    found = versus(Baseline(DEPTHS, [1.0, 1.0, 3.0, 3.0]), 25e6, 20.0, 65 * MIB, 0.5)
-    assert found["speedup"] == pytest.approx(45 / 20)
+    ratios = versus(Baseline(DEPTHS, [1.0, 1.0, 3.0, 3.0]), 25e6, 20.0, 65 * MIB, 0.5)
+    assert ratios["speedup"] == pytest.approx(45 / 20)
     spread = np.hypot(np.arcsinh(2.0 / 45), np.arcsinh(0.5 / 20))
-    assert found["speedup_low"] == pytest.approx(45 / 20 * np.exp(-spread))
-    assert found["speedup_high"] == pytest.approx(45 / 20 * np.exp(spread))
+    assert ratios["speedup_low"] == pytest.approx(45 / 20 * np.exp(-spread))
+    assert ratios["speedup_high"] == pytest.approx(45 / 20 * np.exp(spread))
     assert versus(Baseline(DEPTHS), 25e6, 20.0, 65 * MIB, 0.5)["speedup_low"] is None
 
 

@@ -30,14 +30,14 @@ def members(dominance: Dominance, points: list[Point], digests: list[str]) -> se
     return {name for name, stays in zip(digests, dominance.frontier(points, digests), strict=True) if stays}
 
 
-def as_good(one: Point, other: Point, dominance: Dominance) -> bool:
-    """Whether `one` is nowhere worse than `other` by more than ε."""
+def as_good(point: Point, other: Point, dominance: Dominance) -> bool:
+    """Whether `point` is nowhere worse than `other` by more than ε."""
     factor = (1 + dominance.epsilon) * (1 + 1e-9)
     if dominance.logarithmic:
-        quality = one[0] + math.log(factor) >= other[0]
+        quality = point[0] + math.log(factor) >= other[0]
     else:
-        quality = (one[0] * factor if one[0] > 0 else one[0] / factor) >= other[0]
-    return quality and one[1] <= other[1] * factor and one[2] <= other[2] * factor
+        quality = (point[0] * factor if point[0] > 0 else point[0] / factor) >= other[0]
+    return quality and point[1] <= other[1] * factor and point[2] <= other[2] * factor
 
 
 @given(many, dominances)
@@ -55,9 +55,9 @@ def test_members_are_not_dominated_and_no_two_are_alike(points: list[Point], dom
     assert all(plain[index] for index in range(len(points)) if mask[index])
     kept = [point for point, stays in zip(points, mask, strict=True) if stays]
     boxes = [box(point, dominance) for point in kept]
-    for index, one in enumerate(boxes):
+    for index, own_box in enumerate(boxes):
         others = boxes[:index] + boxes[index + 1 :]
-        assert not any(all(theirs >= own for theirs, own in zip(other, one, strict=True)) for other in others)
+        assert not any(all(theirs >= own for theirs, own in zip(other, own_box, strict=True)) for other in others)
 
 
 def box(point: Point, dominance: Dominance) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def test_one_after_the_other_in_any_order_is_all_at_once(
     archive: set[str] = set()
     for name in order:
         pool = sorted({*archive, name})
-        archive = members(dominance, [named[one] for one in pool], pool)
+        archive = members(dominance, [named[name] for name in pool], pool)
     assert archive == members(dominance, points, names(points))
 
 

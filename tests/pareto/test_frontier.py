@@ -26,7 +26,7 @@ def dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def brute_force(points: list[tuple[float, ...]]) -> list[bool]:
-    return [not any(dominates(other, one) for other in points) for one in points]
+    return [not any(dominates(other, point) for other in points) for point in points]
 
 
 def grid_volume(points: list[tuple[float, ...]]) -> float:

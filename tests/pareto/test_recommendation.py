@@ -51,19 +51,19 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
         option("stock 4", 34.0, 45.0, stock=True, parameters=4),
         option("stock 8", 25.0, 90.0, stock=True, parameters=8),
     ]
-    found = recommend(options, LIMITS, "quality_law")
-    assert found.by == "predicted"
-    assert found.best is not None
-    assert found.best.id == "best"
-    assert found.baseline is not None
-    assert found.baseline.id == "stock 4"
-    assert found.sentence == (
+    answer = recommend(options, LIMITS, "quality_law")
+    assert answer.by == "predicted"
+    assert answer.best is not None
+    assert answer.best.id == "best"
+    assert answer.baseline is not None
+    assert answer.baseline.id == "stock 4"
+    assert answer.sentence == (
         "Within 50 ms and 300 MB a model of predicted perplexity 30.0 ± 0.6. Against the largest stock model within "
         "the limits (4 layers): predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable "
         "difference in peak memory (± 0.7 %)."
     )
-    assert found.nearest is None
-    assert found.moves == ()
+    assert answer.nearest is None
+    assert answer.moves == ()
 
 
 def test_what_intervals_do_not_support_is_not_claimed() -> None:
@@ -76,14 +76,14 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
 
 
 @given(st.floats(0.5, 2), st.floats(0, 0.5), st.floats(0, 0.5))
-def test_a_claim_holds_at_both_ends_of_its_interval(ratio: float, one: float, two: float) -> None:
-    found = Figure(ratio, one).over(Figure(1.0, two))
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= ratio <= found.high
-    claimed = found.in_percent("latency")
-    assert ("no measurable" in claimed) == (found.low <= 1 <= found.high)
-    assert ("higher" in claimed) == (found.low > 1)
+def test_a_claim_holds_at_both_ends_of_its_interval(ratio: float, spread: float, other_spread: float) -> None:
+    quotient = Figure(ratio, spread).over(Figure(1.0, other_spread))
+    assert quotient.low is not None
+    assert quotient.high is not None
+    assert quotient.low <= ratio <= quotient.high
+    claimed = quotient.in_percent("latency")
+    assert ("no measurable" in claimed) == (quotient.low <= 1 <= quotient.high)
+    assert ("higher" in claimed) == (quotient.low > 1)
 
 
 def test_runners_up_are_the_best_that_trade_something() -> None:
@@ -95,34 +95,34 @@ def test_runners_up_are_the_best_that_trade_something() -> None:
         option("smaller", 32.0, 45.0, 150.0),
         option("both", 33.0, 30.0, 120.0),
     ]
-    found = recommend(options, LIMITS, "quality_law")
-    assert [one.id for one, _ in found.runners_up] == ["faster", "smaller", "both"]
-    trades = {one.id: trade for one, trade in found.runners_up}
+    answer = recommend(options, LIMITS, "quality_law")
+    assert [runner_up.id for runner_up, _ in answer.runners_up] == ["faster", "smaller", "both"]
+    trades = {runner_up.id: trade for runner_up, trade in answer.runners_up}
     assert trades["faster"].startswith(
         "latency 11.1 ± 1.2 % lower, peak memory 5.0 ± 0.7 % higher, predicted perplexity"
     )
     stock = recommend([*options[:3], option("stock", 30.5, stock=True)], LIMITS, "quality_law")
-    assert [one.id for one, _ in stock.runners_up] == ["like the best", "faster"]  # it stands beside them
+    assert [runner_up.id for runner_up, _ in stock.runners_up] == ["like the best", "faster"]  # it stands beside them
     few = recommend(options[:3], LIMITS, "quality_law")
-    assert [one.id for one, _ in few.runners_up] == ["like the best", "faster"]
+    assert [runner_up.id for runner_up, _ in few.runners_up] == ["like the best", "faster"]
 
 
 def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
-    found = recommend([option("searched", 31.0), option("stock", 30.0, stock=True)], LIMITS, "quality_law")
-    assert found.best is not None
-    assert found.best.stock
-    assert "the stock model with 4 layers is the best" in found.sentence
+    answer = recommend([option("searched", 31.0), option("stock", 30.0, stock=True)], LIMITS, "quality_law")
+    assert answer.best is not None
+    assert answer.best.stock
+    assert "the stock model with 4 layers is the best" in answer.sentence
 
 
 def test_trained_perplexity_decides_among_those_trained_alike() -> None:
     options = [option("a", 30.0, trained=41.0), option("b", 30.5, trained=39.0), option("c", 32.0)]
-    found = recommend(options, LIMITS, "quality_law")
-    assert found.by == "trained"
-    assert found.best is not None
-    assert found.best.id == "b"
-    assert "reached perplexity 39 after training" in found.sentence
+    answer = recommend(options, LIMITS, "quality_law")
+    assert answer.by == "trained"
+    assert answer.best is not None
+    assert answer.best.id == "b"
+    assert "reached perplexity 39 after training" in answer.sentence
     assert "perplexity after training 5.1 ± 1.8 % higher" in {
-        one.id: trade for one, trade in found.runners_up
+        runner_up.id: trade for runner_up, trade in answer.runners_up
     }["a"]  # fmt: skip
     # One training has nothing to be compared with.
     alone = recommend([options[0], option("c", 32.0)], LIMITS, "quality_law")
@@ -165,13 +165,13 @@ def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
     limits: OptionLimits, nearest: str, moves: list[tuple[str, float]], words: str
 ) -> None:
     options = [option("fast", 60.0, 20.0, 200.0, half_width_ms=0.2), option("small", 50.0, 40.0, 80.0)]
-    found = recommend(options, limits, "quality_law")
-    assert found.best is None
-    assert found.baseline is None
-    assert found.nearest is not None
-    assert found.nearest.id == nearest
-    assert [(move.limit, move.to) for move in found.moves] == moves
-    assert found.sentence.endswith(words)
+    answer = recommend(options, limits, "quality_law")
+    assert answer.best is None
+    assert answer.baseline is None
+    assert answer.nearest is not None
+    assert answer.nearest.id == nearest
+    assert [(move.limit, move.to) for move in answer.moves] == moves
+    assert answer.sentence.endswith(words)
     # What is told suffices.
     wide = dict(moves) if " and raise" not in words else {}
     for limit, to in wide.items():

@@ -60,8 +60,8 @@ def test_a_grid_finds_how_far_rows_tell_about_each_other() -> None:
     rows, scale = rng.normal(size=(120, 2)), np.array([1.0, 1.0])
     covariance = Kernel(3.0, (1.0, 1.0), 0.0, 0.0).between(rows, rows, np.zeros(2)) + np.eye(120)
     targets = np.linalg.cholesky(covariance) @ rng.standard_normal(120)
-    found = from_grid(rows, targets, [length * scale for length in (0.1, 1.0, 10.0)], (0.1, 1.0, 9.0), gain=2.0)
-    assert found == Kernel(3.0, (1.0, 1.0), 0.0, 1.0)
+    kernel = from_grid(rows, targets, [length * scale for length in (0.1, 1.0, 10.0)], (0.1, 1.0, 9.0), gain=2.0)
+    assert kernel == Kernel(3.0, (1.0, 1.0), 0.0, 1.0)
     assert from_grid(rows, rng.standard_normal(120), [scale], (1.0, 9.0), gain=2.0) is None
 
 

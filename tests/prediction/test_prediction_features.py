@@ -93,15 +93,15 @@ def test_products_of_a_decoder_are_those_of_its_cost(protocol: MeasurementProtoc
 
 def test_what_else_a_decoder_does_is_counted() -> None:
     protocol = MeasurementProtocol(mode="decode", memory_length=100, batch=3)
-    found = dict(zip(NAMES, features(Shapes.of([decoder()]), protocol)[0].tolist(), strict=True))
-    assert found["grouped_kept"] == 2 * 3 * (20 * 2 * 8 + 101 * 16)
-    assert found["grouped_scores"] == 2 * 3 * (20 * 32 + 101 * 64)
-    assert found["attention_scores"] == 0
-    assert found["attention_weights"] == 3 * 4 * (20 + 101)
-    assert found["attention_turned"] == 3 * ((4 + 2) * 4 + (4 + 1) * 8)
-    assert (found["attention_norms"], found["block_biases"]) == (4, 2)
-    assert (found["feed_forward_width"], found["feed_forward_gates"]) == (3 * 64, 3 * 40)
-    assert (found["convolution_calls"], found["convolution_taps"]) == (1, 3 * 32 * 4)
+    counts = dict(zip(NAMES, features(Shapes.of([decoder()]), protocol)[0].tolist(), strict=True))
+    assert counts["grouped_kept"] == 2 * 3 * (20 * 2 * 8 + 101 * 16)
+    assert counts["grouped_scores"] == 2 * 3 * (20 * 32 + 101 * 64)
+    assert counts["attention_scores"] == 0
+    assert counts["attention_weights"] == 3 * 4 * (20 + 101)
+    assert counts["attention_turned"] == 3 * ((4 + 2) * 4 + (4 + 1) * 8)
+    assert (counts["attention_norms"], counts["block_biases"]) == (4, 2)
+    assert (counts["feed_forward_width"], counts["feed_forward_gates"]) == (3 * 64, 3 * 40)
+    assert (counts["convolution_calls"], counts["convolution_taps"]) == (1, 3 * 32 * 4)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)

@@ -46,8 +46,8 @@ def judged(predictor: LatencyPredictor, device: str, rows: NDArray[np.int64]) ->
 @lru_cache
 def over_splits(device: str, launches: int) -> tuple[float, float]:
     chosen = [spread(golden().shapes, PROTOCOL, launches, seed) for seed in range(SPLITS)]
-    found = [judged(fitted(device, rows), device, rows) for rows in chosen]
-    return float(np.mean([error for error, _ in found])), float(np.mean([held for _, held in found]))
+    judgements = [judged(fitted(device, rows), device, rows) for rows in chosen]
+    return float(np.mean([error for error, _ in judgements])), float(np.mean([held for _, held in judgements]))
 
 
 # The two last are of devices that changed their speed while they were measured: as far apart as the speeds are.
@@ -103,9 +103,9 @@ def test_other_devices_help_where_launches_are_few() -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     rows = spread(golden().shapes, PROTOCOL, 24, 2)
     turned = np.random.default_rng(0).permutation(rows)
-    one, other = fitted("helix_cpu_ms", rows), fitted("helix_cpu_ms", turned)
-    assert (one.predict(golden().shapes).ms == other.predict(golden().shapes).ms).all()
-    assert (one.predict(golden().shapes).high == other.predict(golden().shapes).high).all()
+    forwards, backwards = fitted("helix_cpu_ms", rows), fitted("helix_cpu_ms", turned)
+    assert (forwards.predict(golden().shapes).ms == backwards.predict(golden().shapes).ms).all()
+    assert (forwards.predict(golden().shapes).high == backwards.predict(golden().shapes).high).all()
 
 
 def test_repeated_launches_count_for_more() -> None:
@@ -174,13 +174,13 @@ def test_a_further_block_takes_longer() -> None:
 def test_what_was_never_measured_is_uncertain() -> None:
     """A kind of block that no launch had costs what others do, perhaps nothing, perhaps double."""
     predictor = fitted("a100_ms", spread(golden().shapes, PROTOCOL, 40, 0))
-    known = [{"kind": "attention", "n_head": 8}, {"kind": "feed_forward", "d_inner": 1152}] * 5
-    unknown = [*known, *[{"kind": "srupp", "d_attn": 384}] * 10]
-    one, other = (
+    measured_blocks = [{"kind": "attention", "n_head": 8}, {"kind": "feed_forward", "d_inner": 1152}] * 5
+    unknown = [*measured_blocks, *[{"kind": "srupp", "d_attn": 384}] * 10]
+    measured_model, other = (
         Architecture.parse({"d_model": 384, "embedding": {"vocab_size": 50257}, "blocks": blocks})
-        for blocks in (known, unknown)
+        for blocks in (measured_blocks, unknown)
     )
-    predicted = predictor.predict(Shapes.of([one, other]))
+    predicted = predictor.predict(Shapes.of([measured_model, other]))
     assert predicted.ms[1] > 1.3 * predicted.ms[0]
     assert predicted.high[1] / predicted.ms[1] > 1.1 > predicted.high[0] / predicted.ms[0]
 

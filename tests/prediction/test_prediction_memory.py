@@ -70,21 +70,23 @@ def test_weights_of_a_decoder_are_counted_exactly(protocol: MeasurementProtocol)
 
 def test_a_cache_holds_shared_keys_once_and_no_more_than_a_window() -> None:
     protocol = MeasurementProtocol(mode="decode", memory_length=64, batch=3)
-    found = dict(zip(MEMORY_FEATURES, memory_features(Shapes.of([DECODER]), protocol)[0].tolist(), strict=True))
-    assert found["state"] == 4 * 2 * 3 * (19 * 16 + 65 * 8)
-    assert found["attention_weights"] == 4 * 3 * 65 * 4
-    assert found["inner"] == 4 * 3 * 3 * 32
+    counts = dict(zip(MEMORY_FEATURES, memory_features(Shapes.of([DECODER]), protocol)[0].tolist(), strict=True))
+    assert counts["state"] == 4 * 2 * 3 * (19 * 16 + 65 * 8)
+    assert counts["attention_weights"] == 4 * 3 * 65 * 4
+    assert counts["inner"] == 4 * 3 * 3 * 32
 
 
 @pytest.mark.parametrize("mode", ["forward", "decode", "generate"])
 def test_the_cache_of_llama_cpp_is_predicted_in_its_format(mode: Any) -> None:
     smollm = Shapes.of([named_model("smollm2-135m").architecture])
-    found = {}
+    state_bytes = {}
     for held in ("f32", "f16", "q8_0", "q4_0"):
         protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "mode": mode, "kv_cache": held})
-        found[held] = memory_features(smollm, protocol)[0, list(MEMORY_FEATURES).index("state")]
-    assert found["f32"] > 0
-    assert [found[held] / found["f32"] for held in found] == pytest.approx([1, 1 / 2, 34 / 128, 18 / 128])
+        state_bytes[held] = memory_features(smollm, protocol)[0, list(MEMORY_FEATURES).index("state")]
+    assert state_bytes["f32"] > 0
+    assert [state_bytes[held] / state_bytes["f32"] for held in state_bytes] == pytest.approx(
+        [1, 1 / 2, 34 / 128, 18 / 128]
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")

@@ -40,11 +40,11 @@ def test_rows_are_the_architectures_that_they_describe(tmp_path: Path) -> None:
             ],
         }
     )
-    expected, found = Shapes.of([described]), table.shapes.take([0])
+    expected, row = Shapes.of([described]), table.shapes.take([0])
     for name in ("d_model", "d_embed", "div", "vocab_size", "kind", "heads", "width", "attends", "parameters"):
-        assert (getattr(found, name) == getattr(expected, name)).all(), name
-    assert found.decoder_parameters == expected.decoder_parameters
-    assert found.output_weights == expected.output_weights
+        assert (getattr(row, name) == getattr(expected, name)).all(), name
+    assert row.decoder_parameters == expected.decoder_parameters
+    assert row.output_weights == expected.output_weights
     assert table.shapes.parameters[1].tolist() == [4 * 96**2 + 2 * 96, 4 * 96**2 + 2 * 96, 0, 0]  # no biases
     assert table.columns["phone_ms"].tolist() == [12.5, 3]
 

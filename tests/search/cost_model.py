@@ -95,9 +95,9 @@ def reference(space: SearchSpace) -> dict[str, float]:
     scaled = space.baselines()
     return {
         "proxy": 0.0,
-        "proxy_scale": float(max(costs(one).decoder_parameters for one in scaled)),
-        "latency_ms": 1.1 * max(latency_ms(one) for one in scaled),
-        "memory_bytes": 1.1 * max(memory_bytes(one) for one in scaled),
+        "proxy_scale": float(max(costs(model).decoder_parameters for model in scaled)),
+        "latency_ms": 1.1 * max(latency_ms(model) for model in scaled),
+        "memory_bytes": 1.1 * max(memory_bytes(model) for model in scaled),
     }
 
 

@@ -95,7 +95,7 @@ class Run:
 
     @property
     def best(self) -> float:
-        return max((one.proxy for one in self.snapshot.in_bounds()), default=-math.inf)
+        return max((result.proxy for result in self.snapshot.in_bounds()), default=-math.inf)
 
 
 def search(
@@ -117,6 +117,6 @@ def search(
         proposals = answers[-1].proposals[: candidates - start]
         if not proposals:
             break
-        made = [device.measured(one, start + index, generation) for index, one in enumerate(proposals)]
+        made = [device.measured(proposal, start + index, generation) for index, proposal in enumerate(proposals)]
         snapshot = Snapshot((*snapshot.results, *made), snapshot.baselines, others)
     return Run(snapshot, tuple(answers))

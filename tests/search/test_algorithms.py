@@ -68,7 +68,7 @@ def test_a_search_stays_in_its_space_and_measures_nothing_twice(name: str, space
         ids = {result.id for result in snapshot.results}
         assert all(set(proposal.parents) <= ids for proposal in proposals)
         start = len(snapshot.results)
-        results = [measured(one, start + index, generation) for index, one in enumerate(proposals)]
+        results = [measured(proposal, start + index, generation) for index, proposal in enumerate(proposals)]
         snapshot = Snapshot((*snapshot.results, *results))
     assert len({result.digest for result in snapshot.results}) == len(snapshot.results)
 
@@ -105,7 +105,10 @@ def test_another_process_answers_the_same() -> None:
     there = json.loads(answer.stdout)
     for name, snapshot in asked.items():
         here = make_small(name).ask(3, 2, snapshot)
-        assert there[name] == [[one.architecture.digest, one.genome, one.operator, list(one.parents)] for one in here]
+        assert there[name] == [
+            [proposal.architecture.digest, proposal.genome, proposal.operator, list(proposal.parents)]
+            for proposal in here
+        ]
 
 
 def test_order_of_arrival_and_identifiers_do_not_matter(name: str) -> None:
@@ -118,10 +121,10 @@ def test_order_of_arrival_and_identifiers_do_not_matter(name: str) -> None:
             for result in reversed(snapshot.results)
         )
     )
-    one, two = (make_small(name).ask(5, 4, asked) for asked in (snapshot, other))
-    assert digests(one) == digests(two)
-    assert [proposal.genome for proposal in one] == [proposal.genome for proposal in two]
-    assert [tuple(renamed[parent] for parent in proposal.parents) for proposal in one] == [
+    first, second = (make_small(name).ask(5, 4, asked) for asked in (snapshot, other))
+    assert digests(first) == digests(second)
+    assert [proposal.genome for proposal in first] == [proposal.genome for proposal in second]
+    assert [tuple(renamed[parent] for parent in proposal.parents) for proposal in first] == [
         proposal.parents for proposal in two
     ]
 
@@ -153,13 +156,15 @@ def test_the_narrow_limits_are_narrow() -> None:
     assert sum(map(slim, drawn)) < 3
 
 
-@pytest.mark.parametrize("accept", [None, lambda one: costs(one).decoder_parameters % 1000 < 600], ids=["all", "some"])
+@pytest.mark.parametrize(
+    "accept", [None, lambda architecture: costs(architecture).decoder_parameters % 1000 < 600], ids=["all", "some"]
+)
 @pytest.mark.parametrize("space", ENDING, ids=lambda space: space.name)
 def test_a_small_space_is_searched_to_its_last_architecture(name: str, space: SearchSpace, accept: Any) -> None:
     algorithm = make(name, {"population": 5}, space, accept)
     snapshot = search(algorithm, 2, 10_000)
     everything = {space.architecture(genome) for genome in space.enumerate()}
-    permitted = {one.digest for one in everything if accept is None or accept(one)}
+    permitted = {architecture.digest for architecture in everything if accept is None or accept(architecture)}
     assert len(everything) == space.size()
     assert {result.digest for result in snapshot.results} == permitted
     assert len(snapshot.results) == len(permitted)
@@ -170,7 +175,7 @@ def test_a_generation_may_be_asked_with_everything_failed(name: str) -> None:
     first = make_small(name).ask(1, 0, Snapshot())
     states = ["infeasible", "failed", "out_of_bounds", "cancelled", "waiting"]
     results = tuple(
-        replace(measured(one, index, 0), state=states[index % len(states)]) for index, one in enumerate(first)
+        replace(measured(proposal, index, 0), state=states[index % len(states)]) for index, proposal in enumerate(first)
     )
     again = make_small(name).ask(1, 1, Snapshot(results))
     assert len(again) == make_small(name).generation_size(1)
@@ -179,7 +184,7 @@ def test_a_generation_may_be_asked_with_everything_failed(name: str) -> None:
 
 
 def test_candidates_out_of_bounds_are_never_parents(name: str) -> None:
-    limit = sorted(latency_ms(one.architecture) for one in make_small(name).ask(0, 0, Snapshot()))[10]
+    limit = sorted(latency_ms(proposal.architecture) for proposal in make_small(name).ask(0, 0, Snapshot()))[10]
     snapshot = search(make_small(name), 0, 120, limit_ms=limit)
     outside = {result.id for result in snapshot.results if result.state == "out_of_bounds"}
     assert outside
@@ -187,8 +192,8 @@ def test_candidates_out_of_bounds_are_never_parents(name: str) -> None:
 
 
 def test_a_lone_survivor_is_enough(name: str) -> None:
-    (one, *_) = make_small(name).ask(1, 0, Snapshot())
-    again = make_small(name).ask(1, 1, Snapshot((measured(one, 0, 0),)))
+    (survivor, *_) = make_small(name).ask(1, 0, Snapshot())
+    again = make_small(name).ask(1, 1, Snapshot((measured(survivor, 0, 0),)))
     assert len(again) == make_small(name).generation_size(1)
 
 

@@ -58,8 +58,8 @@ def search(name: str, problem: Problem, limit_ms: float, candidates: int, seed: 
     results: list[Evaluated] = []
     generation = 0
     while len(results) < candidates:
-        for one in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
-            results.append(measured(one, len(results), generation, limit_ms=limit_ms))
+        for proposal in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
+            results.append(measured(proposal, len(results), generation, limit_ms=limit_ms))
         generation += 1
     return Snapshot(tuple(results))
 
@@ -86,8 +86,8 @@ def test_while_nothing_is_within_the_limits_the_nearest_are_parents(name: str) -
     snapshot = search(name, Problem(latency_ms=0.001), 0.001, 30, 0, population=15)
     assert not snapshot.in_bounds()
     asked = make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=0.001)).ask(0, 2, snapshot)
-    parents = {parent for one in asked for parent in one.parents}
+    parents = {parent for proposal in asked for parent in proposal.parents}
     assert parents
     latency = {result.id: result.latency_ms for result in snapshot.results if result.latency_ms is not None}
-    assert max(latency[one] for one in parents) < sorted(latency.values())[15]
-    assert all(costs(one.architecture).decoder_parameters for one in asked)
+    assert max(latency[parent] for parent in parents) < sorted(latency.values())[15]
+    assert all(costs(proposal.architecture).decoder_parameters for proposal in asked)

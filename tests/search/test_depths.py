@@ -21,19 +21,19 @@ def depth(architecture: Architecture, scatter: float = 0.0) -> Depth:
 
 def measured(problem: Problem, scatter: float = 0.0) -> list[Depth]:
     """The depths that are measured until no more is wanted; each second one is slower by `scatter`."""
-    known: list[Depth] = []
-    while not complete(known, len(EVERY), problem):
-        wanted = next_depths(known, EVERY, problem)
-        assert wanted
-        known += [depth(one, scatter * (index % 2)) for index, one in enumerate(wanted)]
-    return known
+    depths: list[Depth] = []
+    while not complete(depths, len(EVERY), problem):
+        next_models = next_depths(depths, EVERY, problem)
+        assert next_models
+        depths += [depth(model, scatter * (index % 2)) for index, model in enumerate(next_models)]
+    return depths
 
 
 @pytest.mark.parametrize("limit", [1.0, 5.5, 8.1, 20.0, 21.0, 30.0, 47.0, 49.0, 51.0])
 @pytest.mark.parametrize("scatter", [0.0, 0.01, -0.01])
 def test_the_largest_that_fits_is_measured_and_none_far_beyond(limit: float, scatter: float) -> None:
     problem = Problem("best_within_limits", latency_ms=limit)
-    within = [one for one in EVERY if (depth(one).latency_ms or 0.0) * (1 + abs(scatter)) <= limit]
+    within = [model for model in EVERY if (depth(model).latency_ms or 0.0) * (1 + abs(scatter)) <= limit]
     count = len(measured(problem, scatter))
     assert count >= min(len(within) + 1, len(EVERY))
     assert count <= max(2, min(len(within) + 3, len(EVERY)))

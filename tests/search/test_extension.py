@@ -20,39 +20,40 @@ SPACE = space("lts-gpt2").narrow({"n_layer": {"max": 4}, "d_model": {"max": 256}
 
 
 def figures(architecture: Architecture) -> tuple[float, int]:
-    found = protocol_costs(architecture, PROTOCOL)
-    return 1.0 + found.flops / 1e8, found.weight_bytes + (1 << 20)
+    counted = protocol_costs(architecture, PROTOCOL)
+    return 1.0 + counted.flops / 1e8, counted.weight_bytes + (1 << 20)
 
 
 def points(some: list[Offer]) -> np.ndarray:
-    return np.array([(one.proxy, *figures(one.architecture)) for one in some])
+    return np.array([(offer.proxy, *figures(offer.architecture)) for offer in some])
 
 
 @pytest.fixture(scope="module")
 def offers() -> list[Offer]:
-    rng, found = np.random.default_rng(3), {}
-    while len(found) < 60:
+    rng, by_digest = np.random.default_rng(3), {}
+    while len(by_digest) < 60:
         genome = SPACE.sample(rng)
         architecture = SPACE.architecture(genome)
         proxy = float(protocol_costs(architecture, PROTOCOL).decoder_parameters)
-        found[architecture.digest] = Offer(genome, architecture, proxy)
-    return list(found.values())
+        by_digest[architecture.digest] = Offer(genome, architecture, proxy)
+    return list(by_digest.values())
 
 
 def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
     baselines = tuple(Observation(baseline, *figures(baseline), 3) for baseline in SPACE.baselines([2, 3, 4]))
     results = []
-    for index, one in enumerate(measured):
-        latency, memory = figures(one.architecture)
+    for index, offer in enumerate(measured):
+        latency, memory = figures(offer.architecture)
         state = "measured" if latency <= limit_ms else "out_of_bounds"
-        digest = one.architecture.digest
-        results.append(Evaluated(f"c{index}", one.genome, digest, state, one.proxy, latency, memory, 0))
+        digest = offer.architecture.digest
+        results.append(Evaluated(f"c{index}", offer.genome, digest, state, offer.proxy, latency, memory, 0))
     return Snapshot(tuple(results), baselines)
 
 
-def chosen(extension: Extension, generation: int, known: Snapshot, offers: list[Offer]) -> list[str]:
+def chosen(extension: Extension, generation: int, snapshot: Snapshot, offers: list[Offer]) -> list[str]:
     return [
-        proposal.architecture.digest for proposal in extension.answer(Context(0, generation, known, offers)).proposals
+        proposal.architecture.digest
+        for proposal in extension.answer(Context(0, generation, snapshot, offers)).proposals
     ]
 
 
@@ -62,10 +63,10 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
     assert len(first) == len(set(first)) == SETTINGS.initial
     assert chosen(extension, 0, snapshot([]), offers[::-1]) == first
     by_digest = {offer.architecture.digest: offer for offer in offers}
-    known = [by_digest[digest] for digest in first]
-    second = extension.answer(Context(0, 1, snapshot(known), offers))
+    measured = [by_digest[digest] for digest in first]
+    second = extension.answer(Context(0, 1, snapshot(measured), offers))
     assert 0 < len(second.proposals) <= SETTINGS.batch
-    assert chosen(extension, 1, snapshot(known[::-1]), offers[::-1]) == [
+    assert chosen(extension, 1, snapshot(measured[::-1]), offers[::-1]) == [
         proposal.architecture.digest for proposal in second.proposals
     ]
     for proposal in second.proposals:
@@ -81,20 +82,20 @@ def test_the_best_within_limits_is_measured(offers: list[Offer]) -> None:
     problem = Problem(goal="best_within_limits", latency_ms=limit, protocol=PROTOCOL)
     extension = Extension(lambda _: True, problem)
     by_digest = {offer.architecture.digest: offer for offer in offers}
-    known: list[Offer] = []
+    measured: list[Offer] = []
     for generation in range(6):
-        proposed = chosen(extension, generation, snapshot(known, limit), offers)
-        known += [by_digest[digest] for digest in proposed]
+        proposed = chosen(extension, generation, snapshot(measured, limit), offers)
+        measured += [by_digest[digest] for digest in proposed]
         if not proposed:
             break
     best = max(offer.proxy for offer in offers if figures(offer.architecture)[0] <= limit)
-    assert max(one.proxy for one in known if figures(one.architecture)[0] <= limit) == best
-    assert len(known) < len(offers) / 2
+    assert max(offer.proxy for offer in measured if figures(offer.architecture)[0] <= limit) == best
+    assert len(measured) < len(offers) / 2
 
 
 def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
     refused = {offer.architecture.digest for offer in offers[:30]}
-    extension = Extension(lambda one: one.digest not in refused, Problem(protocol=PROTOCOL))
+    extension = Extension(lambda architecture: architecture.digest not in refused, Problem(protocol=PROTOCOL))
     assert not set(chosen(extension, 0, snapshot([]), offers)) & refused
 
 
@@ -105,25 +106,25 @@ def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: 
     limit = float(np.quantile([figures(offer.architecture)[0] for offer in offers], 0.7))
     extension = Extension(lambda _: True, Problem(goal=goal, latency_ms=limit, protocol=PROTOCOL, proxy=proxy))
     by_digest = {offer.architecture.digest: offer for offer in offers}
-    known: list[Offer] = []
+    measured: list[Offer] = []
     assert extension.generations is not None
     for generation in range(extension.generations):
-        answer = extension.answer(Context(0, generation, snapshot(known, limit), offers))
-        known += [by_digest[proposal.architecture.digest] for proposal in answer.proposals]
+        answer = extension.answer(Context(0, generation, snapshot(measured, limit), offers))
+        measured += [by_digest[proposal.architecture.digest] for proposal in answer.proposals]
         if not answer.proposals:
             break
-    assert SETTINGS.initial < len(known) < len(offers)
+    assert SETTINGS.initial < len(measured) < len(offers)
     assert answer.note.startswith("The job's other candidates are predicted to gain ")
     assert answer.note.endswith(" % within the limits, less than 1 %.")
     assert answer.gain is not None
     assert answer.gain < SETTINGS.least_gain
     within = [offer for offer in offers if figures(offer.architecture)[0] <= limit]
-    found = [one for one in known if one in within]
+    measured_within = [offer for offer in measured if offer in within]
     if goal == "best_within_limits":
-        assert max(one.proxy for one in found) == max(one.proxy for one in within)
+        assert max(offer.proxy for offer in measured_within) == max(offer.proxy for offer in within)
     else:
         corner = reference(points(within))
-        assert hypervolume(points(found), corner) > 0.95 * hypervolume(points(within), corner)
+        assert hypervolume(points(measured_within), corner) > 0.95 * hypervolume(points(within), corner)
 
 
 def test_nothing_is_proposed_where_nothing_is_permitted(offers: list[Offer]) -> None:

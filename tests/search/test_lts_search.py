@@ -88,7 +88,7 @@ def test_an_exhausted_neighbourhood_is_filled_up_with_samples() -> None:
 def test_a_frontier_of_one_has_no_crossover() -> None:
     algorithm = make("lts", {"population": 20}, LTS_GPT2)
     (only, *_) = algorithm.ask(0, 0, Snapshot())
-    operators = Counter(one.operator for one in algorithm.ask(0, 1, Snapshot((measured(only, 0, 0),))))
+    operators = Counter(proposal.operator for proposal in algorithm.ask(0, 1, Snapshot((measured(only, 0, 0),))))
     assert operators == {"mutate": 8, "sample": 8}
 
 
@@ -108,14 +108,14 @@ def test_a_frontier_of_one_has_no_crossover() -> None:
 def test_sizes_that_are_not_given_share_the_rest(
     given_settings: dict[str, int], expected: tuple[int, int, int, int]
 ) -> None:
-    found = LtsSettings(**given_settings)
-    assert (found.population, found.parents, found.mutants, found.crossovers) == expected
+    settings = LtsSettings(**given_settings)
+    assert (settings.population, settings.parents, settings.mutants, settings.crossovers) == expected
 
 
 @given(st.integers(2, 500))
 def test_every_population_can_be_shared_out(population: int) -> None:
-    found = LtsSettings(population=population)
-    assert found.parents + found.mutants + found.crossovers == population
-    assert abs(found.mutants - found.crossovers) <= 1
+    settings = LtsSettings(population=population)
+    assert settings.parents + settings.mutants + settings.crossovers == population
+    assert abs(settings.mutants - settings.crossovers) <= 1
     if population >= 5:
-        assert abs(found.parents - population / 5) < 1
+        assert abs(settings.parents - population / 5) < 1

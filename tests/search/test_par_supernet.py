@@ -37,13 +37,15 @@ def letters(architecture: Architecture) -> str:
     return "".join("s" if isinstance(block, Attention) else "f" for block in architecture.blocks)
 
 
-def ask(search: ParSupernet, found: Sequence[Probabilities], seed: int, generation: int = 0) -> tuple[Proposal, ...]:
-    return search.answer(Context(seed, generation, supernet=found)).proposals
+def ask(
+    search: ParSupernet, probabilities: Sequence[Probabilities], seed: int, generation: int = 0
+) -> tuple[Proposal, ...]:
+    return search.answer(Context(seed, generation, supernet=probabilities)).proposals
 
 
 def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> None:
-    found = [rows("sffisffi"), rows("ssffffff")]
-    proposals = ask(algorithm(seeds=2, samples=5), found, 3)
+    probabilities = [rows("sffisffi"), rows("ssffffff")]
+    proposals = ask(algorithm(seeds=2, samples=5), probabilities, 3)
     assert [letters(proposal.architecture) for proposal in proposals[:2]] == ["sffsff", "ssffffff"]
     assert [proposal.operator for proposal in proposals] == ["supernet"] * 2 + ["par_rule"] + ["supernet_sample"] * 5
     assert letters(proposals[2].architecture) == expand("par(8)")
@@ -55,18 +57,18 @@ def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> Non
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    search, found = algorithm(samples=10), [rows("sfffisfi", 0.6)]
-    assert ask(search, found, 1) == ask(search, found, 1)
-    assert ask(search, found, 1) != ask(search, found, 2)
+    search, probabilities = algorithm(samples=10), [rows("sfffisfi", 0.6)]
+    assert ask(search, probabilities, 1) == ask(search, probabilities, 1)
+    assert ask(search, probabilities, 1) != ask(search, probabilities, 2)
     assert search.generations == 1
-    assert ask(search, found, 1, 1) == ()
+    assert ask(search, probabilities, 1, 1) == ()
 
 
 def test_too_little_attention_is_made_up_where_it_costs_the_least() -> None:
     """par-32 asks for a fifth of attention, 2 of 8; the search found none."""
-    found = rows("ffffffff")
-    found[2], found[5] = [0.3, 0.4, 0.3], [0.2, 0.5, 0.3]
-    (proposal,) = ask(algorithm(samples=0, rule_p=None), [found], 0)
+    probabilities = rows("ffffffff")
+    probabilities[2], probabilities[5] = [0.3, 0.4, 0.3], [0.2, 0.5, 0.3]
+    (proposal,) = ask(algorithm(samples=0, rule_p=None), [probabilities], 0)
     assert letters(proposal.architecture) == "ffsffsff"
     (nothing,) = ask(algorithm(samples=0, rule_p=None), [rows("iiiiiiii")], 0)
     assert letters(nothing.architecture) == "s"

@@ -48,8 +48,8 @@ ENDING = [
 ]
 
 
-def same(one: Shapes, two: Shapes) -> bool:
-    arrays = [(getattr(one, field.name), getattr(two, field.name)) for field in fields(Shapes)]
+def same(left: Shapes, right: Shapes) -> bool:
+    arrays = [(getattr(left, field.name), getattr(right, field.name)) for field in fields(Shapes)]
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in arrays)
 
 
@@ -77,11 +77,11 @@ def test_samples_reach_every_architecture(space: SearchSpace) -> None:
 def test_parents_are_kept_and_crossed_place_by_place() -> None:
     rng = np.random.default_rng(8)
     rules = HYBRID.rules
-    one, two = rules.sample(50, rng), rules.sample(50, rng)
-    assert np.array_equal(rules.mutate(one, rng, 0.0), one)
-    assert np.array_equal(rules.cross(one, two, rng, 0.0), one)
-    assert np.array_equal(rules.cross(one, two, rng, 1.0), two)
+    first, second = rules.sample(50, rng), rules.sample(50, rng)
+    assert np.array_equal(rules.mutate(first, rng, 0.0), first)
+    assert np.array_equal(rules.cross(first, second, rng, 0.0), first)
+    assert np.array_equal(rules.cross(first, second, rng, 1.0), second)
     widths = [gene.name for gene in HYBRID.gene_list].index("d_model")
-    child = rules.cross(one, two, rng)
-    assert np.all((child[:, widths] == one[:, widths]) | (child[:, widths] == two[:, widths]))
-    assert 0.1 < (rules.mutate(one, rng, 0.3) != one).mean() < 0.3
+    child = rules.cross(first, second, rng)
+    assert np.all((child[:, widths] == first[:, widths]) | (child[:, widths] == second[:, widths]))
+    assert 0.1 < (rules.mutate(first, rng, 0.3) != first).mean() < 0.3

@@ -75,8 +75,8 @@ def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
     assert operators[:10] == [SPREAD] * 10
     assert set(operators[10:]) == {PREDICTED, AUDIT}
     first = [result for result in run.snapshot.results[:10] if result.latency_ms is not None]
-    assert len({one.genome["d_model"] for one in first}) > 3
-    assert len({one.genome["n_layer"] for one in first}) > 2
+    assert len({proposal.genome["d_model"] for proposal in first}) > 3
+    assert len({proposal.genome["n_layer"] for proposal in first}) > 2
 
 
 def test_one_in_ten_of_what_is_predicted_is_an_audit() -> None:
@@ -90,10 +90,10 @@ def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
     results = [*run.snapshot.results, *search(Device(BEST), settings=ENDLESS, seed=1, candidates=40).snapshot.results]
     predicted = [(result, result.predicted) for result in results if result.predicted is not None]
     held = [
-        guess.latency_low_ms <= one.latency_ms <= guess.latency_high_ms
-        and guess.memory_low_bytes <= one.memory_bytes <= guess.memory_high_bytes
-        for one, guess in predicted
-        if one.latency_ms is not None and one.memory_bytes is not None
+        guess.latency_low_ms <= result.latency_ms <= guess.latency_high_ms
+        and guess.memory_low_bytes <= result.memory_bytes <= guess.memory_high_bytes
+        for result, guess in predicted
+        if result.latency_ms is not None and result.memory_bytes is not None
     ]
     assert len(predicted) == len(results) - 20
     assert sum(held) >= 0.8 * len(held)  # latency and memory, where predictions were best
@@ -129,7 +129,7 @@ def test_another_process_with_other_threads_answers_the_same(run: Run, threads: 
 def test_order_of_arrival_and_identifiers_do_not_matter(run: Run) -> None:
     snapshot = asked(run, 20)
     other = Snapshot(
-        tuple(replace(one, id=f"other_{index}") for index, one in enumerate(reversed(snapshot.results))),
+        tuple(replace(result, id=f"other_{index}") for index, result in enumerate(reversed(snapshot.results))),
         tuple(reversed(snapshot.baselines)),
     )
     assert surrogate().answer(Context(1, 3, snapshot)) == surrogate().answer(Context(1, 3, other))
@@ -149,9 +149,9 @@ def test_what_is_refused_is_never_proposed() -> None:
         return shapes.decoder_parameters < 6_000_000
 
     for problem, least in ((BEST, 10), (replace(BEST, permitted=permitted), 12)):
-        found = search(Device(problem), candidates=20, accept=light).snapshot.results
-        assert len(found) >= least
-        assert all(light(SPACE.architecture(one.genome)) for one in found)
+        results = search(Device(problem), candidates=20, accept=light).snapshot.results
+        assert len(results) >= least
+        assert all(light(SPACE.architecture(result.genome)) for result in results)
 
 
 def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> None:
@@ -161,31 +161,31 @@ def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> N
     for generation in range(1, results[-1].generation + 1):
         refused = [
             weight
-            for one, weight in zip(results, weights, strict=True)
-            if one.state == "infeasible" and one.generation < generation
+            for result, weight in zip(results, weights, strict=True)
+            if result.state == "infeasible" and result.generation < generation
         ]
-        proposed = [weight for one, weight in zip(results, weights, strict=True) if one.generation == generation]
+        proposed = [weight for result, weight in zip(results, weights, strict=True) if result.generation == generation]
         assert max(proposed) < 1.2 * min(refused, default=math.inf)
     assert "infeasible" in {result.state for result in results}
 
 
 def test_it_ends_by_itself_and_says_why() -> None:
-    found = until_it_ends(0)
-    last = found.answers[-1]
+    run = until_it_ends(0)
+    last = run.answers[-1]
     assert last.proposals == ()
     assert last.gain is not None
     assert last.gain < 0.01
     assert "expected to gain" in last.note
-    assert len(found.snapshot.results) < 60
+    assert len(run.snapshot.results) < 60
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_beats_random_search_at_25_launches(seed: int) -> None:
-    found, drawn = (
+    predicted, drawn = (
         search(Device(BEST), name, settings, seed=seed, candidates=22)
         for name, settings in (("surrogate", ENDLESS), ("random", {}))
     )
-    assert found.best > drawn.best * 0.96  # both are negative: a perplexity that is 4 % lower and more
+    assert predicted.best > drawn.best * 0.96  # both are negative: a perplexity that is 4 % lower and more
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -202,14 +202,14 @@ def test_its_frontier_is_larger_than_that_of_random_search(seed: int) -> None:
 
 def test_limits_that_nothing_meets_are_answered_with_what_comes_nearest() -> None:
     device = Device(replace(BEST, latency_ms=0.01, memory_bytes=MIB))
-    found = search(device)
-    results = found.snapshot.results
+    run = search(device)
+    results = run.snapshot.results
     nearest = [
         device.problem.violation(np.array([result.latency_ms]), np.array([result.memory_bytes]))[0]
         for result in results
     ]
     assert min(nearest[10:]) < min(nearest[:10])
-    assert "nearest" in found.answers[-1].note
+    assert "nearest" in run.answers[-1].note
     assert len(results) < 40
 
 
@@ -229,9 +229,9 @@ def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
     assert launches[1] > launches[0] + 20
     later = [result for run in jumping for result in run.snapshot.results[20:] if result.predicted is not None]
     held = [
-        one.predicted.latency_low_ms <= one.latency_ms <= one.predicted.latency_high_ms
-        for one in later
-        if one.predicted is not None and one.latency_ms is not None
+        result.predicted.latency_low_ms <= result.latency_ms <= result.predicted.latency_high_ms
+        for result in later
+        if result.predicted is not None and result.latency_ms is not None
     ]
     assert sum(held) >= 0.9 * len(held)
 
@@ -243,7 +243,7 @@ def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
         for result in snapshot.results
     )
     calm, wide = (
-        surrogate().answer(Context(0, 3, one)).widening for one in (snapshot, replace(snapshot, results=missed))
+        surrogate().answer(Context(0, 3, asked)).widening for asked in (snapshot, replace(snapshot, results=missed))
     )
     assert wide[0] > 2 * calm[0]
     assert wide[1] == calm[1]
@@ -251,7 +251,9 @@ def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
 
 def test_one_lucky_launch_of_a_noisy_device_does_not_end_the_search(run: Run) -> None:
     """Better than everything else, too slow by its prediction, and measured as fast enough."""
-    lucky = max((result for result in run.snapshot.results if result.latency_ms), key=lambda one: one.latency_ms or 0.0)
+    lucky = max(
+        (result for result in run.snapshot.results if result.latency_ms), key=lambda result: result.latency_ms or 0.0
+    )
     assert lucky.state == "out_of_bounds"
 
     def gain(noise: float | None, launches: int) -> float:
@@ -273,20 +275,20 @@ def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
         for result in run.snapshot.results[:20]
     )
     first = surrogate().answer(Context(0, 0, Snapshot((), run.snapshot.baselines, others))).proposals
-    assert {one.operator for one in first} == {PREDICTED, AUDIT}
+    assert {proposal.operator for proposal in first} == {PREDICTED, AUDIT}
     device = Device(BEST)
     assert search(device, candidates=8, others=others).best > search(device, candidates=8).best * 0.9
 
 
-def figures(one: Any) -> dict[str, Any]:
-    return {"latency_ms": one.latency_ms, "memory_bytes": one.memory_bytes}
+def figures(model: Any) -> dict[str, Any]:
+    return {"latency_ms": model.latency_ms, "memory_bytes": model.memory_bytes}
 
 
 def test_too_little_to_learn_from_is_said() -> None:
     proposals = surrogate().ask(0, 0, Snapshot())
     results = tuple(
-        replace(Device(BEST).measured(one, index, 0), state="failed", latency_ms=None, memory_bytes=None)
-        for index, one in enumerate(proposals)
+        replace(Device(BEST).measured(proposal, index, 0), state="failed", latency_ms=None, memory_bytes=None)
+        for index, proposal in enumerate(proposals)
     )
     again = surrogate().answer(Context(0, 1, Snapshot(results)))
     assert len(again.proposals) == 10

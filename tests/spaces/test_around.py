@@ -33,15 +33,18 @@ def test_the_model_and_its_neighbours_are_in_the_space(name: str, space: str) ->
     assert around.baselines() == around.baselines([1, 2]) == (model,)
     rng = np.random.default_rng(0)
     drawn = [around.architecture(around.sample(rng)) for _ in range(60)]
-    assert all(around.contains(one) for one in drawn)
-    assert all(one.positions == model.positions and one.embedding == model.embedding for one in drawn)
-    widths = {one.d_model for one in drawn}
+    assert all(around.contains(architecture) for architecture in drawn)
+    assert all(
+        architecture.positions == model.positions and architecture.embedding == model.embedding
+        for architecture in drawn
+    )
+    widths = {architecture.d_model for architecture in drawn}
     assert model.d_model in widths
     assert min(widths) >= model.d_model / 2
     assert max(widths) <= 1.5 * model.d_model
     # Near ones too: most of their blocks are the model's.
     own = model.canonical["blocks"]
-    others = [one.canonical["blocks"] for one in drawn if one.d_model == model.d_model]
+    others = [architecture.canonical["blocks"] for architecture in drawn if architecture.d_model == model.d_model]
     shared = [sum(a == b for a, b in zip(blocks, own, strict=False)) / len(own) for blocks in others]
     assert max(shared) > 0.8
 
@@ -62,7 +65,7 @@ def test_the_neighbours_have_the_context_of_the_model() -> None:
     assert around.contains(model)
     rng = np.random.default_rng(0)
     drawn = [around.architecture(around.sample(rng)) for _ in range(20)]
-    assert {one.context_length for one in drawn} == {8192}
+    assert {architecture.context_length for architecture in drawn} == {8192}
 
 
 def with_blocks(model: Architecture, changes: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
     with pytest.raises(SpaceError) as refused:
         space_around(strange, "llama")
     assert refused.value.field == "model"
-    fields = [one["field"] for one in refused.value.extra["errors"]]
+    fields = [error["field"] for error in refused.value.extra["errors"]]
     assert fields == ["model.blocks.11.kind", "model.blocks.8.qk_norm", "model.blocks.2.d_head", "model.blocks.5.gated"]
     assert "blocks.2.d_head 32: all layers have one, and blocks.0 has 64" in refused.value.detail
 

@@ -29,10 +29,10 @@ READER: dict[str, Any] = {"kind": "srupp", "d_attn": 16, "attends": "both"}
 
 def nested(depth: int) -> dict[str, Any]:
     """A source of a source of a source …"""
-    found = SOURCE
+    description = SOURCE
     for _ in range(depth):
-        found = {**SOURCE, "source": found}
-    return found
+        description = {**SOURCE, "source": description}
+    return description
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["title"])

@@ -113,13 +113,13 @@ def test_walking_through_begins_at_once(whole: SearchSpace) -> None:
 
 def every_genome(space: SearchSpace) -> list[Genome]:
     """Each place with each of its gene's values, permitted or not."""
-    found = []
+    genomes = []
     for values in product(*(place.gene.values for place in places(space))):
         genome = blank(space)
         for place, value in zip(places(space), values, strict=True):
             place.write(genome, value)
-        found.append(genome)
-    return found
+        genomes.append(genome)
+    return genomes
 
 
 SMALL = [
@@ -190,7 +190,9 @@ def test_repair_moves_each_place_to_the_nearest_value_that_it_may_hold(small: Se
 def nearest(allowed: list[Value], value: Value) -> Value:
     if value in allowed or not isinstance(value, int):
         return value if value in allowed else allowed[0]
-    return min((one for one in allowed if isinstance(one, int)), key=lambda one: (abs(one - value), one))
+    return min(
+        (number for number in allowed if isinstance(number, int)), key=lambda number: (abs(number - value), number)
+    )
 
 
 def test_repair_moves_a_value_that_no_gene_has_to_the_nearest() -> None:
@@ -258,12 +260,12 @@ def test_crossover_takes_each_place_from_either_parent(space: SearchSpace) -> No
 @settings(parent=many, max_examples=60)
 def test_every_space_has_baselines_that_are_stock_models(narrowed: SearchSpace) -> None:
     scaled = narrowed.baselines()
-    lengths = [len(one.blocks) for one in scaled]
+    lengths = [len(model.blocks) for model in scaled]
     layer = lengths[0]
     assert lengths == [layer * (index + 1) for index in range(len(scaled))]
     mixed = narrowed.name == "lfm"  # whose layers are of two kinds, the first ones of convolutions
-    assert {len(set(one.blocks)) for one in scaled} <= ({2, 3} if mixed else {layer})
-    assert {one.d_model for one in scaled} <= set(narrowed.gene("d_model").values)
+    assert {len(set(model.blocks)) for model in scaled} <= ({2, 3} if mixed else {layer})
+    assert {model.d_model for model in scaled} <= set(narrowed.gene("d_model").values)
     assert [len(baseline.blocks) for baseline in narrowed.baselines([3, 1, 3])] == [layer, 3 * layer]
 
 
@@ -315,6 +317,6 @@ def test_the_catalogue_lists_them() -> None:
 
 def test_caveats_stand_where_the_proxy_is_known_to_mislead() -> None:
     assert {space.name for space in SPACES if not space.caveat} == {"lts-gpt2", "lts-transformer-xl", "lts-opt"}
-    for one in SPACES:
-        assert one.caveat.count(". ") < 4
-        assert not one.caveat or one.caveat.endswith(".")
+    for space_ in SPACES:
+        assert space_.caveat.count(". ") < 4
+        assert not space_.caveat or space_.caveat.endswith(".")

@@ -25,9 +25,9 @@ def test_genes_of_the_model_and_means_over_the_layers_that_are_shown() -> None:
 def test_words_are_shares_of_the_layers_and_a_gene_counts_where_the_block_has_it() -> None:
     genome = {"n_block": 2, "d_model": 256, "min_attention_percent": 0}
     values = {"n_head": [2, 4, 8], "d_inner": [64, 128, 256]}
-    one = {**genome, **values, "kind": ["attention", "feed_forward", "attention"]}
+    genome_with_values = {**genome, **values, "kind": ["attention", "feed_forward", "attention"]}
     other = {**genome, **values, "kind": ["feed_forward", "identity", "attention"]}
-    columns = {column.name: column.values for column in gene_columns(space("bert"), [one, other])}
+    columns = {column.name: column.values for column in gene_columns(space("bert"), [genome_with_values, other])}
     assert columns == {"kind=attention": (50.0, 0.0), "n_head": (2.0, 0.0), "d_inner": (128.0, 64.0)}
 
 
@@ -41,12 +41,14 @@ def test_a_word_of_the_whole_model_is_a_place_on_the_axis() -> None:
 
 @pytest.mark.parametrize("name", spaces())
 def test_every_space_has_columns(name: str) -> None:
-    one = space(name)
+    search_space = space(name)
     rng = np.random.default_rng(0)
-    genomes = [one.sample(rng) for _ in range(30)]
-    columns = gene_columns(one, genomes)
+    genomes = [search_space.sample(rng) for _ in range(30)]
+    columns = gene_columns(search_space, genomes)
     assert columns
-    assert {column.name.partition("=")[0] for column in columns} <= {gene.name for gene in one.gene_list} - {*FLOORS}
+    assert {column.name.partition("=")[0] for column in columns} <= {gene.name for gene in search_space.gene_list} - {
+        *FLOORS
+    }
     for column in columns:
         assert len(column.values) == 30
         assert len(set(column.values)) > 1

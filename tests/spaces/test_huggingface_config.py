@@ -132,10 +132,10 @@ def test_named_models_that_transformers_has(name: str, kind: str) -> None:
 def test_what_cannot_be_expressed_is_named(changes: dict[str, Any], fields: list[str]) -> None:
     with pytest.raises(InvalidInput) as raised:
         from_config({**({} if "n_embd" in changes else SMOL), **changes})
-    found = raised.value.extra["errors"]
-    assert sorted(error["field"] for error in found) == sorted(fields)
-    assert raised.value.field == found[0]["field"]
-    assert all(error["detail"] in raised.value.detail and error["allowed"] for error in found)
+    errors = raised.value.extra["errors"]
+    assert sorted(error["field"] for error in errors) == sorted(fields)
+    assert raised.value.field == errors[0]["field"]
+    assert all(error["detail"] in raised.value.detail and error["allowed"] for error in errors)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def test_parts_are_left_out_of_layers_and_attention_of_some_only() -> None:
         blocks = space.architecture(genome).blocks
         attention = sum(isinstance(block, Attention) for block in blocks)
         assert 2 * attention >= genome["n_layer"]
-        lacking |= {(type(one), type(two)) for one, two in pairwise(blocks) if type(one) is type(two)}
+        lacking |= {
+            (type(block), type(following)) for block, following in pairwise(blocks) if type(block) is type(following)
+        }
     assert lacking == {(Attention, Attention), (FeedForward, FeedForward)}
 
 

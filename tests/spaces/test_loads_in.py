@@ -22,21 +22,21 @@ AROUND = ("gpt2-small", "smollm2-135m", "qwen2.5-0.5b", "qwen3-0.6b", "lfm2-350m
 
 
 def test_every_space_says_what_loads_it() -> None:
-    assert {name: list(found.loaders()) for name, found in spaces().items() if found.loaders()} == LOADABLE
+    assert {name: list(loadable.loaders()) for name, loadable in spaces().items() if loadable.loaders()} == LOADABLE
     assert space("lfm").to_json()["loads_in"] == LOADABLE["lfm"]
 
 
 @pytest.mark.parametrize(
-    ("found", "loader"),
+    ("loadable", "loader"),
     [
         *((space(name), loader) for name, loaders in LOADABLE.items() for loader in loaders),
         *((space_around(named_model(name).architecture, "auto"), loader) for name in AROUND for loader in WRITERS),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_whatever_is_sampled_can_be_written(found: SearchSpace, loader: str) -> None:
+def test_whatever_is_sampled_can_be_written(loadable: SearchSpace, loader: str) -> None:
     """By the space, by many at once, and where least is left of it."""
-    narrowed, rng = found.narrow({LOADS_IN: loader}), np.random.default_rng(0)
+    narrowed, rng = loadable.narrow({LOADS_IN: loader}), np.random.default_rng(0)
     rules = narrowed.rules
     genomes = [narrowed.sample(rng) for _ in range(30)]
     genomes += rules.decode(rules.sample(60, rng)) + list(islice(narrowed.enumerate(), 10))

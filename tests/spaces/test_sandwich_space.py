@@ -39,7 +39,7 @@ def test_a_coefficient_stays_below_the_pairs() -> None:
     rng = np.random.default_rng(0)
     genome = {**SANDWICH.sample(rng), "pairs": 3, "coefficient": 17}
     assert SANDWICH.repair(genome)["coefficient"] == 2
-    assert all(one["coefficient"] < one["pairs"] for one in (SANDWICH.sample(rng) for _ in range(200)))
+    assert all(genome["coefficient"] < genome["pairs"] for genome in (SANDWICH.sample(rng) for _ in range(200)))
 
 
 @pytest.mark.parametrize(

@@ -16,24 +16,24 @@ PAGE = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text(encoding="ut
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
 
 
-@pytest.mark.parametrize("one", spaces().values(), ids=lambda one: one.name)
-def test_each_space_is_listed_with_its_size(one: SearchSpace) -> None:
-    (row,) = [row for row in ROWS if row[0] == f"`{one.name}`" and len(row) == 4]
-    mantissa, exponent = f"{float(one.size()):.1e}".split("e+")
+@pytest.mark.parametrize("listed", spaces().values(), ids=lambda listed: listed.name)
+def test_each_space_is_listed_with_its_size(listed: SearchSpace) -> None:
+    (row,) = [row for row in ROWS if row[0] == f"`{listed.name}`" and len(row) == 4]
+    mantissa, exponent = f"{float(listed.size()):.1e}".split("e+")
     rough = f"{mantissa}·10{exponent.translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-    assert row[2] in (rough, f"{one.size():,}")
+    assert row[2] in (rough, f"{listed.size():,}")
     last = re.findall(r"1 to (\d+) layers", row[3])
-    assert [int(depth) for depth in last] == [len(one.baselines())] or one.name == "hybrid"
+    assert [int(depth) for depth in last] == [len(listed.baselines())] or listed.name == "hybrid"
 
 
 def test_each_gene_is_listed() -> None:
     documented = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
-    assert {gene.name for one in spaces().values() for gene in one.gene_list} <= documented
+    assert {gene.name for listed in spaces().values() for gene in listed.gene_list} <= documented
 
 
 def test_each_caveat_is_listed() -> None:
     told = {row[0].strip("`") for row in ROWS if len(row) == 2}
-    assert told == {name for name, one in spaces().items() if one.caveat}
+    assert told == {name for name, listed in spaces().items() if listed.caveat}
 
 
 def test_its_narrowings_leave_something() -> None:

@@ -130,12 +130,12 @@ def test_every_operator_keeps_to_the_floor(space: StackSpace, seed: int, data: s
         number = len(architecture.blocks)
         attention_layers = sum(map(attends, architecture.blocks))
         seeing = sum(block.kind in ("attention", "srupp") for block in architecture.blocks)
-        for name, found in ((MIN_ATTENTION, attention_layers), (MIN_MIXING, seeing)):
-            assert found >= least(number, asked.get(name, 0))
+        for name, layers in ((MIN_ATTENTION, attention_layers), (MIN_MIXING, seeing)):
+            assert layers >= least(number, asked.get(name, 0))
             if name in asked:
                 other = data.draw(st.sampled_from(range(0, 101, 5)))
                 contained = space.narrow({**asked, name: other}).contains(architecture)
-                assert contained == (found >= least(number, other))
+                assert contained == (layers >= least(number, other))
 
 
 def test_pars_own_rows_need_the_floor_that_they_have() -> None:

@@ -41,9 +41,9 @@ def write(folder: Path, name: str, arrays: Mapping[str, Any], description: Mappi
     (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
 
 
-def assert_close(found: Any, expected: Any, what: str, within: float = 1e-12) -> None:
+def assert_close(actual: Any, expected: Any, what: str, within: float = 1e-12) -> None:
     """Raises where the largest difference is more than `within` of the largest expected value."""
-    a, b = _array(found), _array(expected)
+    a, b = _array(actual), _array(expected)
     if a.shape != b.shape:
         raise AssertionError(f"{what}: shapes {a.shape} and {b.shape}")
     if a.size and not abs(a - b).max() <= within * max(1.0, float(abs(b).max())):

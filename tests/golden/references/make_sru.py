@@ -67,19 +67,19 @@ def _make(sru: Any, name: str, seed: int, folder: Path) -> None:
             states.append(state)
         return x, torch.stack(states)
 
-    found = _run(reference, arrays)
+    results = _run(reference, arrays)
     leaves = {key: value.clone().detach() for key, value in model.state_dict().items()}
     named = dict(model.named_parameters())
     for key in named:
         leaves[key].requires_grad_()
     for key, value in _run(formula, arrays).items():
-        assert_close(value, found[key], key)
+        assert_close(value, results[key], key)
     for key, parameter in named.items():
         assert_close(leaves[key].grad, parameter.grad, f"gradient of {key}")
-    arrays |= found
+    arrays |= results
     arrays |= {f"weights/{key}": value for key, value in model.state_dict().items()}
     arrays |= {f"gradients/{key}": parameter.grad.clone() for key, parameter in named.items()}
-    _compare_with_compiled(model, arrays, found)  # which rounds the model and its gradients to float32
+    _compare_with_compiled(model, arrays, results)  # which rounds the model and its gradients to float32
     write(folder, name, arrays, {
         "reference": f"sru {VERSION}, SRU", "config": config,
         "segments": SEGMENTS, "segment_length": LENGTH, "batch": BATCH,
@@ -88,7 +88,7 @@ def _make(sru: Any, name: str, seed: int, folder: Path) -> None:
 
 def _run(step: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """Segments in turn, the state carried and detached; gradients of the sum of all products with the cotangents."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     first = state = arrays["state/before"].clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
     inputs = []
@@ -97,20 +97,20 @@ def _run(step: Any, arrays: dict[str, Any]) -> dict[str, Any]:
         h, state = step(x, state if segment == 0 else state.detach())
         total = total + (h * arrays["cotangents/outputs"][segment]).sum() + (state * arrays["cotangents/state"]).sum()
         inputs.append(x)
-        found |= {f"outputs/{segment}": h.detach(), f"state/{segment}": state.detach()}
+        results |= {f"outputs/{segment}": h.detach(), f"state/{segment}": state.detach()}
     total.backward()
-    found["input_gradients"] = torch.stack([x.grad for x in inputs if x.grad is not None])
-    return found | {"state_gradient": first.grad}
+    results["input_gradients"] = torch.stack([x.grad for x in inputs if x.grad is not None])
+    return results | {"state_gradient": first.grad}
 
 
-def _compare_with_compiled(model: Any, arrays: dict[str, Any], found: dict[str, Any]) -> None:
+def _compare_with_compiled(model: Any, arrays: dict[str, Any], results: dict[str, Any]) -> None:
     scripted = torch.jit.script(model.float().eval())
     state = arrays["state/before"].float()
     with torch.no_grad():
         for segment, x in enumerate(arrays["inputs"].float()):
             h, state = scripted(x, state)
-            assert_close(h, found[f"outputs/{segment}"], "compiled outputs", within=2e-6)
-            assert_close(state, found[f"state/{segment}"], "compiled state", within=2e-6)
+            assert_close(h, results[f"outputs/{segment}"], "compiled outputs", within=2e-6)
+            assert_close(state, results[f"state/{segment}"], "compiled state", within=2e-6)
     model.double()
 
 

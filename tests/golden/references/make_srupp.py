@@ -90,12 +90,12 @@ def _make(sru: Any, name: str, seed: int, folder: Path) -> None:
             states.append(state)
         return x, torch.stack(states), inputs
 
-    found = _run(reference, arrays, config, memory_from, mask_kind)
+    results = _run(reference, arrays, config, memory_from, mask_kind)
     leaves = _leaves(model)
     for key, value in _run(formula, arrays, config, memory_from, mask_kind).items():
-        assert_close(value, found[key], f"{name}: {key}")
+        assert_close(value, results[key], f"{name}: {key}")
     _compare_gradients(model, leaves)
-    arrays |= found | _weights_and_gradients(model)
+    arrays |= results | _weights_and_gradients(model)
     write(folder, name, arrays, {
         "reference": f"sru {VERSION}, SRUpp", "config": config, "segments": segments, "segment_length": length,
         "batch": BATCH, "memory_from": memory_from, "mask": mask_kind,
@@ -104,7 +104,7 @@ def _make(sru: Any, name: str, seed: int, folder: Path) -> None:
 
 def _run(step: Any, arrays: dict[str, Any], config: dict[str, Any], memory_from: str, mask_kind: str) -> dict[str, Any]:
     """Segments in turn, state and memory carried and detached; gradients of the products with the cotangents."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     given = arrays["memory"].clone().requires_grad_() if memory_from == "given" else None
     memory = None if given is None else [given] * config["num_layers"]
     first = state = arrays["state/before"].clone().requires_grad_()
@@ -118,19 +118,19 @@ def _run(step: Any, arrays: dict[str, Any], config: dict[str, Any], memory_from:
             mask = _reference_mask(length, before, length, mask_kind == "banded")
             ours = attention_mask(length, before, length if mask_kind == "banded" else None)
             assert_close(ours, mask, "mask")
-            found[f"mask/{segment}"] = mask
+            results[f"mask/{segment}"] = mask
         h, state, saved = step(x, state if segment == 0 else state.detach(), memory, mask)
         total = total + (h * arrays["cotangents/outputs"][segment]).sum() + (state * arrays["cotangents/state"]).sum()
         inputs.append(x)
-        found |= {f"outputs/{segment}": h.detach(), f"state/{segment}": state.detach()}
+        results |= {f"outputs/{segment}": h.detach(), f"state/{segment}": state.detach()}
         if memory_from == "segment":
             memory = [part.detach() for part in saved]
-            found |= {f"memory/{segment}/{layer}": part for layer, part in enumerate(memory)}
+            results |= {f"memory/{segment}/{layer}": part for layer, part in enumerate(memory)}
     total.backward()
-    found["input_gradients"] = torch.stack([x.grad for x in inputs if x.grad is not None])
+    results["input_gradients"] = torch.stack([x.grad for x in inputs if x.grad is not None])
     if given is not None:
-        found["memory_gradient"] = given.grad
-    return found | {"state_gradient": first.grad}
+        results["memory_gradient"] = given.grad
+    return results | {"state_gradient": first.grad}
 
 
 def _reference_mask(length: int, memory: int, unroll: int, banded: bool) -> Any:
@@ -206,12 +206,12 @@ def _make_sru(sru: Any, folder: Path, name: str, seed: int, changes: dict[str, A
             states.append(state)
         return x, torch.stack(states), []
 
-    found = _run(lambda x, c, *_: (*_quietly(model, x, c), []), arrays, config, "none", "none")
+    results = _run(lambda x, c, *_: (*_quietly(model, x, c), []), arrays, config, "none", "none")
     leaves = _leaves(model)
     for key, value in _run(formula, arrays, config, "none", "none").items():
-        assert_close(value, found[key], key)
+        assert_close(value, results[key], key)
     _compare_gradients(model, leaves)
-    write(folder, name, arrays | found | _weights_and_gradients(model), {
+    write(folder, name, arrays | results | _weights_and_gradients(model), {
         "reference": f"sru {VERSION}, SRU", "config": config, "segments": 2, "segment_length": 5, "batch": BATCH,
     })  # fmt: skip
     print(name)

@@ -30,11 +30,11 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main(folder: Path) -> None:
-    found = find_spec("mem_transformer")
-    assert found is not None, "PYTHONPATH lacks NVIDIA's Transformer-XL/pytorch"
-    assert found.origin is not None
+    spec = find_spec("mem_transformer")
+    assert spec is not None, "PYTHONPATH lacks NVIDIA's Transformer-XL/pytorch"
+    assert spec.origin is not None
     utils = ModuleType("utils")  # without what its __init__ imports for trainings
-    utils.__path__ = [str(Path(found.origin).parent / "utils")]
+    utils.__path__ = [str(Path(spec.origin).parent / "utils")]
     sys.modules["utils"] = utils
     module = importlib.import_module("mem_transformer")
     for seed, name in enumerate(CASES):

@@ -30,7 +30,7 @@ def from_bert(state: Mapping[str, Tensor], architecture: Architecture) -> Weight
     weights |= names.pair("embedding.norm", "embeddings.LayerNorm")
     for layer, attention, feed_forward in layers(architecture, "BERT"):
         source = f"encoder.layer.{layer}"
-        maps = [f"{source}.attention.self.{one}" for one in ("query", "key", "value")]
+        maps = [f"{source}.attention.self.{part}" for part in ("query", "key", "value")]
         weights |= names.joined(f"{attention}.qkv", maps)
         weights |= names.pair(f"{attention}.out", f"{source}.attention.output.dense")
         weights |= names.pair(f"{attention}.norm", f"{source}.attention.output.LayerNorm")

@@ -45,12 +45,12 @@ def _renamed(state: Mapping[str, Tensor], architecture: Architecture, kind: type
                 allowed=kind.__name__.lower(),
             )
         theirs = f"rnn_lst.{index}"
-        found = _srupp_maps(names, theirs, block) if isinstance(block, Srupp) else _sru_maps(names, theirs, block)
-        found["up.weight"] = _by_gate(found["up.weight"], architecture.d_model, theirs)
-        found["recurrence.weight"] = names[f"{theirs}.weight_c"].view(2, -1)
-        found["recurrence.bias"] = names[f"{theirs}.bias"].view(2, -1)
+        renamed = _srupp_maps(names, theirs, block) if isinstance(block, Srupp) else _sru_maps(names, theirs, block)
+        renamed["up.weight"] = _by_gate(renamed["up.weight"], architecture.d_model, theirs)
+        renamed["recurrence.weight"] = names[f"{theirs}.weight_c"].view(2, -1)
+        renamed["recurrence.bias"] = names[f"{theirs}.bias"].view(2, -1)
         _check_scale(names, theirs)
-        weights |= {f"blocks.{index}.{name}": value for name, value in found.items()}
+        weights |= {f"blocks.{index}.{name}": value for name, value in renamed.items()}
     if "embedding_layer.weight" in names:
         weights["embedding.tables.0"] = names["embedding_layer.weight"]
         if architecture.output.kind == "tokens":
