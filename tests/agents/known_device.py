@@ -13,6 +13,6 @@ from edgefront.agents.main import run
 from edgefront.core.wire.agent import DeviceFacts
 
 if __name__ == "__main__":
-    known = DeviceFacts.model_validate_json(Path(sys.argv.pop(1)).read_bytes())
-    loop.probe = lambda *_: known  # type: ignore[assignment]
+    facts = DeviceFacts.model_validate_json(Path(sys.argv.pop(1)).read_bytes())
+    loop.probe = lambda *_: facts  # type: ignore[assignment]
     sys.exit(run())

@@ -131,8 +131,8 @@ def _app(script: Script) -> FastAPI:
         given = request.headers.get("authorization")
         if script.renewed is not None and given == f"Bearer {script.renewed}":
             script.credential, script.renewed, script.renewing = script.renewed, None, False
-        wanted = TOKEN if request.url.path == "/v1/agents/enrol" else script.credential
-        if given != f"Bearer {wanted}":
+        token = TOKEN if request.url.path == "/v1/agents/enrol" else script.credential
+        if given != f"Bearer {token}":
             raise Refusal
 
     app = FastAPI(dependencies=[Depends(behave)])

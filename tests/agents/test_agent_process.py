@@ -190,14 +190,14 @@ def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
         agent.wait()
         start(service.url, "--name", "bench")
         wait_for(lambda: target()["state"] == "finished", pause_s=0.2)
-        found = target()
+        shown = target()
         candidates = api.get(f"{path}/candidates", params={"limit": 100}).raise_for_status().json()["items"]
-        assert [one for one in candidates if one["state"] != "measured"] == []
+        assert [candidate for candidate in candidates if candidate["state"] != "measured"] == []
         by_digest = {candidate["digest"]: candidate["id"] for candidate in candidates}  # one may be a baseline, too
         launches = [
             launch["id"]
             for id_ in by_digest.values()
             for launch in api.get(f"/v1/candidates/{id_}/launches").raise_for_status().json()
         ]
-        assert len(set(launches)) == len(launches) >= found["launches_done"] >= len(by_digest)
-        assert 0 < found["measuring_share"] < 1
+        assert len(set(launches)) == len(launches) >= shown["launches_done"] >= len(by_digest)
+        assert 0 < shown["measuring_share"] < 1

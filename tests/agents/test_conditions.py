@@ -27,11 +27,11 @@ PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 @pytest.fixture
 def system(tmp_path: Path) -> Path:
     """What Linux says of a processor, in ordinary files."""
-    found = tmp_path / "cpu"
-    (found / "cpu0" / "cpufreq").mkdir(parents=True)
-    (found / "cpu0" / "thermal_throttle").mkdir()
-    say(found, "performance")
-    return found
+    cpus = tmp_path / "cpu"
+    (cpus / "cpu0" / "cpufreq").mkdir(parents=True)
+    (cpus / "cpu0" / "thermal_throttle").mkdir()
+    say(cpus, "performance")
+    return cpus
 
 
 def say(system: Path, governor: str, **more: str) -> None:

@@ -161,7 +161,9 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
 
 
 def test_probe_reports_working_runtimes_and_loads_none(facts, tmp_path):
-    RuntimesFile(tmp_path).write(one for one in facts.runtimes if one.runtime != "llamacpp")  # tested for `facts`
+    RuntimesFile(tmp_path).write(
+        runtime for runtime in facts.runtimes if runtime.runtime != "llamacpp"
+    )  # tested for `facts`
     code = (
         "import sys; from pathlib import Path; from edgefront.agents.device.probe import probe, RuntimesFile\n"
         "facts = probe(None, RuntimesFile(Path(sys.argv[1]))); assert facts.runtimes\n"
@@ -183,8 +185,8 @@ def test_probe_reports_working_runtimes_and_loads_none(facts, tmp_path):
 def test_a_gpu_or_npu_is_offered_in_the_formats_that_passed_there(monkeypatch, capsys):
     """This machine has neither; the processor and NVIDIA's GPUs have float32 whatever a test on a full one says."""
     passed = {"cpu": {"float32", "int4"}, "gpu": {"float16"}, "npu": set(), "cuda": set()}
-    found = {"version": "1", "providers": ["cpu", "cuda", "gpu", "npu"], "memory_methods": ["resident"]}
-    monkeypatch.setattr(describe, "library", lambda _: SimpleNamespace(facts=lambda: dict(found)))
+    described = {"version": "1", "providers": ["cpu", "cuda", "gpu", "npu"], "memory_methods": ["resident"]}
+    monkeypatch.setattr(describe, "library", lambda _: SimpleNamespace(facts=lambda: dict(described)))
     monkeypatch.setattr(trial, "computes_in", lambda number, _, provider: number in passed[provider])
     assert describe.main("onnxruntime") == 1  # something may be wrong: the next start tests again
     first, *_, last = (RuntimeFacts.model_validate_json(line) for line in capsys.readouterr().out.strip().splitlines())

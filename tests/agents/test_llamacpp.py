@@ -267,8 +267,8 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(
 
 def listening() -> set[Any]:
     """Addresses of the TCP ports that this process has open."""
-    found = psutil.Process().net_connections("tcp")
-    return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
+    connections = psutil.Process().net_connections("tcp")
+    return {connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def test_a_file_serves_later_launches(measurer: Measurer, weights: Path) -> None:

@@ -49,9 +49,9 @@ def test_onnx_input_and_output_of_known_size(measurer, tmp_path, warmup):
 def test_pytorch_logits_of_known_size(measurer):
     """Twice the batch is once more the logits, 192 × 50264 floats, and little beside them."""
     model = subjects.gpt(layers=1, d_model=64, vocabulary=50264)
-    one, two = (peak_of(measurer, model, runtime="pytorch", logits="all", batch=batch) for batch in (1, 2))
+    first, second = (peak_of(measurer, model, runtime="pytorch", logits="all", batch=batch) for batch in (1, 2))
     logits = 4 * 192 * 50264
-    assert two.peak_bytes - one.peak_bytes == pytest.approx(logits, rel=0.03)
+    assert second.peak_bytes - first.peak_bytes == pytest.approx(logits, rel=0.03)
 
 
 def test_pytorch_maps_its_weights_and_holds_its_logits(measurer):

@@ -37,9 +37,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str
     monkeypatch.setenv("STARTED", str(lines))
 
     def read() -> str:
-        found = lines.read_text() if lines.exists() else ""
+        written = lines.read_text() if lines.exists() else ""
         lines.unlink(missing_ok=True)
-        return found
+        return written
 
     return read
 
@@ -54,7 +54,7 @@ def test_a_second_start_loads_no_runtime(
     kept = RuntimesFile(tmp_path)
     first = runtimes(kept)
     assert started() == _LLAMA
-    assert {one.runtime for one in first} == {runtime.runtime for runtime in facts.runtimes}
+    assert {runtime.runtime for runtime in first} == {runtime.runtime for runtime in facts.runtimes}
     assert set(kept.read()) == {other.runtime for other in others}, "a process that crashed is no complete test"
     monkeypatch.delenv("CRASHES")
     assert runtimes(RuntimesFile(tmp_path)) == facts.runtimes

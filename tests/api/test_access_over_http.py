@@ -198,12 +198,12 @@ def test_rates_are_bounded_for_each_key(start_service: Callable[..., Service], d
 
 
 def test_guessing_keys_is_bounded_for_each_address(sqlite_service: Service) -> None:
-    client, known = sqlite_service.client(None), sqlite_service.client()
-    assert known.get("/v1/me").status_code == 200
+    client, with_key = sqlite_service.client(None), sqlite_service.client()
+    assert with_key.get("/v1/me").status_code == 200
     guesses = (client.get("/v1/me", headers={"Authorization": f"Bearer efk_{number}"}) for number in count())
     codes = [guess.status_code for guess in takewhile(lambda guess: guess.status_code != 429, guesses)]
     assert set(codes) == {401}
-    assert known.get("/v1/me").status_code == 200, "a key that was just used is not looked up"
+    assert with_key.get("/v1/me").status_code == 200, "a key that was just used is not looked up"
 
 
 class Clock:
@@ -326,7 +326,7 @@ def test_a_user_does_not_revoke_the_admin_key_of_the_same_owner(service: Service
     owner = admin.get("/v1/me").json()["owner"]
     [key] = [key for key in admin.get("/v1/keys").json() if key["role"] == "admin"]
     user = service.client("user", owner)
-    assert key["id"] in {one["id"] for one in user.get("/v1/keys").json()}
+    assert key["id"] in {listed["id"] for listed in user.get("/v1/keys").json()}
     for asked in (None, {"force": "true"}):
         assert "only an admin" in problem(user.delete(f"/v1/keys/{key['id']}", params=asked), 403)["detail"]
     problem(service.client("user", "eve").delete(f"/v1/keys/{key['id']}"), 404)

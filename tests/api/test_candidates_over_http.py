@@ -37,16 +37,16 @@ def path(service: Service, client: httpx.Client) -> str:
 
 
 def everyone(client: httpx.Client, path: str, **params: object) -> list[CandidateView]:
-    found: list[CandidateView] = []
+    candidates: list[CandidateView] = []
     cursor = None
     while True:
         query = {key: value for key, value in {**params, "limit": 4, "cursor": cursor}.items() if value is not None}
         response = client.get(f"{path}/candidates", params=query)  # type: ignore[arg-type]
         page = CandidatePage.model_validate_json(response.content)
-        found += page.items
+        candidates += page.items
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return candidates
 
 
 def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service, client: httpx.Client) -> None:

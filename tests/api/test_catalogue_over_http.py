@@ -22,13 +22,13 @@ def test_every_named_model_with_its_costs(client: httpx.Client) -> None:
     listed = client.get("/v1/catalogue/models").json()
     assert [model["name"] for model in listed] == list(named_models())
     for model in listed:
-        known = named_models()[model["name"]]
-        assert model["architecture"] == known.architecture.canonical
-        assert model["costs"] == costs(known.architecture).to_json()
-        assert model["source"] == known.source
-    one = client.get("/v1/catalogue/models/srupp-large-lm1b").json()
-    assert one in listed
-    assert one["costs"]["total_parameters"] == 465_318_339
+        named = named_models()[model["name"]]
+        assert model["architecture"] == named.architecture.canonical
+        assert model["costs"] == costs(named.architecture).to_json()
+        assert model["source"] == named.source
+    alone = client.get("/v1/catalogue/models/srupp-large-lm1b").json()
+    assert alone in listed
+    assert alone["costs"]["total_parameters"] == 465_318_339
     assert "par-base" in problem(client.get("/v1/catalogue/models/par-bas"), 404)["detail"]
 
 

@@ -39,31 +39,39 @@ def test_two_boards_of_one_job(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada, targets=[{"device_class": CLASS}, {"device_class": OTHER}])
     ids = [target["id"] for target in job["targets"]]
-    found = ada.get("/v1/comparison", params={"target": ids}).raise_for_status().json()
-    first, second = found["targets"]
+    comparison = ada.get("/v1/comparison", params={"target": ids}).raise_for_status().json()
+    first, second = comparison["targets"]
     assert [first["target_id"], second["target_id"]] == ids
     assert (first["latency_ratio"], first["memory_ratio"]) == (1, 1)
     assert (second["device"], second["job_name"]) == (OTHER, job["name"])
-    both = [one for one in found["architectures"] if all(here and not here["predicted"] for here in one["entries"])]
+    both = [
+        model
+        for model in comparison["architectures"]
+        if all(here and not here["predicted"] for here in model["entries"])
+    ]
     assert second["shared"] == len(both) > 0
-    ratios = [one["entries"][1]["latency_ms"] / one["entries"][0]["latency_ms"] for one in both]
+    ratios = [model["entries"][1]["latency_ms"] / model["entries"][0]["latency_ms"] for model in both]
     assert second["latency_ratio"] == median(ratios)
     assert {round(ratio, 6) for ratio in ratios} == {2.0}
     assert second["memory_ratio"] == 1
-    assert found["note"] == ""
+    assert comparison["note"] == ""
     views = [ada.get(f"/v1/jobs/{job['id']}/frontier", params={"target": id_}).json() for id_ in ids]
     frontiers = [view["points"] for view in views]
-    wanted = {point["digest"] for view in views for point in (*view["points"], *view["baseline"])}
-    assert {one["digest"] for one in found["architectures"]} == wanted
+    digests = {point["digest"] for view in views for point in (*view["points"], *view["baseline"])}
+    assert {model["digest"] for model in comparison["architectures"]} == digests
     for index, points in enumerate(frontiers):
-        members = {one["digest"] for one in found["architectures"] if (one["entries"][index] or {}).get("on_frontier")}
+        members = {
+            model["digest"]
+            for model in comparison["architectures"]
+            if (model["entries"][index] or {}).get("on_frontier")
+        }
         assert members == {point["digest"] for point in points}
-    parameters = [one["decoder_parameters"] for one in found["architectures"]]
+    parameters = [model["decoder_parameters"] for model in comparison["architectures"]]
     assert parameters == sorted(parameters)
     turned = ada.get("/v1/comparison", params={"target": ids[::-1]}).json()
     assert turned["targets"][1]["latency_ratio"] == 1 / second["latency_ratio"]
     whole = ada.get("/v1/comparison", params={"job": job["id"], "target": ids[1]}).json()
-    assert [one["target_id"] for one in whole["targets"]] == ids[::-1]
+    assert [target["target_id"] for target in whole["targets"]] == ids[::-1]
 
 
 def test_what_another_job_has_measured_counts(service: Service) -> None:
@@ -71,11 +79,15 @@ def test_what_another_job_has_measured_counts(service: Service) -> None:
     whole = finished(service, ada)
     small = finished(service, ada, budget={"candidates": 2, "refinement": 0}, name="short", seed=8)
     ids = [small["targets"][0]["id"], whole["targets"][0]["id"]]
-    found = ada.get("/v1/comparison", params={"target": ids}).json()
-    of_others = [one["entries"][0] for one in found["architectures"] if one["entries"][0]["candidate_id"] is None]
+    comparison = ada.get("/v1/comparison", params={"target": ids}).json()
+    of_others = [
+        model["entries"][0] for model in comparison["architectures"] if model["entries"][0]["candidate_id"] is None
+    ]
     assert of_others
     assert all(not of_other["on_frontier"] for of_other in of_others)
-    assert all(one["entries"][0]["latency_ms"] == one["entries"][1]["latency_ms"] for one in found["architectures"])
+    assert all(
+        model["entries"][0]["latency_ms"] == model["entries"][1]["latency_ms"] for model in comparison["architectures"]
+    )
 
 
 @ON_SQLITE
@@ -106,25 +118,29 @@ def test_one_candidate_in_full(service: Service) -> None:
     job = finished(service, ada)
     items = ada.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
     child = next(item for item in items if item["parents"])
-    found = ada.get(f"/v1/candidates/{child['id']}/details").raise_for_status().json()
-    assert found["candidate"] == child
-    assert (found["job_name"], found["target"], found["device"]) == (job["name"], job["targets"][0]["name"], CLASS)
-    assert [one["id"] for one in found["ancestors"]][: len(child["parents"])] == sorted(child["parents"])
+    details = ada.get(f"/v1/candidates/{child['id']}/details").raise_for_status().json()
+    assert details["candidate"] == child
+    assert (details["job_name"], details["target"], details["device"]) == (
+        job["name"],
+        job["targets"][0]["name"],
+        CLASS,
+    )
+    assert [ancestor["id"] for ancestor in details["ancestors"]][: len(child["parents"])] == sorted(child["parents"])
     kinds = [block["kind"] for block in child["architecture"]["blocks"]]
-    assert [block["kind"] for block in found["blocks"]] == kinds
-    attention, feed_forward = found["blocks"][:2]
+    assert [block["kind"] for block in details["blocks"]] == kinds
+    attention, feed_forward = details["blocks"][:2]
     assert (attention["heads"], attention["kv_heads"]) == (child["architecture"]["blocks"][0]["n_head"], None)
-    assert attention["width"] == found["d_model"]
+    assert attention["width"] == details["d_model"]
     assert feed_forward["width"] == child["architecture"]["blocks"][1]["d_inner"]
-    norm = 2 * found["d_model"]
-    assert sum(block["parameters"] for block in found["blocks"]) + norm == child["decoder_parameters"]
-    counted = child["decoder_parameters"] + found["embedding_parameters"] + found["position_parameters"]
+    norm = 2 * details["d_model"]
+    assert sum(block["parameters"] for block in details["blocks"]) + norm == child["decoder_parameters"]
+    counted = child["decoder_parameters"] + details["embedding_parameters"] + details["position_parameters"]
     assert counted == child["total_parameters"]
-    for download in found["downloads"]:
+    for download in details["downloads"]:
         if download["format"] in ("architecture", "safetensors"):
             params = {"format": download["format"]}
             assert ada.get(f"/v1/candidates/{child['id']}/model", params=params).status_code == 200
-    assert {one["format"] for one in found["downloads"]} >= {
+    assert {download["format"] for download in details["downloads"]} >= {
         "onnx",
         "onnx-decode",
         "safetensors",
@@ -137,11 +153,11 @@ def test_where_milliseconds_and_bytes_go(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada)
     candidate = ada.get(f"/v1/jobs/{job['id']}/frontier").json()["points"][0]
-    found = ada.get(f"/v1/candidates/{candidate['id']}/parts").raise_for_status().json()
-    assert abs(sum(part["ms"] for part in found["parts"]) / found["latency_ms"] - 1) < 1e-6
-    assert [part["block"] for part in found["parts"]] == [*range(len(candidate["architecture"]["blocks"])), None]
-    assert abs(found["latency_ms"] / candidate["latency_ms"] - 1) < 0.5
-    held = {part["name"]: part["bytes"] for part in found["memory_parts"]}
+    answer = ada.get(f"/v1/candidates/{candidate['id']}/parts").raise_for_status().json()
+    assert abs(sum(part["ms"] for part in answer["parts"]) / answer["latency_ms"] - 1) < 1e-6
+    assert [part["block"] for part in answer["parts"]] == [*range(len(candidate["architecture"]["blocks"])), None]
+    assert abs(answer["latency_ms"] / candidate["latency_ms"] - 1) < 0.5
+    held = {part["name"]: part["bytes"] for part in answer["memory_parts"]}
     assert held["weights"] == candidate["weight_bytes"]
     assert abs(sum(held.values()) / candidate["memory_bytes"] - 1) < 0.5
     assert list(held.values()) == sorted(held.values(), reverse=True)
@@ -159,9 +175,11 @@ def test_what_was_not_measured_on_a_target_is_predicted(service: Service) -> Non
     here = finished(service, ada)
     there = finished(service, ada, targets=[{"device_class": OTHER}], seed=99)
     ids = [here["targets"][0]["id"], there["targets"][0]["id"]]
-    found = ada.get("/v1/comparison", params={"target": ids}).json()
+    comparison = ada.get("/v1/comparison", params={"target": ids}).json()
     predicted = [
-        one["entries"] for one in found["architectures"] if one["entries"][1] and one["entries"][1]["predicted"]
+        model["entries"]
+        for model in comparison["architectures"]
+        if model["entries"][1] and model["entries"][1]["predicted"]
     ]
     assert predicted
     for first, second in predicted:

@@ -59,10 +59,10 @@ def test_an_agent_that_is_started_again_is_not_refused(sqlite_service: Service) 
 
 
 def test_which_of_two_agents_goes_on() -> None:
-    def after(known: Instances | None, instance: str, now_s: float, *, online: bool = True) -> Instances:
-        found = _after(known, instance, now_s, online=online)
-        assert found is not None
-        return found
+    def after(before: Instances | None, instance: str, now_s: float, *, online: bool = True) -> Instances:
+        instances = _after(before, instance, now_s, online=online)
+        assert instances is not None
+        return instances
 
     first = after(None, FIRST, 0.0)
     both = after(first, SECOND, 100.0)
@@ -126,12 +126,12 @@ def folder(sqlite_service: Service, tmp_path: Path) -> Path:
         now = sqlite_service.database.now(session)
         _, secret = devices.create_enrolment_token(session, ADMIN, EnrolmentTokenRequest(uses=2), now)
     (tmp_path / "token").write_text(secret)
-    found = tmp_path / "board"
-    found.mkdir()
-    with running(sqlite_service, found, tmp_path / "token") as agent:
-        wait_until(lambda: CredentialFile(found).read(sqlite_service.url) is not None)
+    data_folder = tmp_path / "board"
+    data_folder.mkdir()
+    with running(sqlite_service, data_folder, tmp_path / "token") as agent:
+        wait_until(lambda: CredentialFile(data_folder).read(sqlite_service.url) is not None)
         assert agent.error is None
-    return found
+    return data_folder
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -200,9 +200,9 @@ def test_a_credential_from_before_machines_were_noted_is_kept(sqlite_service: Se
 
 
 def _known(service: Service, folder: Path) -> credential.Credential:
-    found = CredentialFile(folder).read(service.url)
-    assert found is not None
-    return found
+    credential = CredentialFile(folder).read(service.url)
+    assert credential is not None
+    return credential
 
 
 def _device(service: Service) -> Device:
@@ -211,5 +211,5 @@ def _device(service: Service) -> Device:
 
 
 def _current(service: Service) -> str | None:
-    found = _device(service).instances
-    return None if found is None else found["current"]
+    instances = _device(service).instances
+    return None if instances is None else instances["current"]

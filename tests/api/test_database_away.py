@@ -83,9 +83,9 @@ def test_requests_get_503_and_then_are_served_again(service: Service, line: Prox
 def test_a_report_sent_again_after_the_outage_is_counted_once(service: Service, line: Proxy) -> None:
     agent = service.agent("board", CLASS)
     made = service.submit(service.client("user", "bob"))
-    found = agent.post("/v1/leases", json={"wait_s": 0, "max_items": 1}).json()
+    leased = agent.post("/v1/leases", json={"wait_s": 0, "max_items": 1}).json()
     report = {**example("report_request")["reports"][0]}
-    report |= {key: found["items"][0][key] for key in ("launch_id", "fence")}
+    report |= {key: leased["items"][0][key] for key in ("launch_id", "fence")}
     line.cut()
     problem(agent.post("/v1/reports", json={"reports": [report]}), 503)
     line.mend()

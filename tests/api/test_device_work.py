@@ -26,17 +26,17 @@ def test_the_last_lines_of_an_agent_are_kept_and_no_others(service: Service) -> 
     assert other.post("/v1/agents/log", json={"lines": [line("of another")]}).status_code == 204
     assert agent.post("/v1/agents/log", json={"lines": [line("first"), line("why", "error")]}).status_code == 204
     lines = person.get("/v1/devices/lab-7/log").raise_for_status().json()["lines"]
-    assert [(one["level"], one["message"]) for one in lines] == [("info", "first"), ("error", "why")]
+    assert [(line["level"], line["message"]) for line in lines] == [("info", "first"), ("error", "why")]
     for start in range(0, KEPT, 100):
         sent = {"lines": [line(f"line {number}") for number in range(start, start + 100)]}
         assert agent.post("/v1/agents/log", json=sent).status_code == 204
     lines = person.get("/v1/devices/lab-7/log").json()["lines"]
-    assert [one["message"] for one in lines] == [f"line {number}" for number in range(KEPT)]
+    assert [line["message"] for line in lines] == [f"line {number}" for number in range(KEPT)]
     after = {"after": lines[-3]["number"]}
     assert person.get("/v1/devices/lab-7/log", params=after).json()["lines"] == lines[-2:]
     assert person.get("/v1/devices/lab-7/log", params={"limit": 1}).json()["lines"] == lines[-1:]
     others = person.get("/v1/devices/lab-8/log").json()["lines"]
-    assert [one["message"] for one in others] == ["of another"]
+    assert [line["message"] for line in others] == ["of another"]
 
 
 @ON_SQLITE
@@ -44,8 +44,8 @@ def test_a_log_obeys_no_terminal_and_only_agents_write_one(service: Service) -> 
     agent = service.agent()
     sent = {"lines": [line("\x1b[2Jcleared\x07\N{GRINNING FACE} and ünder")]}
     assert agent.post("/v1/agents/log", json=sent).status_code == 204
-    (found,) = service.client().get("/v1/devices/lab-7/log").json()["lines"]
-    assert found["message"] == " [2Jcleared \N{GRINNING FACE} and ünder"
+    (logged,) = service.client().get("/v1/devices/lab-7/log").json()["lines"]
+    assert logged["message"] == " [2Jcleared \N{GRINNING FACE} and ünder"
     problem(service.client().post("/v1/agents/log", json=sent), 403)
     problem(agent.post("/v1/agents/log", json={"lines": []}), 422)
     problem(agent.post("/v1/agents/log", json={"lines": [line("x" * 1001)]}), 422)
@@ -88,17 +88,17 @@ def test_a_token_says_who_enrolled_with_it(service: Service) -> None:
     facts = admin.get(f"/v1/devices/{service.enrol()[0]}").json()["facts"]
     body = {"name": "new one", "device_class": "laptop", "facts": facts}
     device = enrolment.post("/v1/agents/enrol", json=body).raise_for_status().json()["device_id"]
-    found = admin.get(path).json()
-    assert (found["enrolled"], found["uses_left"], found["token"]) == ([device], 1, None)
+    view = admin.get(path).json()
+    assert (view["enrolled"], view["uses_left"], view["token"]) == ([device], 1, None)
     problem(service.client("user", "bob").get(path), 403)
     problem(admin.get("/v1/enrolment-tokens/enr_none"), 404)
 
 
 def test_a_page_of_this_machine_names_no_address_that_others_cannot_reach(sqlite_service: Service) -> None:
-    found = sqlite_service.client("user", "bob").get("/v1/address").raise_for_status().json()
-    assert found["url"] == sqlite_service.url
-    assert found["local_only"]
-    assert "--host" in found["note"]
+    address = sqlite_service.client("user", "bob").get("/v1/address").raise_for_status().json()
+    assert address["url"] == sqlite_service.url
+    assert address["local_only"]
+    assert "--host" in address["note"]
     through = sqlite_service.client().get("/v1/address", headers={"host": "edgefront.example:8443"}).json()
     assert (through["url"], through["local_only"]) == ("http://edgefront.example:8443", False)
 
@@ -116,5 +116,5 @@ def test_a_page_of_this_machine_names_no_address_that_others_cannot_reach(sqlite
 def test_the_address_is_the_set_one_or_one_that_is_reached(
     http: dict[str, Any], asked: str, url: str, local_only: bool
 ) -> None:
-    found = reachable(HttpSettings(**http), asked)
-    assert (found.url, found.local_only) == (url, local_only)
+    address = reachable(HttpSettings(**http), asked)
+    assert (address.url, address.local_only) == (url, local_only)

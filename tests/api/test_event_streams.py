@@ -48,14 +48,14 @@ def test_a_key_that_ends_elsewhere_ends_its_streams_here(
 
 
 def take(events: Iterator[ServerSentEvent], number: int) -> list[EventView]:
-    found = []
+    taken = []
     for event in events:
         view = EventView.model_validate_json(event.data)
         assert (event.id, event.event) == (str(view.number), view.kind)
-        found.append(view)
-        if len(found) == number:
+        taken.append(view)
+        if len(taken) == number:
             break
-    return found
+    return taken
 
 
 def append(service: Service, job_id: str, count: int = 1) -> None:

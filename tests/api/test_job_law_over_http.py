@@ -36,12 +36,12 @@ def test_a_job_is_moved_to_a_refined_law(service: Service, tmp_path: Path) -> No
     assert (own["law"]["law"], own["newer"], own["agreement"]) == (BASE, [], None)
 
     name = learnt(service, tmp_path, job["id"], "bob")
-    listed = {one["name"]: one for one in client.get("/v1/quality/laws").json()}
+    listed = {law["name"]: law for law in client.get("/v1/quality/laws").json()}
     assert (listed[name]["version"], listed[name]["table_models"], listed[BASE]["version"]) == (1, 5, 0)
     assert client.get(f"/v1/quality/laws/{name}@1").json() == client.get(f"/v1/quality/laws/{name}").json()
     assert f"{name}@1" in problem(client.get(f"/v1/quality/laws/{name}@2"), 404)["detail"]
 
-    assert [one["law"] for one in client.get(path).json()["newer"]] == [f"{name}@1"]
+    assert [law["law"] for law in client.get(path).json()["newer"]] == [f"{name}@1"]
     assert client.post(path, json={"law": name, "version": 1}).json()["moving_to"] == f"{name}@1"
     assert (MOVE_LAW, {"job_id": job["id"]}) in service.tasks.others
     move(service.database, job["id"])

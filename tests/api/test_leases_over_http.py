@@ -33,11 +33,11 @@ def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:
     return LeaseResponse.model_validate_json(response.content)
 
 
-def reports(found: LeaseResponse, **result: Any) -> dict[str, Any]:
+def reports(leased: LeaseResponse, **result: Any) -> dict[str, Any]:
     shown = example("report_request")["reports"][0]["result"]
     return {
         "reports": [
-            {"launch_id": item.launch_id, "fence": item.fence, "result": {**shown, **result}} for item in found.items
+            {"launch_id": item.launch_id, "fence": item.fence, "result": {**shown, **result}} for item in leased.items
         ],
         "busy_s": 1.0,
     }
@@ -94,23 +94,23 @@ def test_devices_are_listed_drained_rotated_and_revoked(service: Service) -> Non
 
 @ON_SQLITE
 def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
-    found = lease(agent, max_items=2, facts=example("enrol_request")["facts"])
-    assert len(found.items) == 2
-    assert found.heartbeat_s == service.settings.leases.heartbeat_s
-    first = found.items[0]
+    leased = lease(agent, max_items=2, facts=example("enrol_request")["facts"])
+    assert len(leased.items) == 2
+    assert leased.heartbeat_s == service.settings.leases.heartbeat_s
+    first = leased.items[0]
     assert agent.post(f"/v1/launches/{first.launch_id}/start", json={"fence": first.fence}).status_code == 204
     problem(agent.post(f"/v1/launches/{first.launch_id}/start", json={"fence": first.fence + 1}), 409)
     problem(agent.post("/v1/launches/lau_unknown/start", json={"fence": 1}), 404)
-    beat = agent.post(f"/v1/leases/{found.lease_id}/heartbeat").json()
+    beat = agent.post(f"/v1/leases/{leased.lease_id}/heartbeat").json()
     assert beat["cancelled"] == []
     problem(agent.post("/v1/leases/lse_unknown/heartbeat"), 404)
 
-    answer = agent.post("/v1/reports", json=reports(found))
+    answer = agent.post("/v1/reports", json=reports(leased))
     receipts = ReportResponse.model_validate_json(answer.content).receipts
     assert [receipt.outcome for receipt in receipts] == ["accepted", "accepted"]
-    again = ReportResponse.model_validate_json(agent.post("/v1/reports", json=reports(found)).content).receipts
+    again = ReportResponse.model_validate_json(agent.post("/v1/reports", json=reports(leased)).content).receipts
     assert [receipt.outcome for receipt in again] == ["duplicate", "duplicate"]
-    other = reports(found, build_s=9.0)
+    other = reports(leased, build_s=9.0)
     late = ReportResponse.model_validate_json(agent.post("/v1/reports", json=other).content).receipts
     assert [receipt.outcome for receipt in late] == ["conflict", "conflict"]
     view = service.client("admin", "root").get(f"/v1/jobs/{job['id']}").json()
@@ -119,21 +119,21 @@ def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job
 
 @ON_SQLITE
 def test_release_gives_back(agent: httpx.Client, job: dict[str, Any]) -> None:
-    found = lease(agent)
+    leased = lease(agent)
     assert lease(agent).items == ()
-    one = [found.items[0].launch_id]
-    assert agent.post(f"/v1/leases/{found.lease_id}/release", json={"launch_ids": one}).status_code == 204
-    assert [item.launch_id for item in lease(agent).items] == one
-    assert agent.post(f"/v1/leases/{found.lease_id}/release", json={}).status_code == 204
-    assert {item.launch_id for item in lease(agent).items} == {item.launch_id for item in found.items[1:]}
+    released = [leased.items[0].launch_id]
+    assert agent.post(f"/v1/leases/{leased.lease_id}/release", json={"launch_ids": released}).status_code == 204
+    assert [item.launch_id for item in lease(agent).items] == released
+    assert agent.post(f"/v1/leases/{leased.lease_id}/release", json={}).status_code == 204
+    assert {item.launch_id for item in lease(agent).items} == {item.launch_id for item in leased.items[1:]}
 
 
 @ON_SQLITE
 def test_another_devices_lease_is_not_seen(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
-    found = lease(agent)
+    leased = lease(agent)
     stranger = service.agent("other", CLASS)
-    problem(stranger.post(f"/v1/leases/{found.lease_id}/heartbeat"), 404)
-    problem(stranger.post(f"/v1/leases/{found.lease_id}/release", json={}), 404)
+    problem(stranger.post(f"/v1/leases/{leased.lease_id}/heartbeat"), 404)
+    problem(stranger.post(f"/v1/leases/{leased.lease_id}/release", json={}), 404)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_absurd_numbers_in_a_report_are_refused_by_field(
 ) -> None:
     agent = sqlite_service.agent("board", CLASS)
     sqlite_service.submit(sqlite_service.client("user", "bob"))
-    found = lease(agent, max_items=1)
-    body = json.dumps(reports(found, **change))  # as Python agents write it: NaN and Infinity are in there
+    leased = lease(agent, max_items=1)
+    body = json.dumps(reports(leased, **change))  # as Python agents write it: NaN and Infinity are in there
     refused = agent.post("/v1/reports", content=body, headers={"Content-Type": "application/json"})
     assert problem(refused, 422)["field"] == field
-    assert agent.post("/v1/reports", json=reports(found)).json()["receipts"][0]["outcome"] == "accepted"
+    assert agent.post("/v1/reports", json=reports(leased)).json()["receipts"][0]["outcome"] == "accepted"
 
 
 def test_huge_exponents_in_the_environment_are_refused(sqlite_service: Service) -> None:
@@ -192,11 +192,11 @@ def test_an_agent_of_the_version_before_works_and_reports(sqlite_service: Servic
 
 @ON_SQLITE
 def test_a_report_for_a_deleted_job_is_dropped(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
-    found = lease(agent)
+    leased = lease(agent)
     admin = service.client()
     admin.post(f"/v1/jobs/{job['id']}/cancel")
     admin.delete(f"/v1/jobs/{job['id']}")
-    answer = agent.post("/v1/reports", json=reports(found))
+    answer = agent.post("/v1/reports", json=reports(leased))
     assert answer.status_code == 200
     assert {receipt["outcome"] for receipt in answer.json()["receipts"]} <= {"cancelled", "unknown"}
 
@@ -211,9 +211,9 @@ class Waiting:
         _until(lambda: _waiting(service) > before)
 
     def answer(self) -> LeaseResponse:
-        found = self._answer.result(60)
+        response = self._answer.result(60)
         self._pool.shutdown()
-        return found
+        return response
 
 
 def _waiting(service: Service) -> int:
@@ -305,7 +305,7 @@ def test_many_waiting_agents_share_the_work_and_take_nothing_twice(service: Serv
 
     _until(lambda: open_launches() == 0)
     service.server.should_exit = True  # answers those for whom nothing was left
-    taken = [item.launch_id for one in waiting for item in one.answer().items]
+    taken = [item.launch_id for agent in waiting for item in agent.answer().items]
     assert len(taken) == len(set(taken)) == 2 * BASELINE_LAUNCHES
 
 

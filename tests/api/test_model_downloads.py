@@ -136,9 +136,9 @@ def test_a_config_json_becomes_a_description(client: httpx.Client) -> None:
     }  # fmt: skip
     response = client.post("/v1/models/import", json=config)
     assert response.status_code == 200
-    found = Architecture.parse(response.json()["architecture"])
-    assert found.digest == response.json()["digest"]
-    assert found.blocks[0].kind == "attention"
+    architecture = Architecture.parse(response.json()["architecture"])
+    assert architecture.digest == response.json()["digest"]
+    assert architecture.blocks[0].kind == "attention"
     wrong = {**config, "rope_scaling": {"rope_type": "yarn", "factor": 4}, "hidden_size": None}
     refused = problem(client.post("/v1/models/import", json=wrong), 422)
     assert sorted(error["field"] for error in refused["errors"]) == ["hidden_size", "rope_scaling.rope_type"]

@@ -67,11 +67,11 @@ def test_clients_are_generated_from_it_without_a_warning(document: dict[str, Any
     for name, schema in document["components"]["schemas"].items():
         assert re.fullmatch(r"[A-Za-z]+", name), f"{name}: another model has this name"
         assert schema["title"] == name
-    known = re.compile(r"application/(json|octet-stream)|text/.*")
+    media_types = re.compile(r"application/(json|octet-stream)|text/.*")
     for method, path, operation in operations(document):
         for status, response in operation["responses"].items():
             media = list(response.get("content", ())) if int(status) < 300 else []
-            assert not media or any(map(known.fullmatch, media)), f"{method} {path}: {media}"
+            assert not media or any(map(media_types.fullmatch, media)), f"{method} {path}: {media}"
 
 
 def test_every_operation_but_the_public_ones_needs_a_key(document: dict[str, Any]) -> None:
@@ -104,8 +104,8 @@ def test_every_request_and_answer_has_an_example_that_fits_its_schema(document: 
             for example in content["examples"].values():
                 assert schema_errors(document, content["schema"], example["value"]) == [], place
         for status, response in operation["responses"].items():
-            found = resolved(document, response)
-            for media, content in found.get("content", {}).items():
+            described = resolved(document, response)
+            for media, content in described.get("content", {}).items():
                 assert "example" in content, f"{place} {status} {media}"
                 if media in ("application/json", "application/problem+json") and "schema" in content:
                     errors = schema_errors(document, content["schema"], content["example"])

@@ -21,9 +21,9 @@ def test_predictions_of_models_by_name_and_by_description(sqlite_service: Servic
     assert early["field"] == "device_class"
     assert "3 different architectures" in early["allowed"]
     sqlite_service.measure(agent)
-    found = client.post("/v1/predictions", json=asked)
-    assert found.status_code == 200, found.text
-    own, large = found.json()["predictions"]
+    response = client.post("/v1/predictions", json=asked)
+    assert response.status_code == 200, response.text
+    own, large = response.json()["predictions"]
     assert own["predicted"]["latency_low_ms"] < own["predicted"]["latency_ms"] < large["predicted"]["latency_ms"]
     assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
 
@@ -40,9 +40,9 @@ def test_what_is_wrong_is_named(sqlite_service: Service) -> None:
 def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
     client = sqlite_service.client("user", "bob")
     SimulatedAgent(sqlite_service.database, by_work)
-    found = client.post("/v1/jobs/estimate", json=job())
-    assert found.status_code == 200, found.text
-    (target,) = found.json()["targets"]
+    response = client.post("/v1/jobs/estimate", json=job())
+    assert response.status_code == 200, response.text
+    (target,) = response.json()["targets"]
     assert target["baseline_launches"] == 2 * 3
     assert target["launches"]["at_most"] == 2 * 3 + target["candidates"]["at_most"]
     wrong = job(targets=[{"device": "nowhere"}, {"device_class": CLASS, "protocol": {"threads": 99}}])
@@ -76,7 +76,7 @@ def test_a_target_is_added_over_http(sqlite_service: Service) -> None:
     assert problem(client.post(path, json={"device_class": CLASS}), 422)["field"] == "device_class"
     added = client.post(path, json={"device": agent.name})
     assert added.status_code == 201, added.text
-    assert [one["device"] for one in added.json()["targets"]] == [CLASS, agent.name]
+    assert [target["device"] for target in added.json()["targets"]] == [CLASS, agent.name]
     assert added.json()["request"]["targets"][1]["added"]
     client.post(f"/v1/jobs/{made['id']}/cancel")
     assert "cannot be extended" in problem(client.post(path, json={"device": agent.name}), 409)["detail"]

@@ -18,8 +18,8 @@ TINY = {"d_model": 128, "n_block": [2, 3], "n_layer": [2, 3], "pairs": [2, 3], "
 
 def tiny(space: SearchSpace) -> dict[str, object]:
     genes = {gene.name: gene.options for gene in space.gene_list}
-    wanted = {name: value if isinstance(value, list) else [value] for name, value in TINY.items()}
-    return {name: values for name, values in wanted.items() if set(values) <= set(genes.get(name, ()))}
+    narrowed = {name: value if isinstance(value, list) else [value] for name, value in TINY.items()}
+    return {name: values for name, values in narrowed.items() if set(values) <= set(genes.get(name, ()))}
 
 
 @ON_SQLITE
@@ -62,7 +62,7 @@ def test_a_job_on_each_space_is_planned_with_its_baselines(service: Service) -> 
         assert (view.targets[0].state, view.targets[0].candidates) == ("baselines", 2)
         shown = client.get(f"/v1/jobs/{view.id}/candidates").json()["items"]
         expected = space.narrow(narrow).baselines([1, 2])
-        assert sorted(item["digest"] for item in shown) == sorted(one.digest for one in expected)
+        assert sorted(item["digest"] for item in shown) == sorted(model.digest for model in expected)
 
 
 WRONG = (

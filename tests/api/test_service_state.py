@@ -80,22 +80,22 @@ def test_metrics_count_requests_by_template_and_show_the_service(service: Servic
     user.get("/v1/jobs/job_unknown")
     user.get("/v1/no/such/address")
     user.request("BREW", "/v1/jobs")
-    found = metrics(service)
+    shown = metrics(service)
 
     def requests(method: str, route: str, status: int) -> float:
-        return found["edgefront_http_requests_total", (("method", method), ("route", route), ("status", str(status)))]
+        return shown["edgefront_http_requests_total", (("method", method), ("route", route), ("status", str(status)))]
 
     assert requests("GET", "/v1/jobs/{job_id}", 200) == 1
     assert requests("GET", "/v1/jobs/{job_id}", 404) == 1
     assert requests("GET", "unmatched", 404) == 1
     assert requests("POST", "/v1/jobs", 201) == 1
-    assert found["edgefront_database_up", ()] == 1
-    assert found["edgefront_jobs", (("state", "running"),)] == 1
-    assert found["edgefront_targets", (("state", "baselines"),)] == 1
-    assert found["edgefront_launches_open", (("state", "wanted"),)] == 2 * BASELINE_LAUNCHES
-    assert found["edgefront_devices", (("state", "active"),)] == 1
-    assert found["edgefront_lease_requests_waiting", ()] == 0
-    labels = {dict(key[1])["method"] for key in found if key[0] == "edgefront_http_requests_total"}
+    assert shown["edgefront_database_up", ()] == 1
+    assert shown["edgefront_jobs", (("state", "running"),)] == 1
+    assert shown["edgefront_targets", (("state", "baselines"),)] == 1
+    assert shown["edgefront_launches_open", (("state", "wanted"),)] == 2 * BASELINE_LAUNCHES
+    assert shown["edgefront_devices", (("state", "active"),)] == 1
+    assert shown["edgefront_lease_requests_waiting", ()] == 0
+    labels = {dict(key[1])["method"] for key in shown if key[0] == "edgefront_http_requests_total"}
     assert labels <= {"GET", "POST", "other"}
 
 
@@ -105,10 +105,10 @@ def test_waiting_for_work_is_not_counted_as_slowness(sqlite_service: Service) ->
     agent.post("/v1/leases", json={"wait_s": 0})  # the first takes longest, and does not wait
     agent.post("/v1/leases", json={"wait_s": 2})
     whole_s = time.perf_counter() - began
-    found = metrics(sqlite_service)
-    waited_s = found["edgefront_lease_wait_seconds_sum", ()]
+    shown = metrics(sqlite_service)
+    waited_s = shown["edgefront_lease_wait_seconds_sum", ()]
     assert waited_s >= 0.6
-    assert found["edgefront_http_request_seconds_sum", (("route", "/v1/leases"),)] <= whole_s - waited_s
+    assert shown["edgefront_http_request_seconds_sum", (("route", "/v1/leases"),)] <= whole_s - waited_s
 
 
 def test_the_state_is_counted_at_most_every_few_seconds() -> None:

@@ -114,14 +114,14 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
         *("result/architecture.json", "result/model.safetensors", "result/result.json"),
         *("checkpoints/step-000000004/model.safetensors", "tensorboard/events"),
     }
-    found = client.get(f"{path}/files/result/model.safetensors")
-    assert found.content == b"weights " * 100
-    etag = found.headers["etag"]
-    assert etag == f'"{hashlib.sha256(found.content).hexdigest()}"'
+    downloaded = client.get(f"{path}/files/result/model.safetensors")
+    assert downloaded.content == b"weights " * 100
+    etag = downloaded.headers["etag"]
+    assert etag == f'"{hashlib.sha256(downloaded.content).hexdigest()}"'
     url = f"{path}/files/result/model.safetensors"
     assert client.get(url, headers={"If-None-Match": etag}).status_code == 304
     part = client.get(url, headers={"Range": "bytes=790-", "If-Range": etag})
-    assert (part.status_code, part.content) == (206, found.content[790:])
+    assert (part.status_code, part.content) == (206, downloaded.content[790:])
     assert client.delete(path).status_code == 204
     problem(client.get(path), 404)
     assert not (service.settings.artifact_folder / "trainings" / view.id).exists()
@@ -185,8 +185,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 def test_invalid_input_is_named(bob: httpx.Client) -> None:
     for changes, field in WRONG:
-        found = problem(bob.post("/v1/trainings", json=training(**changes)), 422)
-        assert (found["field"], bool(found["detail"])) == (field, True), changes
+        document = problem(bob.post("/v1/trainings", json=training(**changes)), 422)
+        assert (document["field"], bool(document["detail"])) == (field, True), changes
     assert bob.get("/v1/trainings").json()["items"] == []
 
 
@@ -257,8 +257,11 @@ def test_files_come_from_the_store_where_the_training_has_not_run(
     (tmp_path / "worker" / "artifacts").rename(tmp_path / "away")
     assert {file["path"]: file["size"] for file in bob.get(f"{path}/files").json()}["result/model.safetensors"] == 800
     url = f"{path}/files/checkpoints/step-000000004/model.safetensors"
-    found = bob.get(url)
-    assert (found.content, found.headers["etag"]) == (b"after 4", f'"{hashlib.sha256(found.content).hexdigest()}"')
+    downloaded = bob.get(url)
+    assert (downloaded.content, downloaded.headers["etag"]) == (
+        b"after 4",
+        f'"{hashlib.sha256(downloaded.content).hexdigest()}"',
+    )
     assert not (sqlite_service.settings.artifact_folder / "trainings").exists()  # nothing is kept here
     problem(bob.get(f"{path}/files/checkpoints/step-000000002/model.safetensors"), 404)  # kept, and not listed
     assert bob.get(f"{path}/log").text == ""  # this run prints nothing
@@ -284,10 +287,10 @@ def test_a_large_file_is_streamed_from_the_store(sqlite_service: Service, bob: h
     (tmp_path / "empty").touch()
     publish(sqlite_service, made, {"result/model.safetensors": weights, "result/empty": tmp_path / "empty"})
     url = f"/v1/trainings/{made}/files/result/model.safetensors"
-    found = bob.get(url)
+    downloaded = bob.get(url)
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    assert (found.status_code, found.headers["etag"], found.content == content) == (200, etag, True)
-    assert found.headers["content-disposition"] == f'attachment; filename="{made}-result-model.safetensors"'
+    assert (downloaded.status_code, downloaded.headers["etag"], downloaded.content == content) == (200, etag, True)
+    assert downloaded.headers["content-disposition"] == f'attachment; filename="{made}-result-model.safetensors"'
     assert bob.get(f"/v1/trainings/{made}/files/result/empty").content == b""
     assert bob.get(url, headers={"If-None-Match": etag}).status_code == 304
     size = len(content)
@@ -323,9 +326,9 @@ def test_the_result_is_downloaded_as_one_zip(sqlite_service: Service, bob: httpx
     path = f"/v1/trainings/{made}"
     assert "has no result yet" in problem(bob.get(f"{path}/archive"), 409)["detail"]
     train(sqlite_service)
-    found = bob.get(f"{path}/archive")
-    assert found.headers["content-disposition"] == f'attachment; filename="{made}.zip"'
-    with zipfile.ZipFile(io.BytesIO(found.content)) as archive:
+    downloaded = bob.get(f"{path}/archive")
+    assert downloaded.headers["content-disposition"] == f'attachment; filename="{made}.zip"'
+    with zipfile.ZipFile(io.BytesIO(downloaded.content)) as archive:
         files = {info.filename: archive.read(info) for info in archive.infolist()}
     results = [file["path"] for file in bob.get(f"{path}/files").json() if file["path"].startswith("result/")]
     assert f"{made}/model.safetensors" in files
@@ -359,13 +362,13 @@ def test_a_trained_model_is_downloaded_as_one_file(sqlite_service: Service, bob:
     trained_in_earnest(sqlite_service, made)
     formats = bob.get(path).json()["formats"]
     assert {"gguf", "transformers", "onnx", "onnx-decode", "safetensors"} <= set(formats)
-    found = bob.get(f"{path}/model", params={"format": "gguf", "numbers": "float16"})
-    assert (found.status_code, found.content[:4]) == (200, b"GGUF")
-    assert b"untrained" not in found.content
-    assert found.headers["etag"] == f'"{hashlib.sha256(found.content).hexdigest()}"'
-    assert found.headers["content-disposition"].endswith('-trained-float16.gguf"')
+    downloaded = bob.get(f"{path}/model", params={"format": "gguf", "numbers": "float16"})
+    assert (downloaded.status_code, downloaded.content[:4]) == (200, b"GGUF")
+    assert b"untrained" not in downloaded.content
+    assert downloaded.headers["etag"] == f'"{hashlib.sha256(downloaded.content).hexdigest()}"'
+    assert downloaded.headers["content-disposition"].endswith('-trained-float16.gguf"')
     part = bob.get(f"{path}/model?format=gguf&numbers=float16", headers={"Range": "bytes=4-9"})
-    assert (part.status_code, part.content) == (206, found.content[4:10])
+    assert (part.status_code, part.content) == (206, downloaded.content[4:10])
     folder = bob.get(f"{path}/model")
     with tarfile.open(fileobj=io.BytesIO(folder.content)) as archive:
         assert {Path(name).name for name in archive.getnames()} >= {
@@ -405,6 +408,6 @@ def test_a_trained_model_is_built_from_the_store(sqlite_service: Service, bob: h
     folder = sqlite_service.settings.artifact_folder / "trainings" / made
     publish(sqlite_service, made, {f"result/{file.name}": file for file in (folder / "result").iterdir()})
     shutil.rmtree(folder)
-    found = bob.get(f"/v1/trainings/{made}/model?format=gguf")
-    assert (found.status_code, found.content[:4]) == (200, b"GGUF")
+    downloaded = bob.get(f"/v1/trainings/{made}/model?format=gguf")
+    assert (downloaded.status_code, downloaded.content[:4]) == (200, b"GGUF")
     assert [file.suffix for file in folder.rglob("*") if file.is_file() and file.name != ".lock"] == [".gguf"]

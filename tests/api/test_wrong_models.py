@@ -35,12 +35,12 @@ def test_a_wrong_description_is_named_by_field(sqlite_service: Service) -> None:
 
 def test_valid_descriptions_are_counted(sqlite_service: Service) -> None:
     client = sqlite_service.client()
-    found = client.post("/v1/catalogue/describe", json=RIGHT)
-    assert found.status_code == 200
+    described = client.post("/v1/catalogue/describe", json=RIGHT)
+    assert described.status_code == 200
     written = client.post("/v1/catalogue/describe", json={**RIGHT, "blocks": {"pattern": "(sf)", "s": S, "f": F}})
-    assert written.json() == found.json()
+    assert written.json() == described.json()
     older = client.post("/v1/catalogue/describe", json={**RIGHT, "version": 0})
-    assert older.json() == found.json()
+    assert older.json() == described.json()
 
 
 def test_a_wrong_narrowing_is_named_by_gene(sqlite_service: Service) -> None:

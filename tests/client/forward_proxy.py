@@ -36,8 +36,8 @@ def forward_proxy() -> Iterator[ForwardProxy]:
         disable_nagle_algorithm = True
 
         def refused(self) -> bool:
-            wanted = proxy.password and f"Basic {base64.b64encode(f'user:{proxy.password}'.encode()).decode()}"
-            if wanted is None or self.headers.get("Proxy-Authorization") == wanted:
+            expected = proxy.password and f"Basic {base64.b64encode(f'user:{proxy.password}'.encode()).decode()}"
+            if expected is None or self.headers.get("Proxy-Authorization") == expected:
                 return False
             self.send_response(407)
             self.send_header("Content-Length", "0")

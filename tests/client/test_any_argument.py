@@ -30,16 +30,16 @@ NOT_ASKED = {"close", "to_pandas"}
 
 def methods() -> dict[str, Callable[[Client], Callable[..., Any]]]:
     """Each public method of the client and its resources, by the words a caller writes."""
-    found: dict[str, Callable[[Client], Callable[..., Any]]] = {}
+    by_name: dict[str, Callable[[Client], Callable[..., Any]]] = {}
     with Client("http://127.0.0.1:1") as client:
         for name, _ in inspect.getmembers(type(client), inspect.isfunction):
-            found[name] = lambda client, name=name: getattr(client, name)  # type: ignore[misc]
+            by_name[name] = lambda client, name=name: getattr(client, name)  # type: ignore[misc]
         for resource in RESOURCES:
             for name, _ in inspect.getmembers(type(getattr(client, resource)), inspect.isfunction):
-                found[f"{resource}.{name}"] = lambda client, resource=resource, name=name: getattr(  # type: ignore[misc]
+                by_name[f"{resource}.{name}"] = lambda client, resource=resource, name=name: getattr(  # type: ignore[misc]
                     getattr(client, resource), name
                 )
-    kept = {name: get for name, get in found.items() if not name.rpartition(".")[2].startswith("_")}
+    kept = {name: get for name, get in by_name.items() if not name.rpartition(".")[2].startswith("_")}
     return {name: get for name, get in kept.items() if name.rpartition(".")[2] not in NOT_ASKED}
 
 
@@ -102,8 +102,8 @@ def test_nothing_but_an_error_of_this_project_comes_out(
         rough.answers = [answer(200, body)]
         # OSError: of the file that it should write.
         with suppress(EdgefrontError, *([OSError] if "path" in given else [])):
-            found = call(**given)
-            list(islice(found, 3)) if inspect.isgenerator(found) else found
+            outcome = call(**given)
+            list(islice(outcome, 3)) if inspect.isgenerator(outcome) else outcome
 
     check()
 

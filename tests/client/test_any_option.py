@@ -123,13 +123,13 @@ def here(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_any_value_of_any_option_is_answered(words: tuple[str, ...], here: Path) -> None:
-    known = {code for code, _ in exits.TABLE}
+    codes = {code for code, _ in exits.TABLE}
 
     @settings(max_examples=20, suppress_health_check=list(HealthCheck))
     @given(lines(words), st.sampled_from(["utf-8", "ascii"]))
     def check(line: list[str], encoding: str) -> None:
         code, out, err = run(line, encoding)
-        assert code in known
+        assert code in codes
         assert "Traceback" not in err
         if code in (exits.OK, exits.NOTHING_FITS) or (out and words[0] == "job"):
             return  # an answer; that of an estimate lists what would be refused

@@ -225,9 +225,11 @@ def test_spaces_for_people_and_for_scripts() -> None:
     assert "attention, srupp, identity" in shown.stdout
     assert "proxy: Decoder parameters cannot compare kinds of blocks." in shown.stdout
     assert "proxy:" not in edgefront("space", "show", "lts-transformer-xl").stdout
-    (one,) = [load for load in json.loads(edgefront("space", "list", "--json").stdout) if load["name"] == "par-32"]
-    assert one["caveat"] == spaces()["par-32"].caveat
-    assert int(one["size"]) == spaces()["par-32"].size()
+    (described,) = [
+        load for load in json.loads(edgefront("space", "list", "--json").stdout) if load["name"] == "par-32"
+    ]
+    assert described["caveat"] == spaces()["par-32"].caveat
+    assert int(described["size"]) == spaces()["par-32"].size()
     less = json.loads(edgefront("space", "show", "par-32", "--json", "--narrow", "min_attention_percent=0").stdout)
     assert int(less["size"]) == 2**33 - 2
 

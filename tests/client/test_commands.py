@@ -40,12 +40,12 @@ def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
     assert job in [item["id"] for item in read(running, "job", "list", "--state", "finished")]
     assert "hypervolume" in show(running, "job", "show", job)
     assert read(running, "job", "show", job)["state"] == "finished"
-    found = read(running, "frontier", job, "--target", "board")
+    view = read(running, "frontier", job, "--target", "board")
     shown = show(running, "frontier", job)
-    assert all(point["id"] in shown for point in found["points"])
+    assert all(point["id"] in shown for point in view["points"])
     assert "baseline, 3 layers" in shown
-    assert found["summary"] in shown
-    fastest = min(point["latency_ms"] for point in found["points"])
+    assert view["summary"] in shown
+    fastest = min(point["latency_ms"] for point in view["points"])
     (limited,) = read(running, "frontier", job, "--max-latency-ms", str(fastest + 1e-6))
     assert len(limited["points"]) == 1
 
@@ -80,12 +80,12 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
     assert "baseline" in watched.stdout
     events = edgefront("job", "watch", job, "--json", home=running.home).stdout.splitlines()
     assert [json.loads(line)["number"] for line in events] == list(range(1, len(events) + 1))
-    found = read(running, "job", "show", job)
-    (target,) = found["request"]["targets"]
+    view = read(running, "job", "show", job)
+    (target,) = view["request"]["targets"]
     assert target["protocol"]["runtime"] == "pytorch"
     assert target["protocol"]["sequence_length"] == 64
     assert target["limits"] == {"latency_ms": None, "memory_mb": 5000}
-    assert found["targets"][0]["candidates"] == 14 + 3
+    assert view["targets"][0]["candidates"] == 14 + 3
     ended = edgefront("job", "cancel", job, home=running.home)
     assert ended.returncode == exits.REFUSED
     assert "Traceback" not in ended.stderr
@@ -252,8 +252,8 @@ def test_devices_tokens_and_keys(running: Running) -> None:
 
 def test_owners(running: Running) -> None:
     owner = read(running, "key", "create", "dora")["owner"]
-    found = read(running, "owner", "set", owner, "--running-jobs", "3", "--weight", "2", "--stored-mib", "5")
-    assert (found["running_jobs"]["most"], found["weight"], found["stored_bytes"]["most"]) == (3, 2.0, 5 << 20)
+    view = read(running, "owner", "set", owner, "--running-jobs", "3", "--weight", "2", "--stored-mib", "5")
+    assert (view["running_jobs"]["most"], view["weight"], view["stored_bytes"]["most"]) == (3, 2.0, 5 << 20)
     shown = show(running, "owner", "show", owner)
     assert "for this owner" in shown
     assert "running_jobs 3" in shown
@@ -298,16 +298,16 @@ def test_completion_asks_the_server(running: Running, words: str) -> None:
 def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
     point = running.client.frontier(running.job.id).points[0]
     place = ("--device", f"class={BOARD}")
-    found = read(running, "predict", "gpt2-small", *place)
-    assert found["learnt_from"] >= running.job.targets[0].candidates
-    (one,) = found["predictions"]
-    assert one["predicted"]["law"] == "lts-gpt2-wikitext103"
+    answer = read(running, "predict", "gpt2-small", *place)
+    assert answer["learnt_from"] >= running.job.targets[0].candidates
+    (prediction,) = answer["predictions"]
+    assert prediction["predicted"]["law"] == "lts-gpt2-wikitext103"
     shown = show(running, "predict", "gpt2-small", *place)
     for words in ("latency (ms)", "perplexity", "attention, 12 heads", "feed-forward, 3072 inner", "extrapolated"):
         assert words in shown
-    (known,) = running.client.predict([point.architecture], device_class=BOARD).predictions
-    assert known.measured is not None
-    assert known.measured.latency_ms == point.latency_ms
+    (prediction_of_measured,) = running.client.predict([point.architecture], device_class=BOARD).predictions
+    assert prediction_of_measured.measured is not None
+    assert prediction_of_measured.measured.latency_ms == point.latency_ms
     few = edgefront("predict", "gpt2-small", *place, "--protocol", "mode=decode memory_length=77", home=running.home)
     assert few.returncode == exits.REFUSED
     assert "forward pass of 192 tokens by onnxruntime on cpu" in few.stderr
@@ -324,9 +324,9 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
 def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     jobs = {job.id for job in running.client.jobs.list()}
     flags = ("--target", f"class={BOARD}", "--narrow", "n_layer=2..3 d_model=128,192", "--candidates", "20")
-    found = read(running, "job", "estimate", *flags)
-    assert (found["refusals"], found["targets"][0]["seconds_from"]) == ([], "predicted")
-    assert found["targets"][0]["candidates"]["at_most"] == 20
+    estimate = read(running, "job", "estimate", *flags)
+    assert (estimate["refusals"], estimate["targets"][0]["seconds_from"]) == ([], "predicted")
+    assert estimate["targets"][0]["candidates"]["at_most"] == 20
     shown = edgefront("job", "estimate", *flags, home=running.home)
     dry = edgefront("job", "submit", *flags, "--dry-run", home=running.home)
     assert shown.stdout == dry.stdout

@@ -129,8 +129,8 @@ def test_only_the_kinds_that_are_asked_for(rough: Rough) -> None:
         answer(200, job("failed", 3)),
     ]
     with Client(rough.url, "efk_x", patience_s=60) as client:
-        found = list(client.jobs.events("job_1", kinds={"frontier"}))
-    assert [item.number for item in found] == [2]
+        events = list(client.jobs.events("job_1", kinds={"frontier"}))
+    assert [item.number for item in events] == [2]
 
 
 def test_a_stream_that_never_comes_back_is_given_up(rough: Rough) -> None:

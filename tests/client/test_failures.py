@@ -115,7 +115,7 @@ def test_a_pipe_whose_reader_left_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "completed"),
     [
         ("edgefront train submit --recipe qui", "quick"),
         ("edgefront job submit --algorithm sur", "surrogate"),
@@ -124,7 +124,7 @@ def test_a_pipe_whose_reader_left_is_named(tmp_path: Path) -> None:
         ("edgefront train submit --frontier job_", "job_"),
     ],
 )
-def test_completion_of_names_and_ids(words: str, found: str, running: Running) -> None:
+def test_completion_of_names_and_ids(words: str, completed: str, running: Running) -> None:
     env = {"_EDGEFRONT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     done = subprocess.run(
         [str(Path(sys.executable).parent / "edgefront")],
@@ -133,7 +133,7 @@ def test_completion_of_names_and_ids(words: str, found: str, running: Running) -
         env=environment(running.home) | env,
         timeout=120,
     )
-    assert done.stdout.split()[0].startswith(found)
+    assert done.stdout.split()[0].startswith(completed)
 
 
 def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> None:

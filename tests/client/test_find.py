@@ -40,15 +40,15 @@ def test_limits_in_answer_out(running: Running) -> None:
         home=running.home,
     )
     assert told.returncode == exits.OK, told.stderr
-    found = json.loads(told.stdout)
-    job = running.client.jobs.get(found["job"])
+    answer = json.loads(told.stdout)
+    job = running.client.jobs.get(answer["job"])
     assert job.request.goal == "best_within_limits"
     asked = job.request.targets[0]
     assert (asked.device, asked.protocol.runtime, asked.protocol.threads) == (running.board, "onnxruntime", 1)
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
     assert job.request.space.narrow["div"] == [1, 2, 4]
     assert job.request.space.narrow["d_embed"] == ["d_model", 128, 256, 512]
-    (target,) = found["targets"]
+    (target,) = answer["targets"]
     view = target["recommendation"]
     best = view["recommended"]
     assert best["latency_ms"] <= 50
@@ -57,22 +57,22 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert best["id"] in target["commands"]["download"]
     assert best["id"] in target["commands"]["train"]
 
-    shown = edgefront("job", "recommend", found["job"], home=running.home)
+    shown = edgefront("job", "recommend", answer["job"], home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
     for words in (view["sentence"], "stock model", "runner-up", "WikiText-103", target["commands"]["download"]):
         assert words in shown.stdout
 
-    impossible = edgefront("job", "recommend", found["job"], "--max-latency-ms", "0.0001", home=running.home)
+    impossible = edgefront("job", "recommend", answer["job"], "--max-latency-ms", "0.0001", home=running.home)
     assert impossible.returncode == exits.NOTHING_FITS
     assert "Nothing that was measured is within 0.0001 ms and 60 MB" in impossible.stdout
     assert "raise the latency limit" in impossible.stdout
-    as_json = edgefront("job", "recommend", found["job"], "--max-latency-ms", "0.0001", "--json", home=running.home)
+    as_json = edgefront("job", "recommend", answer["job"], "--max-latency-ms", "0.0001", "--json", home=running.home)
     assert as_json.returncode == exits.NOTHING_FITS
     assert [move["limit"] for move in json.loads(as_json.stdout)[0]["moves"]] == ["latency_ms"]
     seconds = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "0.01", home=running.home)
     assert seconds.returncode == exits.REFUSED
     assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
-    negative = edgefront("job", "recommend", found["job"], "--max-memory-mb", "-1", home=running.home)
+    negative = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "-1", home=running.home)
     assert negative.returncode == exits.REFUSED
     assert "max_memory_mb" in negative.stderr
     narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MB, home=running.home)
@@ -80,17 +80,17 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert "raise the memory limit from" in narrow.stdout
     assert "measured, frontier" in narrow.stderr
     assert "hypervolume" not in narrow.stderr
-    other = running.client.jobs.recommendation(found["job"], max_memory_mb=30)
+    other = running.client.jobs.recommendation(answer["job"], max_memory_mb=30)
     assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
 
 
 @pytest.mark.parametrize("extrapolated", [True, False])
 def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) -> None:
     view = RecommendationView.model_validate(example("recommendation"))
-    one = view.recommended
-    assert one is not None
+    recommended = view.recommended
+    assert recommended is not None
     predicted = PredictedView(perplexity=30.0, perplexity_low=29.0, perplexity_high=31.0, extrapolated=extrapolated)
-    best = one.model_copy(update={"predicted": predicted})
+    best = recommended.model_copy(update={"predicted": predicted})
     view = view.model_copy(update={"recommended": best, "baseline": None, "runners_up": (), "trained": ()})
     console = Console(file=io.StringIO(), width=200)
     show(view, console)

@@ -30,12 +30,14 @@ def read(running: Running, *arguments: str) -> Any:
 
 def test_a_job_is_compared_with_itself(running: Running) -> None:
     job, target = running.job.id, running.job.targets[0]
-    found = read(running, "compare", job)
-    assert [one["target_id"] for one in found["targets"]] == [one.id for one in running.job.targets]
-    assert len(found["architectures"]) >= target.frontier_size
+    comparison = read(running, "compare", job)
+    assert [target_view["target_id"] for target_view in comparison["targets"]] == [
+        target_view.id for target_view in running.job.targets
+    ]
+    assert len(comparison["architectures"]) >= target.frontier_size
     shown = edgefront("compare", f"{job}/{target.name}", home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
-    assert found["architectures"][0]["digest"][:10] in shown.stdout
+    assert comparison["architectures"][0]["digest"][:10] in shown.stdout
     assert f"/compare?target={target.id}" in shown.stderr
     missing = edgefront("compare", f"{job}/nowhere", home=running.home)
     assert missing.returncode == exits.NOT_FOUND
@@ -46,7 +48,7 @@ def test_the_log_of_a_device(running: Running) -> None:
     database = Database(f"sqlite:///{running.home / 'edgefront.db'}")
     try:
         with database.write() as session:
-            (device,) = [one for one in running.client.devices.list() if one.name == running.board]
+            (device,) = [listed for listed in running.client.devices.list() if listed.name == running.board]
             now = database.now(session)
             lines = tuple(LogLine(at=now, level="info", message=f"[bold]line {number}") for number in range(3))
             logs.add_lines(session, device.id, LogRequest(lines=lines))
@@ -75,9 +77,9 @@ def rows(running: Running) -> Iterator[Session]:
 def test_a_device_says_that_its_anchor_has_moved_and_what_its_anchor_took(running: Running) -> None:
     shown = edgefront("device", "show", running.board, home=running.home).stdout
     assert "Anchor: not measured yet" in shown
-    found = read(running, "device", "show", running.board)
-    assert found["name"] == running.board
-    assert found["anchor"]["points"] == []
+    view = read(running, "device", "show", running.board)
+    assert view["name"] == running.board
+    assert view["anchor"]["points"] == []
     with rows(running) as session:
         device = session.scalars(select(Device).where(Device.name == running.board)).one()
         kept = dict(device.facts)
@@ -108,7 +110,9 @@ def test_marked_and_unconfirmed_results_are_said(running: Running) -> None:
         assert "1 unconfirmed: on no frontier until a second launch agrees" in shown
         job = " ".join(edgefront("job", "show", running.job.id, home=running.home).stdout.split())
         assert "1 unconfirmed, 1 on the frontier marked." in job
-        (row,) = [one for one in read(running, "frontier", running.job.id)[0]["points"] if one["id"] == point.id]
+        (row,) = [
+            listed for listed in read(running, "frontier", running.job.id)[0]["points"] if listed["id"] == point.id
+        ]
         assert row["marked"] is True
     finally:
         with rows(running) as session:

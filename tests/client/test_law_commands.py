@@ -24,7 +24,7 @@ NAME = f"{BASE}-0123456789"
 
 def learn(running: Running, versions: int) -> None:
     """Stores versions of a law of the running job's candidates."""
-    views = {one.digest: one for one in running.client.candidates.list(running.job.id)}
+    views = {candidate.digest: candidate for candidate in running.client.candidates.list(running.job.id)}
     models = [Architecture.model_validate(view.architecture) for view in views.values()][: 5 + versions]
     database = Database(Settings(home=running.home, database=DatabaseSettings()).database_url)
     origin = Origin(NAME, "refined", family="gpt2", data="letters", split="validation", trained="recipe quick, 4 steps")
@@ -65,10 +65,12 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     assert f"edgefront job law {job.id} --move-to {NAME}@2" in told.stdout
     moved = edgefront("job", "law", job.id, "--move-to", f"{NAME}@1", "--json", home=running.home)
     assert moved.returncode == exits.OK, moved.stderr
-    found = json.loads(moved.stdout)
-    assert (found["law"]["law"], found["moving_to"]) == (f"{NAME}@1", None)
-    assert [one["version"] for one in found["newer"]] == [2]
-    assert {one.predicted.law for one in running.client.candidates.list(job.id) if one.predicted} == {f"{NAME}@1"}
+    view = json.loads(moved.stdout)
+    assert (view["law"]["law"], view["moving_to"]) == (f"{NAME}@1", None)
+    assert [law["version"] for law in view["newer"]] == [2]
+    assert {candidate.predicted.law for candidate in running.client.candidates.list(job.id) if candidate.predicted} == {
+        f"{NAME}@1"
+    }
     assert [event.data.law for event in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [
         f"{NAME}@1"
     ]

@@ -40,14 +40,14 @@ def description(tmp_path: Path) -> Path:
 def test_an_architecture_is_measured_with_either_runtime(description: Path, runtime: str) -> None:
     done = edgefront("measure", str(description), "--runtime", runtime, *QUICK, "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["digest"] == Architecture.parse(TINY).digest
-    assert found["latency_ms"] > 0
-    assert found["latency_half_width_ms"] > 0
-    assert found["latency_p90_ms"] is None  # ten samples tell none
-    assert found["memory"]["peak_bytes"] > found["memory"]["mapped_weight_bytes"] > 0
-    assert found["protocol"]["runtime"] == runtime
-    assert [len(launch["latency"]["samples_ms"]) for launch in found["launches"]] == [5, 5]
+    report = json.loads(done.stdout)
+    assert report["digest"] == Architecture.parse(TINY).digest
+    assert report["latency_ms"] > 0
+    assert report["latency_half_width_ms"] > 0
+    assert report["latency_p90_ms"] is None  # ten samples tell none
+    assert report["memory"]["peak_bytes"] > report["memory"]["mapped_weight_bytes"] > 0
+    assert report["protocol"]["runtime"] == runtime
+    assert [len(launch["latency"]["samples_ms"]) for launch in report["launches"]] == [5, 5]
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "pytorch"])
@@ -106,9 +106,9 @@ def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     write_onnx(Architecture.parse(TINY), 3, file)
     done = edgefront("measure", str(file), *QUICK, "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["file"] == str(file)
-    assert found["latency_ms"] > 0
+    report = json.loads(done.stdout)
+    assert report["file"] == str(file)
+    assert report["latency_ms"] > 0
     shown = edgefront("measure", str(file), *QUICK)
     assert shown.returncode == 0
     assert "peak memory" in shown.stdout
@@ -139,12 +139,12 @@ def test_a_generation_at_several_contexts(description: Path, tmp_path: Path) -> 
     options = ("--prompt", "5", "--new", "4", "--context", "16,0", "--launches", "2", "--repeats", "2")
     done = edgefront("measure", str(description), *options, "--output", str(picture), "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["contexts"]
-    assert [one["protocol"]["memory_length"] for one in found] == [0, 16]
-    for one in found:
-        made = one["generation"]
-        assert one["protocol"]["mode"] == "generate"
-        assert one["latency_ms"] == made["total_ms"] > made["first_token_ms"] > 0
+    contexts = json.loads(done.stdout)["contexts"]
+    assert [report["protocol"]["memory_length"] for report in contexts] == [0, 16]
+    for report in contexts:
+        made = report["generation"]
+        assert report["protocol"]["mode"] == "generate"
+        assert report["latency_ms"] == made["total_ms"] > made["first_token_ms"] > 0
         assert made["token_half_width_ms"] > 0
         assert made["tokens_per_s"] == pytest.approx(4000 / made["total_ms"])
         assert (made["energy_token_mj"] is None) == made["energy"].startswith("no energy")

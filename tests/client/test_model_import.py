@@ -119,14 +119,16 @@ def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> N
     done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out), "--json")
     assert done.returncode == exits.OK, done.stderr
     result = json.loads(done.stdout)
-    found = read_package(out)
-    assert found.architecture == Architecture.parse(shown.stdout) == Architecture.parse(result["architecture"])
-    assert (result["tokenizer"], result["path"], result["digest"]) == (True, str(out), found.architecture.digest)
-    tokens = torch.tensor([found.tokenizer.encode(TEXT)])
+    package = read_package(out)
+    assert package.architecture == Architecture.parse(shown.stdout) == Architecture.parse(result["architecture"])
+    assert (result["tokenizer"], result["path"], result["digest"]) == (True, str(out), package.architecture.digest)
+    tokens = torch.tensor([package.tokenizer.encode(TEXT)])
     with torch.inference_mode():
-        torch.testing.assert_close(found.model()(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
-    write_model(found.architecture, "onnx", found.weights, tmp_path / "model.onnx")
-    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=found.hugging_face_files())
+        torch.testing.assert_close(package.model()(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
+    write_model(package.architecture, "onnx", package.weights, tmp_path / "model.onnx")
+    write_model(
+        package.architecture, "transformers", package.weights, tmp_path / "a.tar", files=package.hugging_face_files()
+    )
     refused = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out))
     assert refused.returncode != exits.OK
     assert "exists: name a folder that does not" in refused.stderr
@@ -139,16 +141,16 @@ def test_every_file_of_an_imported_model_states_its_context(tmp_path: Path) -> N
     config = tmp_path / "theirs" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 1234}))
     import_transformers(tmp_path / "theirs", tmp_path / "mine")
-    found = read_package(tmp_path / "mine")
-    assert found.architecture.context_length == 1234
+    package = read_package(tmp_path / "mine")
+    assert package.architecture.context_length == 1234
     assert "for up to 1,234 of them at once" in (tmp_path / "mine" / "README.md").read_text()
-    files = found.hugging_face_files()
-    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=files)
-    write_model(found.architecture, "gguf", found.weights, tmp_path / "a.gguf", files=files)
-    write_model(found.architecture, "onnx", found.weights, tmp_path / "a.onnx")
+    files = package.hugging_face_files()
+    write_model(package.architecture, "transformers", package.weights, tmp_path / "a.tar", files=files)
+    write_model(package.architecture, "gguf", package.weights, tmp_path / "a.gguf", files=files)
+    write_model(package.architecture, "onnx", package.weights, tmp_path / "a.onnx")
     with tarfile.open(tmp_path / "a.tar") as file:
         file.extractall(tmp_path, filter="data")
-    folder = tmp_path / f"edgefront-{found.architecture.digest[:12]}"
+    folder = tmp_path / f"edgefront-{package.architecture.digest[:12]}"
     assert transformers.AutoConfig.from_pretrained(folder).max_position_embeddings == 1234
     assert transformers.AutoTokenizer.from_pretrained(folder).model_max_length == 1234
     fields = gguf.GGUFReader(tmp_path / "a.gguf").fields

@@ -16,18 +16,18 @@ from edgefront.core.wire.events import CandidateEvent, FrontierEvent, JobStateEv
 def test_candidates_are_a_typed_table(running: Running) -> None:
     frame = running.client.candidates.to_pandas(running.job.id)
     listed = list(running.client.candidates.list(running.job.id))
-    assert list(frame["id"]) == [one.id for one in listed]
+    assert list(frame["id"]) == [candidate.id for candidate in listed]
     assert frame["memory_bytes"].dtype == pd.Int64Dtype()
     assert frame["on_frontier"].dtype == pd.BooleanDtype()
     assert str(frame["state"].dtype) == "category"
     assert str(frame["measured_at"].dtype).startswith("datetime64")
-    for row, one in zip(frame.to_dict("records"), listed, strict=True):
-        assert row["latency_ms"] == one.latency_ms
-        assert one.predicted is not None
-        assert row["predicted_perplexity_high"] == one.predicted.perplexity_high
-        if one.role == "search":
-            layers = [block["d_inner"] for block in one.architecture["blocks"] if "d_inner" in block]
-            assert row["gene_d_model"] == one.architecture["d_model"]
+    for row, candidate in zip(frame.to_dict("records"), listed, strict=True):
+        assert row["latency_ms"] == candidate.latency_ms
+        assert candidate.predicted is not None
+        assert row["predicted_perplexity_high"] == candidate.predicted.perplexity_high
+        if candidate.role == "search":
+            layers = [block["d_inner"] for block in candidate.architecture["blocks"] if "d_inner" in block]
+            assert row["gene_d_model"] == candidate.architecture["d_model"]
             assert [row[f"gene_d_inner_{layer}"] for layer, _ in enumerate(layers, 1)] == layers
             assert row["gene_n_layer"] == len(layers)
     beyond = frame[frame["gene_n_layer"] < 3]

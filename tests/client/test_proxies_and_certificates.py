@@ -171,9 +171,9 @@ def test_the_scheme_and_the_lower_case_decide_which_proxy(monkeypatch: pytest.Mo
     monkeypatch.setenv("ALL_PROXY", "http://all.example:1")
     monkeypatch.setenv("HTTPS_PROXY", "http://upper.example:1")
     monkeypatch.setenv("https_proxy", "http://lower.example:1")
-    found = {url: route(url) for url in ("http://a.example", "https://a.example")}
-    assert [way.options["proxy"].url.host for way in found.values()] == ["all.example", "lower.example"]
-    assert [way.proxy_variable for way in found.values()] == ["ALL_PROXY", "https_proxy"]
+    routes = {url: route(url) for url in ("http://a.example", "https://a.example")}
+    assert [way.options["proxy"].url.host for way in routes.values()] == ["all.example", "lower.example"]
+    assert [way.proxy_variable for way in routes.values()] == ["ALL_PROXY", "https_proxy"]
 
 
 @ALL

@@ -44,10 +44,10 @@ def test_two_models_of_a_frontier_from_the_submission_to_the_download(pool: Runn
     assert done.stdout.count(": done: step 4/4, ") == 2
     assert "perplexity 12.5, measured" in done.stdout
     listed = edgefront("train", "list", "--job", job, home=pool.home)
-    found = list(pool.client.trainings.list(job=job, state="done"))
-    assert len(found) == 2
-    assert all(training.id in listed.stdout for training in found)
-    training = found[0]
+    trainings = list(pool.client.trainings.list(job=job, state="done"))
+    assert len(trainings) == 2
+    assert all(training.id in listed.stdout for training in trainings)
+    training = trainings[0]
     shown = edgefront("train", "show", training.id, home=pool.home).stdout
     assert "valid perplexity 12.5" in shown
     assert "MB on board" in shown
@@ -141,13 +141,13 @@ def test_recipes_and_data_sets_are_listed(pool: Running) -> None:
     listed = edgefront("train", "recipes", home=pool.home)
     assert {recipe.name for recipe in pool.client.catalogue.recipes()} >= {"quick", "srupp-enwik8-base"}
     assert "srupp-enwik8-base" in listed.stdout
-    one = json.loads(edgefront("train", "recipes", "quick", "--json", home=pool.home).stdout)
-    assert one["recipe"]["optimizer"]["name"] == "adamw"
+    described = json.loads(edgefront("train", "recipes", "quick", "--json", home=pool.home).stdout)
+    assert described["recipe"]["optimizer"]["name"] == "adamw"
     unknown = edgefront("train", "recipes", "quik", home=pool.home)
     assert unknown.returncode != exits.OK
     assert "quick" in unknown.stderr
     assert DATA in edgefront("train", "data", home=pool.home).stdout
-    assert {found.name: found.digest for found in pool.client.trainings.datasets()}["python"] is None
+    assert {dataset.name: dataset.digest for dataset in pool.client.trainings.datasets()}["python"] is None
 
 
 def test_the_probabilities_of_a_supernets_layers(pool: Running, tmp_path: Path) -> None:
@@ -160,16 +160,16 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running, tmp_path: Path) 
         training.state = "paused"  # nobody is to train it
         metric = {"step": 4, "tokens": 64, "seconds": 1.0, "extra": extra}
         training_log.put_metrics(session, training.id, [metric])
-        found = training.id
+        training_id = training.id
     database.dispose()
-    shown = edgefront("train", "layers", found, "--picture", str(tmp_path / "layers.svg"), home=pool.home)
+    shown = edgefront("train", "layers", training_id, "--picture", str(tmp_path / "layers.svg"), home=pool.home)
     assert shown.returncode == exits.OK, shown.stderr
     assert "80%" in shown.stdout
     assert (tmp_path / "layers.svg").read_text().startswith("<?xml")
-    (search,) = pool.client.trainings.probabilities(found).searches
+    (search,) = pool.client.trainings.probabilities(training_id).searches
     assert search.records[-1].probabilities == ((0.8, 0.2, 0.0),)
     with pytest.raises(InvalidInput, match=r"\.png or \.svg"):
-        pool.client.trainings.picture(found, tmp_path / "layers.gif")
+        pool.client.trainings.picture(training_id, tmp_path / "layers.gif")
 
 
 def test_a_request_from_flags() -> None:

@@ -59,7 +59,7 @@ def test_short_ids_are_as_long_as_they_must_be() -> None:
     alike = [f"cnd_01m83780s1q9eqevd0p7rkmhs{last}" for last in "234"]
     assert list(short_ids(alike).values()) == ["rkmhs2", "rkmhs3", "rkmhs4"]
     far = ["job_01m83780s1q9eqevd0p7rkmhs2", "job_11m83780s1q9eqevd0p7rkmhs2"]
-    assert set(short_ids(far).values()) == {one[4:] for one in far}
+    assert set(short_ids(far).values()) == {id_[4:] for id_ in far}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -125,7 +125,7 @@ def test_order_of_arrival_and_identifiers_do_not_matter(name: str) -> None:
     assert digests(first) == digests(second)
     assert [proposal.genome for proposal in first] == [proposal.genome for proposal in second]
     assert [tuple(renamed[parent] for parent in proposal.parents) for proposal in first] == [
-        proposal.parents for proposal in two
+        proposal.parents for proposal in second
     ]
 
 

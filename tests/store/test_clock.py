@@ -36,18 +36,18 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 
 def test_it_is_asked_first_and_again_after_a_while(hands: Hands) -> None:
-    known = clock.Clock()
-    assert known.now() is None
-    known.set(NOON)
+    database_clock = clock.Clock()
+    assert database_clock.now() is None
+    database_clock.set(NOON)
     hands.pass_(0.25)
-    assert known.now() == NOON + timedelta(seconds=0.25)
+    assert database_clock.now() == NOON + timedelta(seconds=0.25)
     hands.pass_(clock.KEPT_S)
-    assert known.now() is None
+    assert database_clock.now() is None
 
 
 @pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
 def test_it_is_asked_again_after_a_sleep_or_when_the_time_was_set(hands: Hands, jump_s: float) -> None:
-    known = clock.Clock()
-    known.set(NOON)
+    database_clock = clock.Clock()
+    database_clock.set(NOON)
     hands.wall_s += jump_s
-    assert known.now() is None
+    assert database_clock.now() is None

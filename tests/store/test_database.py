@@ -141,9 +141,9 @@ def test_times_come_back_as_they_went_in_and_naive_ones_are_refused(database: Da
         row = Artifact(digest="a", seed=1, format="f", path="p", size=1, sha256="s", created_at=moment)
         session.add(row)
     with database.read() as session:
-        found = session.scalars(select(Artifact.created_at)).one()
-    assert found == moment
-    assert found.tzinfo is timezone.utc
+        stored = session.scalars(select(Artifact.created_at)).one()
+    assert stored == moment
+    assert stored.tzinfo is timezone.utc
     with pytest.raises(StatementError, match="naive"), database.write() as session:
         session.scalars(select(Artifact).where(Artifact.created_at == datetime(2026, 1, 1)))  # noqa: DTZ001
 

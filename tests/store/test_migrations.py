@@ -45,9 +45,9 @@ def test_no_other_state_can_be_stored(database: Database) -> None:
     assert len(columns) >= 9
     for column in columns:
         (check,) = (
-            found["sqltext"]
-            for found in inspect(database.engine).get_check_constraints(column.table.name)
-            if found["name"] == f"ck_{column.table.name}_{column.name}"
+            constraint["sqltext"]
+            for constraint in inspect(database.engine).get_check_constraints(column.table.name)
+            if constraint["name"] == f"ck_{column.table.name}_{column.name}"
         )
         assert re.findall(r"'(\w+)'", check) == column.type.enums
     now = datetime.now(timezone.utc)
@@ -87,9 +87,9 @@ def test_jobs_of_the_release_before_have_their_law(database: Database) -> None:
         )
     database.migrate()
     assert database.is_current()
-    found = law.law_view(database, principal(database), "job_1")
-    assert found.law is not None
-    assert (found.law.law, found.moving_to, found.newer) == ("lts-gpt2-wikitext103", None, ())
+    view = law.law_view(database, principal(database), "job_1")
+    assert view.law is not None
+    assert (view.law.law, view.moving_to, view.newer) == ("lts-gpt2-wikitext103", None, ())
 
 
 def test_a_device_marked_by_the_release_before_is_marked_still(database: Database) -> None:

@@ -46,7 +46,7 @@ def _config(database: Database) -> Config:
 def _store(database: Database, description: dict[str, Any]) -> None:
     """A measured candidate, as the first release kept it."""
     protocol = MeasurementProtocol()
-    known = {"digest": digest(description), "architecture": description, "seed": 1}
+    described = {"digest": digest(description), "architecture": description, "seed": 1}
     with database.write() as session:
         job = Job(
             name="j", owner="ada", request={}, request_digest="0", state="running", created_at=NOW, updated_at=NOW
@@ -65,7 +65,7 @@ def _store(database: Database, description: dict[str, Any]) -> None:
             state="searching",
         )
         measurement = Measurement(
-            **known,
+            **described,
             device_key="class:lab",
             protocol=protocol.model_dump(mode="json"),
             protocol_digest=protocol.digest,
@@ -76,7 +76,7 @@ def _store(database: Database, description: dict[str, Any]) -> None:
         session.flush()
         session.add(
             Candidate(
-                **known,
+                **described,
                 job_id=job.id,
                 target_id=target.id,
                 measurement_id=measurement.id,
@@ -105,15 +105,15 @@ def test_a_stored_model_is_found_again(database: Database, description: dict[str
         made = {"format": "onnx", "path": "p", "size": 1, "sha256": "s", "created_at": NOW}
         session.add(Artifact(digest=digest(description), seed=1, **made))
     database.migrate()
-    wanted = Architecture.parse(description)
-    assert wanted.version == 1
-    assert wanted.digest != digest(description)
+    parsed = Architecture.parse(description)
+    assert parsed.version == 1
+    assert parsed.digest != digest(description)
     with database.read() as session:
         tables: tuple[Any, ...] = (Candidate, Measurement)
         for table in tables:
             row = session.scalars(select(table)).one()
-            assert row.digest == wanted.digest
-            assert row.architecture == wanted.canonical
+            assert row.digest == parsed.digest
+            assert row.architecture == parsed.canonical
         assert session.scalars(select(Measurement.latency_ms)).one() == 5.0
         assert session.scalar(select(func.count()).select_from(Artifact)) == 0
     command.downgrade(_config(database), "0001")

@@ -58,10 +58,10 @@ def test_stored_int8_is_read_as_the_format_it_was_measured_in(database: Database
         _measured(session, full.model_dump(mode="json"), full.digest, seed=2)
     database.migrate()
     with database.read() as session:
-        found = {row.seed: row for row in session.scalars(select(Measurement))}
-        assert MeasurementProtocol.model_validate(found[1].protocol) == OLD
-        assert OLD.digest == found[1].protocol_digest != MeasurementProtocol(weights="int8").digest
-        assert found[2].protocol == full.model_dump(mode="json")
+        by_seed = {row.seed: row for row in session.scalars(select(Measurement))}
+        assert MeasurementProtocol.model_validate(by_seed[1].protocol) == OLD
+        assert OLD.digest == by_seed[1].protocol_digest != MeasurementProtocol(weights="int8").digest
+        assert by_seed[2].protocol == full.model_dump(mode="json")
         runtimes = session.scalars(select(Device.facts)).one()["runtimes"]
         assert [runtime.get("numbers", {}).get("cpu", []) for runtime in runtimes] == [["float32"], []]
     command.downgrade(_config(database), "0005")

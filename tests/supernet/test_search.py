@@ -48,7 +48,7 @@ def run(search: Search, until: int | None = None) -> list[float]:
 
 
 @lru_cache
-def found(back: int) -> SearchOutcome:
+def searched(back: int) -> SearchOutcome:
     search = make(back, steps=200, weight_steps=60, architecture_fraction=0.4, **EAGER)
     run(search)
     return search.outcome()
@@ -56,7 +56,7 @@ def found(back: int) -> SearchOutcome:
 
 def test_attention_is_found_where_the_task_needs_it() -> None:
     """A token two places back cannot be known without attention; the one at hand can."""
-    copying, local = found(2), found(0)
+    copying, local = searched(2), searched(0)
     assert copying.letters[0] == "s"
     assert max(row[0] for row in copying.probabilities) > 0.7
     assert "s" not in local.letters
@@ -64,7 +64,7 @@ def test_attention_is_found_where_the_task_needs_it() -> None:
 
 
 def test_the_result_is_reported_in_full() -> None:
-    what = found(2)
+    what = searched(2)
     assert what.pattern == contract(what.letters)
     assert expand(what.pattern) == what.letters
     architecture = settings(layers=2, d_inner=32, norm="pre").architecture(what.letters, 8)

@@ -21,8 +21,8 @@ def inspect(seen: WatchedPage) -> None:
     for scheme in SCHEMES:
         seen.page.emulate_media(color_scheme=scheme)
         seen.page.wait_for_timeout(300)  # charts are drawn again in the scheme's colours
-        found = Axe().run(seen.page)
-        assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
+        results = Axe().run(seen.page)
+        assert results.violations_count == 0, f"{scheme}: {results.generate_report()}"
 
 
 @pytest.mark.parametrize("path", ["/", "/new", "/trainings", "/no/such/page"])

@@ -180,8 +180,8 @@ def test_the_recommended_model_is_predicted_for_another_device(
     submit: Callable[..., dict[str, Any]],
     api: httpx.Client,
 ) -> None:
-    known, fresh = (RemoteAgent(service.url, service.key, name=name) for name in ("board-known", "board-fresh"))
-    known.finish(api, submit("board-known", seed=9, candidates=20)["id"])
+    measured, fresh = (RemoteAgent(service.url, service.key, name=name) for name in ("board-known", "board-fresh"))
+    measured.finish(api, submit("board-known", seed=9, candidates=20)["id"])
     seen = watch(member, f"/jobs/{predicted['id']}")
     choice, says = seen.page.get_by_label("Predict for"), seen.page.locator("#elsewhere-says")
     choice.select_option("board-known")
@@ -192,6 +192,6 @@ def test_the_recommended_model_is_predicted_for_another_device(
     seen.forgive(409)
     choice.select_option("")
     expect(says).not_to_be_visible()
-    for agent in (known, fresh):
+    for agent in (measured, fresh):
         api.post(f"/v1/devices/{agent.device_id}/revoke").raise_for_status()
         agent.close()

@@ -54,9 +54,9 @@ def seen(browser: Browser, proxy: PathProxy) -> Iterator[WatchedPage]:
 
 def look_at_links(seen: WatchedPage) -> None:
     """Asserts that every address on the page is below the path."""
-    found: list[str] = seen.page.evaluate(ADDRESSES)
-    assert len(found) > 5
-    assert [address for address in found if not address.startswith(f"{seen.origin}/")] == []
+    addresses: list[str] = seen.page.evaluate(ADDRESSES)
+    assert len(addresses) > 5
+    assert [address for address in addresses if not address.startswith(f"{seen.origin}/")] == []
 
 
 def test_every_page_stays_below_the_path(

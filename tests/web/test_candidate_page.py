@@ -133,9 +133,9 @@ def test_two_targets_compared_and_sent_to_a_colleague(
     expect(rows).to_have_count(2)
     ids = [target["id"] for target in finished["targets"]]
     assert parse_qs(urlsplit(page.url).query) == {"target": ids}
-    found = api.get("/v1/comparison", params={"target": ids}).json()
+    comparison = api.get("/v1/comparison", params={"target": ids}).json()
     models = page.locator("#architectures tbody tr")
-    expect(models).to_have_count(len(found["architectures"]))
+    expect(models).to_have_count(len(comparison["architectures"]))
     seen.until("document.getElementById('chart').data?.length", 4)
     page.get_by_label("Job", exact=True).select_option(label=f"{predicted['name']} ({predicted['owner']})")
     page.get_by_role("button", name="Add to the comparison").click()
@@ -143,7 +143,7 @@ def test_two_targets_compared_and_sent_to_a_colleague(
     ids.append(predicted["targets"][0]["id"])
     page.get_by_label("Only those measured on every target").check()
     compared = api.get("/v1/comparison", params={"target": ids}).json()["architectures"]
-    everywhere = [one for one in compared if all(here and not here["predicted"] for here in one["entries"])]
+    everywhere = [model for model in compared if all(here and not here["predicted"] for here in model["entries"])]
     expect(models).to_have_count(len(everywhere))
     page.get_by_label("Only those measured on every target").uncheck()
     page.get_by_role("button", name="free: latency").click()

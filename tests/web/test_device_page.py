@@ -32,8 +32,10 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
         protocols = anchors.protocols_for(device.facts)
         want = demand.Want(anchors.ARCHITECTURE.digest, anchors.ARCHITECTURE.canonical, anchors.SEED)
         made = {
-            hardware: demand.measurements(session, key, one.model_dump(mode="json"), one.digest, [want])[want.digest].id
-            for hardware, one in protocols.items()
+            hardware: demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])[
+                want.digest
+            ].id
+            for hardware, protocol in protocols.items()
         }
         measured = [("cpu", latency) for latency in LATENCIES] + [("cuda", latency) for latency in ON_CUDA]
         for index, (hardware, latency) in enumerate(measured):

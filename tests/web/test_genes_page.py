@@ -136,7 +136,7 @@ def test_importance_is_a_table_with_the_most_decisive_gene_first(
     view = api.get(f"/v1/jobs/{job['id']}/genes").json()
     seen = opened(watch, member, job)
     expect(seen.page.locator("#genes-note")).to_have_text(view["note"])
-    most = {one["title"]: max(each["share"] for each in one["importance"]) for one in view["genes"]}
+    most = {gene["title"]: max(each["share"] for each in gene["importance"]) for gene in view["genes"]}
     rows = seen.page.locator("#importance tbody tr")
     expect(rows.locator("th")).to_have_text(sorted(most, key=lambda title: -most[title]))
     expect(rows.first).to_contain_text(f"{100 * max(most.values()):.0f} %")

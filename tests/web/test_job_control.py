@@ -110,9 +110,9 @@ def test_a_copy_of_a_job_takes_over_what_the_form_does_not_show(
     seen.page.wait_for_url(re.compile("/jobs/job_"))
     copy = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
     assert copy["id"] != finished["id"]
-    wanted = {**finished["request"], "name": "copy of two targets"}
-    wanted["budget"] = {**wanted["budget"], "candidates": 3}
-    assert copy["request"] == wanted
+    expected = {**finished["request"], "name": "copy of two targets"}
+    expected["budget"] = {**expected["budget"], "candidates": 3}
+    assert copy["request"] == expected
     seen.page.goto("/new?from=job_nothing")
     expect(seen.page.locator("#notice")).to_contain_text("The job to begin from does not exist")
     expect(submit).to_be_enabled()

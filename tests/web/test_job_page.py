@@ -62,9 +62,9 @@ def counts(api: httpx.Client, job: dict[str, Any], target: int = 0) -> dict[str,
     }
 
 
-def differences(shown: dict[str, int], wanted: dict[str, int]) -> dict[str, tuple[int, int]]:
+def differences(shown: dict[str, int], expected: dict[str, int]) -> dict[str, tuple[int, int]]:
     """What is counted otherwise, by its name; what was not drawn yet counts as none."""
-    return {name: (shown.get(name, 0), count) for name, count in wanted.items() if shown.get(name, 0) != count}
+    return {name: (shown.get(name, 0), count) for name, count in expected.items() if shown.get(name, 0) != count}
 
 
 def test_frontier_grows_without_reload_until_the_job_has_finished(
@@ -79,8 +79,8 @@ def test_frontier_grows_without_reload_until_the_job_has_finished(
     while api.get(f"/v1/jobs/{job['id']}").json()["state"] == "running":
         if not agent.measure(6, wait_s=0.2):
             continue
-        wanted = counts(api, job)
-        if wanted["baseline"] + wanted["frontier"] == 0:
+        expected = counts(api, job)
+        if expected["baseline"] + expected["frontier"] == 0:
             continue
         seen.eventually(lambda: differences(seen.points(), counts(api, job)), {}, "what chart and API tell apart")
         grown.append(sum(seen.points().values()))
@@ -111,9 +111,9 @@ def test_tabs_show_each_target_by_keyboard_and_by_address(
     facts = seen.page.locator("#target-facts")
     expect(facts).to_contain_text("forward pass of 192 tokens")
     expect(facts).to_contain_text("at most 9 ms")
-    wanted = counts(api, finished, target=1)
-    assert wanted["outside"] > 0
-    seen.eventually(seen.points, wanted)
+    expected = counts(api, finished, target=1)
+    assert expected["outside"] > 0
+    seen.eventually(seen.points, expected)
     second = finished["targets"][1]["id"]
     expect(seen.page).to_have_url(re.compile(f"#target={second}$"))
     seen.page.reload()

@@ -43,8 +43,8 @@ class Held:
 
 
 def ids(seen: WatchedPage) -> list[str]:
-    found: list[str] = seen.page.locator(ROWS).evaluate_all("(rows) => rows.map((row) => row.dataset.id)")
-    return found
+    row_ids: list[str] = seen.page.locator(ROWS).evaluate_all("(rows) => rows.map((row) => row.dataset.id)")
+    return row_ids
 
 
 def test_rows_and_recommendation_are_those_of_the_target_that_is_shown(

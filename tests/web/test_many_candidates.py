@@ -55,8 +55,8 @@ def test_the_table_sorts_filters_and_pages_by_the_service(
     expect(seen.page.locator("#page-label")).to_have_text(re.compile("^Page 2 of "))
     seen.page.get_by_label("Find").fill("#1234")
     seen.until(f"document.querySelectorAll('{ROWS}').length", 1)
-    (found,) = ids(api, large, text="#1234", group="dominated")
-    expect(seen.page.locator(ROWS)).to_have_attribute("data-id", found)
+    (candidate_id,) = ids(api, large, text="#1234", group="dominated")
+    expect(seen.page.locator(ROWS)).to_have_attribute("data-id", candidate_id)
     expect(seen.page).to_have_url(re.compile("sort=-speedup&show=dominated&find=%231234$"))
     seen.page.get_by_label("Find").fill("no such candidate")
     expect(seen.page.locator("#table-empty")).to_have_text("No candidate matches.")
@@ -65,13 +65,13 @@ def test_the_table_sorts_filters_and_pages_by_the_service(
 def test_a_link_to_a_candidate_turns_to_its_page(
     watch: Watch, member: BrowserContext, large: str, api: httpx.Client
 ) -> None:
-    wanted = ids(api, large, group="dominated", sort="-latency_ms", offset=1000)[7]
-    seen = watch(member, f"/jobs/{large}#sort=-latency&candidate={wanted}")
-    row = seen.page.locator(f"#candidates tr.selected[data-id='{wanted}']")
+    candidate_id = ids(api, large, group="dominated", sort="-latency_ms", offset=1000)[7]
+    seen = watch(member, f"/jobs/{large}#sort=-latency&candidate={candidate_id}")
+    row = seen.page.locator(f"#candidates tr.selected[data-id='{candidate_id}']")
     expect(row).to_be_visible()
     expect(seen.page.locator("#filter")).to_have_value("all")
-    seen.until(f"{CHART}.data.at(-1).customdata[0]", wanted)
-    number = api.get(f"/v1/candidates/{wanted}").json()["number"]
+    seen.until(f"{CHART}.data.at(-1).customdata[0]", candidate_id)
+    number = api.get(f"/v1/candidates/{candidate_id}").json()["number"]
     expect(seen.page.locator("#chosen-title")).to_have_text(f"Candidate {number:,}")
 
 

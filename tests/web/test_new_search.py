@@ -230,8 +230,10 @@ def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
 ) -> None:
     (first, *_) = facts().runtimes
     runtime = {**first.model_dump(), "runtime": "llamacpp", "kv_caches": ("f32", "f16", "q8_0", "q4_0")}
-    known = facts().model_copy(update={"runtimes": (first, RuntimeFacts.model_validate(runtime))})
-    other = RemoteAgent(service.url, service.key, name="bench-llama", device_class="llama-board", device_facts=known)
+    with_llama_cpp = facts().model_copy(update={"runtimes": (first, RuntimeFacts.model_validate(runtime))})
+    other = RemoteAgent(
+        service.url, service.key, name="bench-llama", device_class="llama-board", device_facts=with_llama_cpp
+    )
     page = watch(member, "/new").page
     cache = page.get_by_label("Key/value cache")
     page.get_by_label("Device").select_option("any llama-board (1 device)")

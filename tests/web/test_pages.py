@@ -147,14 +147,14 @@ def test_templates_hold_no_inline_code_and_no_foreign_address(template: Path) ->
 
 
 def test_a_page_asks_for_all_its_modules_at_once(insider: httpx.Client) -> None:
-    found, waiting = set(), [JS / "pages" / "job.js", JS / "shared" / "terms.js"]
+    imported, waiting = set(), [JS / "pages" / "job.js", JS / "shared" / "terms.js"]
     while waiting:
         script = waiting.pop()
         named = {(script.parent / name).resolve() for name in re.findall(r'from "([^"]+)"', script.read_text())}
-        waiting += named - found
-        found |= named
+        waiting += named - imported
+        imported |= named
     asked = re.findall(r'rel="modulepreload" href="/static/own/\w+/js/([^"]+)"', insider.get("/jobs/job_1").text)
-    assert set(asked) == {script.relative_to(JS).as_posix() for script in found}
+    assert set(asked) == {script.relative_to(JS).as_posix() for script in imported}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
@@ -177,10 +177,10 @@ def test_addresses_in_scripts_stay_below_the_path_of_a_proxy(script: Path) -> No
 def test_scripts_import_files_that_are_there_and_only_downwards(script: Path) -> None:
     room = ROOMS.index(script.parent.relative_to(JS).as_posix())
     for name in re.findall(r'from "([^"]+)"', script.read_text()):
-        found = (script.parent / name).resolve()
-        assert found in SCRIPTS, name
-        assert ROOMS.index(found.parent.name) >= room, name
-        assert room > 0 or found.parent != script.parent, "a page imports no page"
+        imported = (script.parent / name).resolve()
+        assert imported in SCRIPTS, name
+        assert ROOMS.index(imported.parent.name) >= room, name
+        assert room > 0 or imported.parent != script.parent, "a page imports no page"
 
 
 def test_every_page_loads_a_script_of_its_own() -> None:

@@ -173,17 +173,17 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
         row = session.get_one(Training, failed)
         row.name, row.state, row.reason, row.dataset, row.owner = ATTACK, "failed", ATTACK, ATTACK, ATTACK
     seen = watch(member, "/trainings")
-    found = seen.page.locator(f"tr[data-id='{running}']")
-    found.wait_for()
+    shown = seen.page.locator(f"tr[data-id='{running}']")
+    shown.wait_for()
     expect(seen.page.locator("#trainings tbody tr").first).to_have_attribute("data-id", failed)  # newest first
     expect(seen.page.locator(f"tr[data-id='{failed}']")).to_contain_text(ATTACK)
     validated = {"valid_loss": 3.4, "valid_perplexity": 30.0}
     pool.report(claim, step=150, metrics=[metric(100, **validated), metric(150, 3.25)], seconds_left=75.0)
-    found.get_by_text("150 of 300 steps").wait_for()
+    shown.get_by_text("150 of 300 steps").wait_for()
     figures = ["150 of 300 steps", "3.250", "30.0 last validation", "2,048", "1 min", "python", "quick"]
     row = ["1 layer × 32", "training", *figures, "", ""]  # whenever it began, and whoever owns it
-    expect(found.locator("td")).to_have_count(len(row))
-    expect(found.locator("td")).to_contain_text(row, use_inner_text=True)
+    expect(shown.locator("td")).to_have_count(len(row))
+    expect(shown.locator("td")).to_contain_text(row, use_inner_text=True)
     seen.page.get_by_label("Show").select_option("failed")
     seen.until("document.querySelectorAll('#trainings tbody tr').length", 1)
     seen.page.get_by_role("link", name=ATTACK).click()
@@ -194,7 +194,7 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     digest = api.get(f"/v1/trainings/{running}").json()["digest"]
     seen.page.goto(f"/trainings?digest={digest}")
     seen.page.get_by_text(f"Only trainings of the architecture {digest[:10]}").wait_for()
-    found.wait_for()
+    shown.wait_for()
     seen.until("document.documentElement.scrollWidth", 390)
     assert seen.page.evaluate("window.attacked") is None
     assert seen.page.locator("main img").count() == 0
@@ -265,10 +265,10 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     )
     expect(seen.page.locator("#quality")).to_have_text("43.2")
     figures = {"latency": ("ms", candidate["latency_ms"]), "memory": ("MB", candidate["memory_bytes"] / 1e6)}
-    for name, (unit, wanted) in figures.items():
+    for name, (unit, expected) in figures.items():
         figure = seen.page.locator(f"#{name}")
         expect(figure).to_have_text(re.compile(f" {unit}$"))
-        assert float(figure.inner_text().removesuffix(f" {unit}")) == pytest.approx(wanted, rel=0.01)
+        assert float(figure.inner_text().removesuffix(f" {unit}")) == pytest.approx(expected, rel=0.01)
     seen.page.get_by_role("link", name="job", exact=True).click()
     seen.page.wait_for_url(f"{seen.origin}/jobs/{finished['id']}#target=*")
     api.delete(f"/v1/trainings/{made['id']}").raise_for_status()

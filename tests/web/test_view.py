@@ -42,15 +42,15 @@ def test_quality_stands_against_latency_with_intervals_and_memory_as_size(
     watch: Watch, member: BrowserContext, predicted: dict[str, Any], frontier: list[dict[str, Any]]
 ) -> None:
     seen = watch(member, f"/jobs/{predicted['id']}")
-    found = drawn(seen, frontier)
+    drawn_points = drawn(seen, frontier)
     for point in frontier:
-        one, view = found[point["id"]], point["predicted"]
-        assert (one["x"], one["y"]) == (point["latency_ms"], view["perplexity"])
-        assert one["half"] == (point["latency_half_width_ms"] or 0)
-        assert one["up"] == pytest.approx(view["perplexity_high"] - view["perplexity"])
-        assert one["down"] == pytest.approx(view["perplexity"] - view["perplexity_low"])
+        drawn_point, view = drawn_points[point["id"]], point["predicted"]
+        assert (drawn_point["x"], drawn_point["y"]) == (point["latency_ms"], view["perplexity"])
+        assert drawn_point["half"] == (point["latency_half_width_ms"] or 0)
+        assert drawn_point["up"] == pytest.approx(view["perplexity_high"] - view["perplexity"])
+        assert drawn_point["down"] == pytest.approx(view["perplexity"] - view["perplexity_low"])
     by_memory = sorted(frontier, key=lambda point: point["memory_bytes"])
-    sizes = [found[point["id"]]["size"] for point in by_memory]
+    sizes = [drawn_points[point["id"]]["size"] for point in by_memory]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
     assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity"

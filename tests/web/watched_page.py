@@ -58,8 +58,8 @@ class WatchedPage:
 
     def cells(self, rows: str) -> list[list[str]]:
         """The text in each cell of the table rows that are in sight, as they are now: without tabs and line breaks."""
-        found: list[list[str]] = self.page.locator(rows).evaluate_all(CELLS)
-        return found
+        texts: list[list[str]] = self.page.locator(rows).evaluate_all(CELLS)
+        return texts
 
     def eye(self) -> list[float]:
         """Where the chart's camera really stands, once there is one."""
@@ -70,15 +70,15 @@ class WatchedPage:
         if urlsplit(url).scheme not in ("data", "blob") and not url.startswith(f"{origin}/"):
             self.strangers.append(url)
 
-    def until(self, expression: str, wanted: Any = True) -> None:
+    def until(self, expression: str, expected: Any = True) -> None:
         """Waits until a JavaScript expression has a value. Playwright's own wait needs eval, which the page forbids."""
-        self.eventually(lambda: self.page.evaluate(expression), wanted, expression)
+        self.eventually(lambda: self.page.evaluate(expression), expected, expression)
 
-    def eventually(self, read: Callable[[], Any], wanted: Any, what: str = "what was read") -> None:
+    def eventually(self, read: Callable[[], Any], expected: Any, what: str = "what was read") -> None:
         """Waits until `read` gives a value: for what Playwright's `expect` has no word for."""
         end = time.monotonic() + WAIT_MS / 1000
-        while (found := _tried(read)) != wanted:
-            assert time.monotonic() < end, f"{what} is {found!r}, not {wanted!r}; {self.account()}"
+        while (actual := _tried(read)) != expected:
+            assert time.monotonic() < end, f"{what} is {actual!r}, not {expected!r}; {self.account()}"
             self.page.wait_for_timeout(50)
 
 

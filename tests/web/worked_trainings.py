@@ -39,9 +39,9 @@ class Pool:
     def claim(self) -> TrainingClaim:
         with self.database.write() as session:
             machine = Machine("lab-7", slots=99, memory_bytes=1 << 40)
-            found = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
-        assert found is not None
-        return found
+            claimed = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
+        assert claimed is not None
+        return claimed
 
     def report(self, claim: TrainingClaim, **said: Any) -> None:
         with self.database.write() as session:

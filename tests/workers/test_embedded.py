@@ -84,10 +84,10 @@ def test_a_worker_can_be_started_again_and_again(
 
 
 def test_two_services_in_one_process_do_not_take_each_others_tasks(tmp_path: Path) -> None:
-    one = settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path)
-    two = settings_for(f"sqlite:///{tmp_path / 'two.db'}", tmp_path)
-    assert queue_name(one) != queue_name(two)
-    assert queue_name(one) == queue_name(settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path / "other"))
+    first = settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path)
+    second = settings_for(f"sqlite:///{tmp_path / 'two.db'}", tmp_path)
+    assert queue_name(first) != queue_name(second)
+    assert queue_name(first) == queue_name(settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path / "other"))
 
 
 def test_a_worker_that_stops_finishes_what_it_does(

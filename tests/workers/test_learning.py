@@ -50,17 +50,17 @@ def test_what_was_lost_is_found_and_what_is_asked_for_is_done(
     settings = trainings.pool.settings
     trainings.end_all(trainings.candidates(job.id, 5))
     with service.database.write() as session:
-        (wanted,) = session.scalars(select(WantedRefit)).all()
-        wanted.wanted_at -= 2 * refits.LOST_AFTER
+        (refit,) = session.scalars(select(WantedRefit)).all()
+        refit.wanted_at -= 2 * refits.LOST_AFTER
     service.database.send = sender(settings)
     with EmbeddedWorker(settings, service.database):
         trainings.pool.until(trainings.versions)
         (row,) = trainings.versions()
         law.move(service.database, service.user, job.id, LawRequest(law=row.name))
         trainings.pool.until(lambda: law.law_view(service.database, service.user, job.id).moving_to is None)
-    found = law.law_view(service.database, service.user, job.id)
-    assert found.law is not None
-    assert found.law.law == laws.reference(row)
+    view = law.law_view(service.database, service.user, job.id)
+    assert view.law is not None
+    assert view.law.law == laws.reference(row)
 
 
 def test_what_cannot_be_done_is_not_tried_for_ever(

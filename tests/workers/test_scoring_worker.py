@@ -42,9 +42,9 @@ def test_a_job_by_a_proxy_of_torch_runs_to_its_end(
         job = jobs.submit_job(database, user, asked)
         run_to_its_end(database, agent, job.id, user)
     with database.read() as session:
-        found = session.scalars(select(Candidate)).all()
-    assert len(found) == 3
-    for row in found:
+        candidates = session.scalars(select(Candidate)).all()
+    assert len(candidates) == 3
+    for row in candidates:
         architecture = Architecture.parse(row.architecture)
         assert row.state == "measured"
         assert row.proxy == pytest.approx(score(architecture, "jacob_cov", 0, ProxySettings(rows=2, length=2)))

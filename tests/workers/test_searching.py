@@ -237,7 +237,7 @@ def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> No
     assert proposed(service, job) == []
     service.act("resume", job.id)
     service.work()
-    first = [(0, one.architecture.digest) for one in step.compute().proposed]  # type: ignore[union-attr]
+    first = [(0, proposal.architecture.digest) for proposal in step.compute().proposed]  # type: ignore[union-attr]
     assert proposed(service, job) == first
     step = next_compute_step(service.database, job.targets[0].id)
     assert step is None

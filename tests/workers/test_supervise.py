@@ -164,11 +164,11 @@ def test_a_lost_lease_ends_the_run_and_nothing_more_is_written(pool: Pool, monke
     report = training_claims.report
 
     def taken(session: Session, *arguments: object) -> object:
-        found = report(session, *arguments)  # type: ignore[arg-type]
+        outcome = report(session, *arguments)  # type: ignore[arg-type]
         if pool.starts(training):
             row = training_claims.held(session, training, claim.fence)
             row.fence, row.note = row.fence + 1, "theirs"  # somebody else has it from now on
-        return found
+        return outcome
 
     monkeypatch.setattr(training_claims, "report", taken)
     supervise(pool, claim)
