@@ -75,14 +75,14 @@ def asked(service: Service, secret: str, path: str, body: bytes | None = None) -
 
 def received(opened: socket.socket, pause_s: Callable[[], float] = lambda: 0.0) -> bytes:
     """What comes until the connection ends, read in small pieces."""
-    found = bytearray()
+    content = bytearray()
     try:
         while chunk := opened.recv(64 << 10):
-            found += chunk
+            content += chunk
             time.sleep(pause_s())
     except ConnectionResetError:
         pass
-    return bytes(found)
+    return bytes(content)
 
 
 # What takes time ------------------------------------------------------------------------------------------------------
@@ -143,13 +143,13 @@ def test_a_download_is_cut_when_its_key_ends(
         asked(here, made_key(here, admin)[1], url) as whole,
         ThreadPoolExecutor(2) as pool,
     ):
-        found = pool.submit(received, cut, lambda: 0.0 if noticed.is_set() else 0.1)
+        download = pool.submit(received, cut, lambda: 0.0 if noticed.is_set() else 0.1)
         other = pool.submit(received, whole, lambda: 0.0 if ended.is_set() else 0.1)
         time.sleep(1)
         assert admin.delete(f"/v1/keys/{key_id}").status_code == 204
         time.sleep(2)
         noticed.set()  # what the system had taken in before is still read: megabytes
-        answer = found.result()
+        answer = download.result()
         ended.set()
         assert SIZE > len(answer) > 1000
         assert len(answer) < SIZE / 2
@@ -243,9 +243,9 @@ def test_two_admins_do_not_revoke_each_other(services: tuple[Service, Service]) 
     other_id, secret = made_key(services[0], first, role="admin")
     second = bearer(services[1], secret)
     with ThreadPoolExecutor(2) as both:
-        one = both.submit(first.delete, f"/v1/keys/{other_id}")
-        two = both.submit(second.delete, f"/v1/keys/{key['id']}")
-        codes = {one.result().status_code, two.result().status_code}
+        first_revocation = both.submit(first.delete, f"/v1/keys/{other_id}")
+        second_revocation = both.submit(second.delete, f"/v1/keys/{key['id']}")
+        codes = {first_revocation.result().status_code, second_revocation.result().status_code}
     assert 204 in codes
     assert codes <= {204, 401, 409}
     with services[0].database.read() as session:

@@ -116,7 +116,7 @@ def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
         made |= asked(world, [("late", 1, 5)])
         order = served(world, device, made, len(made), at_once)
         # Each of three owners has at most 1 + 1/2 + 1/3 turns for one of another's; ties and batches come on top.
-        last = max(index for index, one in enumerate(order) if one == "late 1")
+        last = max(index for index, name in enumerate(order) if name == "late 1")
         assert last < 5 * (1 + 3 * (1 + 1 / 2 + 1 / 3)) + 3 * 3 + at_once
     finally:
         database.dispose()
@@ -221,7 +221,7 @@ def test_what_paused_jobs_and_those_that_begin_may_ask_for_counts(
             baseline_layers=[1, 2],
         )
         made = [ann.post("/v1/jobs", json=large) for _ in range(2)]
-        assert [one.status_code for one in made] == [201, 201]
+        assert [response.status_code for response in made] == [201, 201]
         ann.post(f"/v1/jobs/{made[0].json()['id']}/pause").raise_for_status()
         refused = problem(ann.post("/v1/jobs", json=large), 409)
         assert (refused["bound"], refused["used"], refused["most"]) == ("owners.waiting_launches", 40, 50)
@@ -256,7 +256,7 @@ def test_requests_at_one_instant_exceed_no_bound(database: Database, start_servi
             return client.post(path, json=body).status_code
 
         with ThreadPoolExecutor(12) as pool:
-            answers = [one.result() for one in [pool.submit(send) for _ in range(12)]]
+            answers = [future.result() for future in [pool.submit(send) for _ in range(12)]]
         assert answers.count(201) == 3
         assert set(answers) <= {201, 409, 429}, "429: too many wait for threads"
 
@@ -313,8 +313,8 @@ def test_limits_that_no_model_meets_are_refused_without_a_search(
         ann = service.client("user", "ann")
         for limits in ({"min_decoder": 10**12}, {"max_decoder": 1}, {"max_total": 10}):
             for space in ("lts-gpt2", "srupp"):
-                found = problem(ann.post("/v1/jobs", json=job(parameters=limits, space={"name": space})), 422)
-                assert found["field"] == f"parameters.{next(iter(limits))}"
+                document = problem(ann.post("/v1/jobs", json=job(parameters=limits, space={"name": space})), 422)
+                assert document["field"] == f"parameters.{next(iter(limits))}"
     finally:
         database.dispose()
 
@@ -351,14 +351,14 @@ def test_slow_requests_of_one_owner_hold_no_connection_and_leave_room_for_others
                 assert bob.get("/v1/jobs").status_code == 200
             finally:
                 may_end.set()
-            answers = [one.result() for one in sent]
+            answers = [future.result() for future in sent]
         statuses = [answer.status_code for answer in answers]
         assert statuses.count(201) >= 6
         refused = [answer for answer in answers if answer.status_code != 201]
         assert refused
-        for one in refused:
-            assert "ann" in problem(one, 429)["detail"]
-            assert int(one.headers["retry-after"]) >= 1
+        for response in refused:
+            assert "ann" in problem(response, 429)["detail"]
+            assert int(response.headers["retry-after"]) >= 1
     finally:
         database.dispose()
 
@@ -390,7 +390,7 @@ def test_wrong_keys_shut_nobody_out(
     with ThreadPoolExecutor(8) as many:
         wrong = [many.submit(ask, f"efk_more{index}") for index in range(16)]
         assert ask(valid).status_code == 200
-        assert {one.result().status_code for one in wrong} <= {401, 429}
+        assert {future.result().status_code for future in wrong} <= {401, 429}
     login = nobody.post("/v1/session", json={"key": valid})
     assert login.status_code == 201
 
@@ -425,7 +425,7 @@ def test_a_valid_key_does_not_wait_behind_wrong_ones(
         finally:
             may_end.set()
         assert valid.result().status_code == 200
-        assert {one.result().status_code for one in sent} == {429}
+        assert {future.result().status_code for future in sent} == {429}
     assert len(asked) <= 2
 
 
@@ -448,9 +448,9 @@ def test_keys_that_were_valid_hold_up_none_that_is(
         session.get_one(ApiKey, ids["revoked"]).revoked_at = now
         session.get_one(ApiKey, ids["expired"]).expires_at = now
     with database.read() as session:
-        known = {name: keys.hash_secret(secret) for name, secret in (secrets | sessions).items()}
-        found = valid_hashes(session, known.values(), database.now(session))
-    assert {name for name, hashed in known.items() if hashed in found} == {"valid", "of valid"}
+        hashes = {name: keys.hash_secret(secret) for name, secret in (secrets | sessions).items()}
+        valid = valid_hashes(session, hashes.values(), database.now(session))
+    assert {name for name, hashed in hashes.items() if hashed in valid} == {"valid", "of valid"}
 
     wrong_keys = WrongKeys(database, 0.6, delay_s=0.0)
     monkeypatch.setattr(service.context, "wrong_keys", wrong_keys)
@@ -466,7 +466,7 @@ def test_keys_that_were_valid_hold_up_none_that_is(
     with ThreadPoolExecutor(17) as many:
         sent = [many.submit(ask, secrets[name]) for name in ("revoked", "expired") * 8]
         assert many.submit(ask, secrets["valid"]).result() == 200
-        assert {one.result() for one in sent} == {429}
+        assert {future.result() for future in sent} == {429}
     assert len(queued) == 1
 
 
@@ -479,8 +479,8 @@ def test_facts_are_bounded(sqlite_url: str, start_service: Callable[..., Service
         service = start_service(database)
         agent = service.agent()
         with database.read() as session:
-            known = facts_of(session, agent.get("/v1/me").json()["device_id"])
-        large = {**known, "extra": {f"note {index}": "x" * 8000 for index in range(9)}}
+            stored = facts_of(session, agent.get("/v1/me").json()["device_id"])
+        large = {**stored, "extra": {f"note {index}": "x" * 8000 for index in range(9)}}
         body = {"protocol_version": 3, "wait_s": 0, "facts": large}
         refused = problem(agent.post("/v1/leases", json=body), 422)
         assert refused["field"] == "facts"
@@ -499,7 +499,11 @@ def test_a_lease_does_not_read_the_facts_again(world: World) -> None:
     )
     assert world.claim(device, 1).items
     assert seen
-    assert not [one for one in seen if "device.facts " in one or "device.facts\n" in one or "device.facts," in one]
+    assert not [
+        statement
+        for statement in seen
+        if "device.facts " in statement or "device.facts\n" in statement or "device.facts," in statement
+    ]
 
 
 def test_what_a_device_can_run_follows_its_facts(world: World) -> None:
@@ -546,12 +550,12 @@ def test_an_admin_sets_the_bounds_of_one_owner(sqlite_url: str, start_service: C
         changes = ann.get("/v1/owners/ann").json()["changes"]
         assert [(change["running_jobs"], change["weight"]) for change in changes] == [(None, 3.0), (2, 3.0)]
         assert {change["set_by"] for change in changes} == {"ada's admin"}
-        listed = {one["owner"]: one["running_jobs"] for one in admin.get("/v1/owners").json()}
+        listed = {owner["owner"]: owner["running_jobs"] for owner in admin.get("/v1/owners").json()}
         assert listed["bob"] == {"used": 1, "most": 1, "set_for_owner": False}
         assert problem(ann.get("/v1/owners"), 403)["kind"] == "forbidden"
 
         with Client(str(admin.base_url), admin.headers["Authorization"].split()[1]) as client:
             assert client.owners.set("ann", weight=None, stored_bytes=None).weight == 1.0
-            assert [one.owner for one in client.owners.list()] == sorted(listed)
+            assert [owner.owner for owner in client.owners.list()] == sorted(listed)
     finally:
         database.dispose()

@@ -48,7 +48,7 @@ def send(client: httpx.Client, path: str, body: str) -> httpx.Response:
         (LogRequest, {"lines": [1] * MANY}),
         (LeaseRequest, {"facts": {"cpu_features": [1] * MANY, "runtimes": [1] * MANY, "gpus": [1] * MANY}}),
     ],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_list_that_is_wrong_throughout_is_few_errors(model: Any, body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as error:
@@ -67,8 +67,8 @@ def test_blocks_that_are_wrong_throughout_are_few_errors() -> None:
 def test_an_object_of_many_fields_is_refused_before_each_is_an_error(service: Service) -> None:
     many = {f"x{number}": 1 for number in range(MAX_FIELDS + 1)}
     client = service.client()
-    found = problem(send(client, "/v1/jobs", json.dumps(many)), 422)
-    assert found["detail"] == f"the body: must have at most {MAX_FIELDS} fields, not {MAX_FIELDS + 1}"
+    document = problem(send(client, "/v1/jobs", json.dumps(many)), 422)
+    assert document["detail"] == f"the body: must have at most {MAX_FIELDS} fields, not {MAX_FIELDS + 1}"
     nested = problem(send(client, "/v1/jobs", json.dumps({"targets": [{"limits": many}]})), 422)
     assert nested["field"] == "targets.0.limits"
     assert problem(send(client, "/v1/catalogue/describe", json.dumps(many)), 422)["allowed"]
@@ -76,8 +76,8 @@ def test_an_object_of_many_fields_is_refused_before_each_is_an_error(service: Se
 
 def test_without_a_key_a_body_is_small(service: Service) -> None:
     nobody = service.client(None)
-    found = problem(send(nobody, "/v1/session", json.dumps({"key": "x" * PUBLIC_BYTES})), 413)
-    assert str(PUBLIC_BYTES) in found["detail"]
+    document = problem(send(nobody, "/v1/session", json.dumps({"key": "x" * PUBLIC_BYTES})), 413)
+    assert str(PUBLIC_BYTES) in document["detail"]
     chunks = (b" " * 4096 for _ in range(8))
     answer = nobody.post("/v1/session", content=chunks, headers={"Content-Type": "application/json"})
     assert problem(answer, 413)["kind"] == "too-large"
@@ -89,9 +89,9 @@ def test_without_a_key_a_body_is_small(service: Service) -> None:
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "10.0e308", "9" * 310 + ".5"])
 def test_a_number_that_overflows_is_refused_by_its_field(service: Service, number: str) -> None:
     body = '{"targets": [{}], "algorithm": {"settings": {"a": [0, ' + number + "]}}}"
-    found = problem(send(service.client(), "/v1/jobs", body), 422)
-    assert found["field"] == "algorithm.settings.a.1"
-    assert "finite" in found["allowed"]
+    document = problem(send(service.client(), "/v1/jobs", body), 422)
+    assert document["field"] == "algorithm.settings.a.1"
+    assert "finite" in document["allowed"]
 
 
 ESCAPES = "\x1b]0;owned\x07\x9b2J\u202e\x00"

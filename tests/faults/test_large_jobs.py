@@ -219,7 +219,7 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
     computed = computed_of(step)
     assert store_part(service, step, computed) is step
     assert stored(service, step.target_id) == (in_parts, 10)
-    expected = [one.architecture.digest for one in computed.proposed]
+    expected = [proposal.architecture.digest for proposal in computed.proposed]
     agent = SimulatedAgent(database, by_size())
     if measured:
         while agent.step():

@@ -84,7 +84,7 @@ def test_short_requests_of_one_owner_leave_threads_for_others(
             assert not begun.acquire(blocking=False)
         finally:
             may_end.set()
-        assert {one.result().status_code for one in sent} == {200}
+        assert {future.result().status_code for future in sent} == {200}
 
 
 class Blocked:
@@ -116,15 +116,15 @@ def test_beyond_some_requests_that_wait_an_owner_is_refused_at_once(
     with ThreadPoolExecutor(40) as many:
         sent = [many.submit(eve.get, "/v1/jobs") for _ in range(40)]
         try:
-            until(lambda: sum(one.done() for one in sent) == 40 - most)
-            answers = [one.result() for one in sent if one.done()]
+            until(lambda: sum(future.done() for future in sent) == 40 - most)
+            answers = [future.result() for future in sent if future.done()]
             assert {answer.status_code for answer in answers} == {429}
             assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
             assert problem(answers[0], 429)["detail"].startswith("5 requests wait")
             assert bob.get("/v1/jobs").status_code == 200
         finally:
             blocked.may_end.set()
-        assert [one.result().status_code for one in sent].count(200) == most
+        assert [future.result().status_code for future in sent].count(200) == most
     assert eve.get("/v1/jobs").status_code == 200
 
 
@@ -162,10 +162,10 @@ def test_a_device_waits_in_few_requests(service: Service) -> None:
     body = {"wait_s": 20, "max_items": 1}
     with ThreadPoolExecutor(12) as many:
         sent = [many.submit(agent.post, "/v1/leases", json=body) for _ in range(12)]
-        until(lambda: sum(one.done() for one in sent) == 12 - OF_DEVICE)
+        until(lambda: sum(future.done() for future in sent) == 12 - OF_DEVICE)
         assert service.context.room.size == OF_DEVICE
         service.context.room.close()
-        assert {one.result().json()["lease_id"] for one in sent} == {None}
+        assert {future.result().json()["lease_id"] for future in sent} == {None}
 
 
 def test_devices_of_one_owner_leave_threads_for_others() -> None:
@@ -253,7 +253,7 @@ def test_a_job_is_not_paused_and_resumed_all_the_time(service: Service) -> None:
     service.context.steering._clock = lambda: 0.0  # however long the requests take
     service.enrol(device_class=CLASS)
     eve, bob = service.client("user", "eve"), service.client("user", "bob")
-    made, bobs = (service.submit(one)["id"] for one in (eve, bob))
+    made, bobs = (service.submit(person)["id"] for person in (eve, bob))
     statuses = []
     for _ in range(15):
         statuses += [eve.post(f"/v1/jobs/{made}/{verb}").status_code for verb in ("pause", "resume")]
@@ -286,7 +286,7 @@ def test_an_export_is_under_way_until_it_is_sent(service: Service, monkeypatch: 
             assert bob.post("/v1/jobs/estimate", json=job()).status_code == 200
         finally:
             may_end.set()
-        assert {one.result().status_code for one in sent} == {200}
+        assert {future.result().status_code for future in sent} == {200}
     until(lambda: all(file.closed for file in files))
     assert eve.get(path).status_code == 200
 
@@ -302,8 +302,8 @@ def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: py
     nobody.cookies.clear()
     with service.database.read() as session:
         assert session.scalar(select(func.count()).select_from(WebSession)) == 3
-    found = [nobody.get("/v1/me", headers={"Cookie": cookie}).status_code for cookie in cookies]
-    assert found == [401, 401, 200, 200, 200]
+    codes = [nobody.get("/v1/me", headers={"Cookie": cookie}).status_code for cookie in cookies]
+    assert codes == [401, 401, 200, 200, 200]
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
@@ -345,8 +345,8 @@ def test_a_long_computation_of_one_owner_does_not_hold_up_another(
     worker = Worker(database, Settings(), slots=3)  # one is left to what is short
     with ThreadPoolExecutor(3) as slots:
         try:
-            for one in jobs:
-                worker.requested(WorkKind.ADVANCE, one.targets[0].id)
+            for job in jobs:
+                worker.requested(WorkKind.ADVANCE, job.targets[0].id)
             slots.submit(worker.work, SEARCH)
             assert begun.acquire(timeout=60)
             slots.submit(worker.work, SEARCH).result(60)
@@ -435,8 +435,8 @@ def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
     endless = {"name": "surrogate", "settings": {"population": 100_000, "steps": 1000}}
     asked_: dict[str, Any] = job(algorithm=endless, proxy="decoder_parameters")
     answer: httpx.Response = eve.post("/v1/jobs", json=asked_)
-    found = problem(answer, 422)
-    assert (found["field"], found["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
-    assert "at most 10" in found["allowed"]
+    document = problem(answer, 422)
+    assert (document["field"], document["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
+    assert "at most 10" in document["allowed"]
     # A stored job that asks for more continues.
     assert make("surrogate", endless["settings"], space("lts-gpt2"))

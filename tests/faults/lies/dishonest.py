@@ -59,16 +59,16 @@ class Device:
         assert answer.status_code == 200, answer.text
         return LeaseResponse.model_validate_json(answer.content)
 
-    def report(self, item: LeaseItem, found: dict[str, Any], fence: int | None = None) -> dict[str, Any]:
+    def report(self, item: LeaseItem, result: dict[str, Any], fence: int | None = None) -> dict[str, Any]:
         """The receipt."""
-        answer = self.send(item, found, fence)
+        answer = self.send(item, result, fence)
         assert answer.status_code == 200, answer.text
         receipt: dict[str, Any] = answer.json()["receipts"][0]
         return receipt
 
-    def send(self, item: LeaseItem, found: dict[str, Any], fence: int | None = None) -> httpx.Response:
+    def send(self, item: LeaseItem, result: dict[str, Any], fence: int | None = None) -> httpx.Response:
         fence = item.fence if fence is None else fence
-        report = {"launch_id": item.launch_id, "fence": fence, "result": found}
+        report = {"launch_id": item.launch_id, "fence": fence, "result": result}
         return self.http.post("/v1/reports", json={"reports": [report], "busy_s": 1.0})
 
     def start(self, item: LeaseItem) -> None:
@@ -118,16 +118,16 @@ class Fleet:
     def candidates(self, job_id: str, client: httpx.Client | None = None, **filters: Any) -> list[dict[str, Any]]:
         answer = (client or self.user).get(f"/v1/jobs/{job_id}/candidates", params={"limit": 500, **filters})
         assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["items"]
-        return found
+        candidates: list[dict[str, Any]] = answer.json()["items"]
+        return candidates
 
     def launches(self, candidate_id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.user.get(f"/v1/candidates/{candidate_id}/launches").json()
-        return found
+        launches: list[dict[str, Any]] = self.user.get(f"/v1/candidates/{candidate_id}/launches").json()
+        return launches
 
     def view(self, device: Device) -> dict[str, Any]:
-        found: dict[str, Any] = self.admin.get(f"/v1/devices/{device.id}").json()
-        return found
+        view: dict[str, Any] = self.admin.get(f"/v1/devices/{device.id}").json()
+        return view
 
 
 __all__ = ["CLASS", "Device", "Fleet", "Report", "honest", "job", "result", "times"]

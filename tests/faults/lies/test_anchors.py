@@ -90,7 +90,7 @@ def test_what_is_measured_after_the_anchor_has_moved_is_marked(fleet: Fleet, dev
     device.measure(times(2.0))
     done = [launch for c in fleet.candidates(job) for launch in fleet.launches(c["id"]) if launch["state"] == "done"]
     assert done
-    assert all("the device's anchor takes 2.00 times" in one["mark"] for one in done)
+    assert all("the device's anchor takes 2.00 times" in candidate["mark"] for candidate in done)
 
     # Its owner says that this is how it is now.
     assert fleet.admin.post("/v1/devices/board/trust").json()["drift"] is None
@@ -175,7 +175,7 @@ def test_a_mark_is_not_lost_by_other_facts(fleet: Fleet, device: Device, clock: 
         clock.anchor_is_due()
         device.measure(times(factor))
     facts = example("enrol_request")["facts"]
-    for methods, wanted, anchors_made in (
+    for methods, method, anchors_made in (
         (["resident", "anonymous"], "anonymous", 1),
         (["resident"], "resident", 3),
     ):
@@ -184,9 +184,9 @@ def test_a_mark_is_not_lost_by_other_facts(fleet: Fleet, device: Device, clock: 
         for _ in range(anchors_made):
             clock.anchor_is_due()
             (item,) = device.lease().items
-            assert item.protocol.memory == wanted
-            found = honest(item, 2.0)
-            device.report(item, {**found, "memory": {**found["memory"], "method": wanted}})
+            assert item.protocol.memory == method
+            result = honest(item, 2.0)
+            device.report(item, {**result, "memory": {**result["memory"], "method": method}})
             assert "2.00 times as long" in fleet.view(device)["drift"]
 
 
@@ -299,8 +299,8 @@ def test_sweeps_at_one_instant_make_one_anchor(fleet: Fleet, device: Device, clo
                     anchors.request(session, now)
 
         with ThreadPoolExecutor(3) as pool:
-            for one in [pool.submit(sweep_parts) for _ in range(3)]:
-                one.result(60)
+            for sweeping in [pool.submit(sweep_parts) for _ in range(3)]:
+                sweeping.result(60)
         assert device.measure() == 1
 
 
@@ -313,9 +313,9 @@ def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: D
     device.http.post("/v1/leases", json={"wait_s": 0, "facts": facts}).raise_for_status()
 
     def resident(item: LeaseItem) -> dict[str, Any]:
-        found = honest(item, 2.0)
+        result = honest(item, 2.0)
         assert item.protocol.memory == "resident"
-        return {**found, "memory": {**found["memory"], "method": "resident"}}
+        return {**result, "memory": {**result["memory"], "method": "resident"}}
 
     clock.anchor_is_due()
     assert device.measure(resident) == 1
@@ -359,10 +359,10 @@ def on(provider: str, report: Report, otherwise: Report = honest) -> Report:
     """What `report` says of launches on this provider, and `otherwise` of the others."""
 
     def choose(item: LeaseItem) -> dict[str, Any]:
-        found = (report if item.protocol.provider == provider else otherwise)(item)
-        if found["outcome"] == "done":
-            found["memory"]["method"] = item.protocol.memory
-        return found
+        result = (report if item.protocol.provider == provider else otherwise)(item)
+        if result["outcome"] == "done":
+            result["memory"]["method"] = item.protocol.memory
+        return result
 
     return choose
 
@@ -443,9 +443,9 @@ def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expecte
         }
         for runtime, providers in runtimes.items()
     ]
-    found = anchors.protocols_for(facts)
-    assert {one: (p.runtime, p.provider, p.dtype, p.memory) for one, p in found.items()} == expected
-    assert all(Provider(p.provider).hardware == one for one, p in found.items())
+    protocols = anchors.protocols_for(facts)
+    assert {hardware: (p.runtime, p.provider, p.dtype, p.memory) for hardware, p in protocols.items()} == expected
+    assert all(Provider(p.provider).hardware == hardware for hardware, p in protocols.items())
 
 
 @ON_SQLITE

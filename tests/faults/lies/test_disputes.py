@@ -33,8 +33,8 @@ def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
 
 
 def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
-    (found,) = [candidate for candidate in fleet.candidates(job) if candidate["digest"] == item.digest]
-    return found
+    (candidate,) = [candidate for candidate in fleet.candidates(job) if candidate["digest"] == item.digest]
+    return candidate
 
 
 def in_turns(fleet: Fleet, *devices: tuple[Device, Report]) -> None:
@@ -79,7 +79,7 @@ def test_a_third_device_settles_what_two_contradict_each_other_about(fleet: Flee
     newcomer.report(item, honest(item))
     third = fleet.device("third")
     third.measure(honest, 1)  # it is online
-    liar.measure(lambda one: FAST(one) if one.digest == item.digest else honest(one))
+    liar.measure(lambda leased: FAST(leased) if leased.digest == item.digest else honest(leased))
     candidate = candidate_of(fleet, job, item)
     assert candidate["state"] == "unconfirmed"
     assert "launches do not agree" in candidate["reason"]
@@ -106,14 +106,14 @@ def test_what_a_device_in_quarantine_measured_speaks_for_nobody(fleet: Fleet) ->
 
 def test_devices_of_a_class_may_differ_by_less_than_a_factor_of_two(fleet: Fleet) -> None:
     """Also where each of them repeats its own figures to the percent."""
-    one, other = fleet.device("one"), fleet.device("other")
+    first, other = fleet.device("one"), fleet.device("other")
     slower = times(1.6)
     other.lease(1)  # it is online
     job = fleet.submit(budget={"refinement": 1.0})
-    in_turns(fleet, (one, honest), (other, slower))
+    in_turns(fleet, (first, honest), (other, slower))
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
     assert {candidate["state"] for candidate in fleet.candidates(job)} == {"measured"}
-    assert quarantined(fleet, one, other) == []
+    assert quarantined(fleet, first, other) == []
 
 
 # Conditions --------------------------------------------------------------------------------------------------------
@@ -319,13 +319,13 @@ def test_what_is_believed_is_not_taken_back_for_another_jobs_baselines(fleet: Fl
         assert candidate is not None
         session.get_one(Target, candidate.target_id).state = "baselines"
         session.get_one(Job, candidate.job_id).state = "running"
-        known = session.get_one(Measurement, candidate.measurement_id)
+        measurement = session.get_one(Measurement, candidate.measurement_id)
         session.add(
             Launch(
                 id="lau_more",
-                measurement_id=known.id,
+                measurement_id=measurement.id,
                 target_id=candidate.target_id,
-                device_key=known.device_key,
+                device_key=measurement.device_key,
                 state="wanted",
                 purpose="refinement",
                 reports=[],
@@ -355,7 +355,7 @@ def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> N
         candidate for candidate in fleet.candidates(job, role="baseline") if candidate["latency_ms"] is not None
     ]
     assert reported
-    assert {one["state"] for one in reported} == {"unconfirmed"}
+    assert {candidate["state"] for candidate in reported} == {"unconfirmed"}
     fleet.run(third)
     for candidate in fleet.candidates(job, role="baseline"):
         true = {
@@ -365,10 +365,12 @@ def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> N
         }
         assert (candidate["state"], {candidate["latency_ms"]}) == ("measured", true)
     with fleet.service.database.read() as session:
-        for known in session.query(Measurement):
-            launches = session.query(Launch).filter(Launch.measurement_id == known.id, Launch.device_id.is_not(None))
+        for measurement in session.query(Measurement):
+            launches = session.query(Launch).filter(
+                Launch.measurement_id == measurement.id, Launch.device_id.is_not(None)
+            )
             done = [launch for launch in launches if launch.state == "done"]
-            assert known.launches == len(done), "it is what its done launches say"
+            assert measurement.launches == len(done), "it is what its done launches say"
             of_liars = [launch for launch in launches if launch.device_id != third.id]
             assert {launch.reason for launch in of_liars} <= {result_validation.OF_QUARANTINED}
 

@@ -120,9 +120,9 @@ def state_of(fleet: Fleet, job: str, digest: str) -> str:
 
 def leased_small(fleet: Fleet, job: str, device: Device) -> list[LeaseItem]:
     """Launches of models that certainly need less memory than one that was measured there."""
-    found = fleet.candidates(job)
-    most = max(one["memory_bytes"] or 0 for one in found)
-    small = {one["digest"] for one in found if 1.2 * 1.35 * one["weight_bytes"] < most}
+    candidates = fleet.candidates(job)
+    most = max(candidate["memory_bytes"] or 0 for candidate in candidates)
+    small = {candidate["digest"] for candidate in candidates if 1.2 * 1.35 * candidate["weight_bytes"] < most}
     return [item for item in device.lease(2 * MAX_FAILING).items if item.digest in small]
 
 
@@ -152,5 +152,5 @@ def test_what_two_devices_call_infeasible_is(fleet: Fleet) -> None:
     fleet.service.work()
     item = leased_small(fleet, job, second)[0]
     second.report(item, infeasible(item))
-    fleet.run(first, lambda one: infeasible(one) if one.digest == item.digest else honest(one))
+    fleet.run(first, lambda leased: infeasible(leased) if leased.digest == item.digest else honest(leased))
     assert state_of(fleet, job, item.digest) == "infeasible"

@@ -61,9 +61,9 @@ def tokens_in_no_time(item: LeaseItem) -> dict[str, Any]:
 
 
 def another_latency(item: LeaseItem) -> dict[str, Any]:
-    found = honest(item)
-    found["latency"]["samples_ms"] = [one / 3 for one in found["latency"]["samples_ms"]]
-    return found
+    result = honest(item)
+    result["latency"]["samples_ms"] = [sample_ms / 3 for sample_ms in result["latency"]["samples_ms"]]
+    return result
 
 
 def longer_than_its_lease(item: LeaseItem) -> dict[str, Any]:
@@ -91,7 +91,7 @@ LIES = {
 def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], dict[str, Any]]:
     """The candidate of a leased launch, and the launch."""
     digest = Architecture.parse(item.architecture).digest
-    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == digest]
+    (candidate,) = [listed for listed in fleet.candidates(job) if listed["digest"] == digest]
     launches = {launch["id"]: launch for launch in fleet.launches(candidate["id"])}
     return candidate, launches[item.launch_id]
 
@@ -142,7 +142,7 @@ def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) 
     job = submit(fleet, algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
     for _ in range(20):
         fleet.service.work()
-        if sum(one["state"] == "measured" for one in fleet.candidates(job, role="search")) >= 8:
+        if sum(candidate["state"] == "measured" for candidate in fleet.candidates(job, role="search")) >= 8:
             break
         sound.measure(honest, 4)
         other.measure(honest, 4)
@@ -163,11 +163,11 @@ def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) 
     assert candidate["first_token_ms"] == pytest.approx(times(item)[0])
     assert "time to the first token" in launch["reason"]
     # Its total is right: other load may have moved the times.
-    assert [fleet.view(one)["quarantine"] for one in (sound, other, liar)] == [None, None, None]
+    assert [fleet.view(member)["quarantine"] for member in (sound, other, liar)] == [None, None, None]
 
 
-def wrong(found: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    return {**found, "generation": {**found["generation"], name: value}}
+def wrong(result: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**result, "generation": {**result["generation"], name: value}}
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_as_many_times_as_samples(fleet: Fleet) -> None:
     device: Device = fleet.device("device")
     submit(fleet)
     item = device.lease(1).items[0]
-    found = honest(item)
-    found["latency"]["samples_ms"] = found["latency"]["samples_ms"][:3]
-    assert device.send(item, found).json()["field"] == "reports.0.result"
+    result = honest(item)
+    result["latency"]["samples_ms"] = result["latency"]["samples_ms"][:3]
+    assert device.send(item, result).json()["field"] == "reports.0.result"
     lacking = honest(item)
     del lacking["generation"]
     assert device.send(item, lacking).json()["field"] == "reports.0.result.generation"

@@ -34,9 +34,9 @@ def post(client: httpx.Client, path: str, body: str) -> httpx.Response:
 
 @pytest.fixture
 def device(fleet: Fleet) -> Device:
-    found = fleet.device("device")
+    member = fleet.device("device")
     fleet.submit()
-    return found
+    return member
 
 
 def fields(client: httpx.Client, path: str, body: dict[str, Any], changes: list[tuple[str, str]]) -> list[str]:

@@ -42,16 +42,16 @@ def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report)
     item = liar.lease(1).items[0]
     assert liar.report(item, lie(item))["outcome"] == "accepted"
     digest = Architecture.parse(item.architecture).digest
-    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == digest]
+    (candidate,) = [listed for listed in fleet.candidates(job) if listed["digest"] == digest]
     assert (candidate["state"], candidate["latency_ms"], candidate["on_frontier"]) == ("waiting", None, False)
-    launches = {one["id"]: one for one in fleet.launches(candidate["id"])}
+    launches = {launch["id"]: launch for launch in fleet.launches(candidate["id"])}
     launch = launches[item.launch_id]
     assert launch["state"] == "implausible"
     assert launch["reason"].startswith("implausible: ")
     assert why in launch["reason"]
     assert launch["result"]["latency"] is not None  # as it was reported
-    found = fleet.view(liar)
-    assert item.launch_id in found["quarantine"]
+    view = fleet.view(liar)
+    assert item.launch_id in view["quarantine"]
     assert liar.lease().items == ()
 
     # Another device of the class measures it, and all the rest.
@@ -60,9 +60,11 @@ def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report)
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
     points = fleet.user.get(f"/v1/jobs/{job}/frontier").json()["points"]
     assert points
-    shown = {one["id"]: one for one in fleet.candidates(job)}
+    shown = {candidate["id"]: candidate for candidate in fleet.candidates(job)}
     for point in points:
-        assert all(one["device_id"] == other.id for one in fleet.launches(point["id"]) if one["state"] == "done")
+        assert all(
+            launch["device_id"] == other.id for launch in fleet.launches(point["id"]) if launch["state"] == "done"
+        )
     assert shown[candidate["id"]]["state"] == "measured"
 
 
@@ -73,12 +75,12 @@ def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
     first = liar.lease(1).items[0]
     held = [first]
     for _ in range(3):
-        item = next(one for one in held if one.digest == first.digest)
+        item = next(leased for leased in held if leased.digest == first.digest)
         held.remove(item)
         assert liar.report(item, weightless(item))["outcome"] == "accepted"
         assert fleet.admin.post(f"/v1/devices/{liar.id}/trust").json()["quarantine"] is None
         held += liar.lease(32).items
-    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == first.digest]
+    (candidate,) = [listed for listed in fleet.candidates(job) if listed["digest"] == first.digest]
     states = [launch["state"] for launch in fleet.launches(candidate["id"])]
     assert states.count("implausible") == 3
     assert candidate["state"] == "failed"
@@ -145,7 +147,7 @@ def test_what_took_long_under_an_earlier_lease_is_believed(fleet: Fleet) -> None
         row = session.get_one(Lease, lease.lease_id)
         row.expires_at = row.created_at
     fleet.sweep()
-    (again,) = [one for one in quick.lease(32).items if one.launch_id == item.launch_id]
+    (again,) = [leased for leased in quick.lease(32).items if leased.launch_id == item.launch_id]
     quick.start(again)
     assert slow.report(item, endless(item))["outcome"] == "accepted"
     assert state_of(fleet, item) == "done"
@@ -239,8 +241,8 @@ def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, A
     liar = fleet.device("liar")
     fleet.submit()
     item = liar.lease(1).items[0]
-    found = {**honest(item), **end, "wall_s": 1e6, "measuring_s": 1e6, "build_s": 1e6}
-    report = {"launch_id": item.launch_id, "fence": item.fence, "result": found}
+    result = {**honest(item), **end, "wall_s": 1e6, "measuring_s": 1e6, "build_s": 1e6}
+    report = {"launch_id": item.launch_id, "fence": item.fence, "result": result}
     answer = liar.http.post("/v1/reports", json={"reports": [report], "busy_s": 1e6})
     assert answer.json()["receipts"][0]["outcome"] == "accepted"
     fleet.service.work()
@@ -259,9 +261,9 @@ def test_no_launch_has_more_samples_than_its_protocol_asks_for(fleet: Fleet) -> 
     liar = fleet.device("liar")
     fleet.submit()
     item = liar.lease(1).items[0]
-    found = honest(item)
-    found["latency"]["samples_ms"] *= 20
-    answer = liar.send(item, found)
+    result = honest(item)
+    result["latency"]["samples_ms"] *= 20
+    answer = liar.send(item, result)
     assert answer.status_code == 422
     assert answer.json()["field"] == "reports.0.result.latency.samples_ms"
     assert f"{item.protocol.repeats} timed passes, not 100" in answer.json()["detail"]

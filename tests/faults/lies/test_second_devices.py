@@ -33,7 +33,11 @@ class Truth:
         return honest(item, factor)
 
     def lies(self, frontier: list[dict[str, Any]]) -> list[str]:
-        return [one["digest"] for one in frontier if one["latency_ms"] < 0.7 * self.latency_ms[one["digest"]]]
+        return [
+            candidate["digest"]
+            for candidate in frontier
+            if candidate["latency_ms"] < 0.7 * self.latency_ms[candidate["digest"]]
+        ]
 
 
 def online(fleet: Fleet, *names: str) -> list[Device]:
@@ -68,9 +72,9 @@ def in_turns(fleet: Fleet, *devices: tuple[Device, Report]) -> None:
 
 def finished_frontier(fleet: Fleet, job: str, user: Any = None) -> list[dict[str, Any]]:
     assert (user or fleet.user).get(f"/v1/jobs/{job}").json()["state"] == "finished"
-    found = [candidate for candidate in fleet.candidates(job, user) if candidate["on_frontier"]]
-    assert found
-    return found
+    members = [candidate for candidate in fleet.candidates(job, user) if candidate["on_frontier"]]
+    assert members
+    return members
 
 
 @pytest.mark.parametrize("refinement", [0.0, 0.5])
@@ -82,10 +86,10 @@ def test_lies_that_nothing_contradicts_are_found_before_the_search_ends(
     """Too near to the truth to be doubted. A frontier selects them: its points are measured by two devices."""
     liar, first, second = online(fleet, "liar", "first", "second")
     job, truth = fleet.submit(algorithm=SEARCH, budget={"refinement": refinement}), Truth()
-    known = measured_baselines(fleet, job, first, second, liar)
+    baselines = measured_baselines(fleet, job, first, second, liar)
     in_turns(
         fleet,
-        (liar, lambda item: truth.times(item, 1.0 if item.digest in known else 1 / factor)),
+        (liar, lambda item: truth.times(item, 1.0 if item.digest in baselines else 1 / factor)),
         (first, truth),
         (second, truth),
     )
@@ -141,14 +145,14 @@ def test_what_a_device_in_quarantine_measured_alone_is_measured_again(fleet: Fle
 
 def ask_for_more(fleet: Fleet, digest: str, count: int) -> None:
     with fleet.service.database.write() as session:
-        known = session.query(Measurement).filter(Measurement.digest == digest).one()
-        target_id = session.query(Launch).filter(Launch.measurement_id == known.id).first().target_id  # type: ignore[union-attr]
+        measurement = session.query(Measurement).filter(Measurement.digest == digest).one()
+        target_id = session.query(Launch).filter(Launch.measurement_id == measurement.id).first().target_id  # type: ignore[union-attr]
         for _ in range(count):
             session.add(
                 Launch(
-                    measurement_id=known.id,
+                    measurement_id=measurement.id,
                     target_id=target_id,
-                    device_key=known.device_key,
+                    device_key=measurement.device_key,
                     state="wanted",
                     purpose="refinement",
                     reports=[],
@@ -158,12 +162,12 @@ def ask_for_more(fleet: Fleet, digest: str, count: int) -> None:
 
 
 def test_two_that_lie_together_do_not_outvote_four_one_by_one(fleet: Fleet) -> None:
-    one, other, *sound = online(fleet, "one", "other", "a", "b", "c", "d")
+    first, other, *sound = online(fleet, "one", "other", "a", "b", "c", "d")
     job = fleet.submit()
     fleet.service.work()
     fast = times(1 / 20)
     for _ in range(4):
-        one.measure(fast, 2)
+        first.measure(fast, 2)
         other.measure(fast, 2)
         fleet.service.work()
     baseline = fleet.candidates(job, role="baseline")[0]
@@ -175,7 +179,7 @@ def test_two_that_lie_together_do_not_outvote_four_one_by_one(fleet: Fleet) -> N
         assert quarantined(fleet, *sound) == []
     in_turns(fleet, *((device, honest) for device in sound))
     assert quarantined(fleet, *sound) == []
-    shown = next(found for found in fleet.candidates(job, role="baseline") if found["digest"] == baseline["digest"])
+    shown = next(listed for listed in fleet.candidates(job, role="baseline") if listed["digest"] == baseline["digest"])
     assert shown["state"] == "measured"
     assert shown["latency_ms"] == pytest.approx(20 * baseline["latency_ms"])
 
@@ -225,7 +229,7 @@ def test_load_does_not_explain_any_factor(fleet: Fleet) -> None:
     assert quarantined(fleet, laptop) == []
     by_laptop = [candidate for candidate in fleet.candidates(job) if candidate["digest"] in truth.latency_ms]
     assert by_laptop
-    assert not [one for one in by_laptop if one["state"] == "measured" and one["on_frontier"]]
+    assert not [candidate for candidate in by_laptop if candidate["state"] == "measured" and candidate["on_frontier"]]
 
 
 # Bad ends ------------------------------------------------------------------------------------------------------------
@@ -288,32 +292,32 @@ def test_a_baseline_of_one_device_is_confirmed_for_a_later_job(fleet: Fleet) -> 
     fleet.service.work()
     assert {candidate["state"] for candidate in fleet.candidates(again, role="baseline")} == {"waiting"}
     with fleet.service.database.read() as session:
-        assert {one.reason for one in session.query(Measurement) if one.state == "unconfirmed"} == {
-            result_validation.BASELINE_OF_ONE
-        }
+        assert {
+            measurement.reason for measurement in session.query(Measurement) if measurement.state == "unconfirmed"
+        } == {result_validation.BASELINE_OF_ONE}
     in_turns(fleet, (first, honest), (second, honest))
     truth = {item["digest"]: item for item in fleet.candidates(again, role="baseline")}
-    for one in truth.values():
+    for candidate in truth.values():
         (true_ms,) = {
             launch["result"]["latency"]["samples_ms"][0]
-            for launch in fleet.launches(one["id"])
+            for launch in fleet.launches(candidate["id"])
             if launch["device_id"] == second.id
         }
-        assert one["latency_ms"] == true_ms
+        assert candidate["latency_ms"] == true_ms
     assert quarantined(fleet, liar, first, second) == ["liar"]
 
 
 def test_launches_that_confirm_are_shared_out(fleet: Fleet) -> None:
     alone, *others = online(fleet, "alone", "first", "second")
     job = fleet.submit(algorithm=SEARCH, budget={"refinement": 0})
-    known = measured_baselines(fleet, job, alone, *others)
+    baselines = measured_baselines(fleet, job, alone, *others)
     for _ in range(40):
         fleet.service.work()
         if not alone.measure(honest):
             break
     with fleet.service.database.read() as session:
         confirm = session.query(Launch).filter(Launch.purpose == "confirm", Launch.state == "wanted").all()
-        keys = [one.device_key for one in confirm]
+        keys = [launch.device_key for launch in confirm]
     assert len(keys) > 1
     assert {keys.count(f"device:{device.id}") for device in others} <= {len(keys) // 2, len(keys) - len(keys) // 2}
-    assert len(known) > 0
+    assert len(baselines) > 0

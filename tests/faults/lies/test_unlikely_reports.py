@@ -15,9 +15,9 @@ from edgefront.core.wire.agent import LeaseItem
 
 def heavy(item: LeaseItem) -> dict[str, Any]:
     """Honest, with a peak memory of two and a half times the weights."""
-    found = honest(item)
-    found["memory"]["peak_bytes"] = int(found["memory"]["peak_bytes"] * 2.5 / 1.2)
-    return found
+    result = honest(item)
+    result["memory"]["peak_bytes"] = int(result["memory"]["peak_bytes"] * 2.5 / 1.2)
+    return result
 
 
 def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
@@ -42,8 +42,10 @@ def started_by_another(fleet: Fleet, device: Device, report: Report = honest) ->
 
 
 def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
-    (found,) = [candidate for candidate in fleet.candidates(job, role="search") if candidate["digest"] == item.digest]
-    return found
+    (candidate,) = [
+        candidate for candidate in fleet.candidates(job, role="search") if candidate["digest"] == item.digest
+    ]
+    return candidate
 
 
 @ON_SQLITE
@@ -64,7 +66,7 @@ def test_a_lie_waits_and_is_found_out_by_the_others_of_the_class(fleet: Fleet) -
         assert row.state == "unconfirmed"
 
     # The second launch is the other device's alone.
-    assert item.digest not in [one.digest for one in liar.lease(32).items]
+    assert item.digest not in [leased.digest for leased in liar.lease(32).items]
     fleet.run(honest_one)
     candidate = candidate_of(fleet, job, item)
     assert candidate["state"] == "measured"
@@ -84,11 +86,11 @@ def test_a_surprise_that_another_device_finds_too_is_believed(fleet: Fleet) -> N
     assert candidate_of(fleet, job, item)["state"] == "unconfirmed"
     for _ in range(3):
         fleet.service.work()
-        second.measure(lambda one: honest(one, 1 / 20 if one.digest == item.digest else 1.0))
+        second.measure(lambda leased: honest(leased, 1 / 20 if leased.digest == item.digest else 1.0))
     candidate = candidate_of(fleet, job, item)
     assert (candidate["state"], candidate["launches"], candidate["reason"]) == ("measured", 2, None)
     assert candidate["on_frontier"]
-    assert [fleet.view(one)["quarantine"] for one in (first, second)] == [None, None]
+    assert [fleet.view(member)["quarantine"] for member in (first, second)] == [None, None]
 
 
 @pytest.mark.parametrize(("conditions", "caught"), [("other load (4 threads run)", False), (None, True)])
@@ -114,7 +116,7 @@ def test_alone_in_its_class_a_device_confirms_itself(fleet: Fleet) -> None:
     assert candidate_of(fleet, job, item)["state"] == "unconfirmed"
     for _ in range(3):
         fleet.service.work()
-        device.measure(lambda one: honest(one, 1 / 20 if one.digest == item.digest else 1.0))
+        device.measure(lambda leased: honest(leased, 1 / 20 if leased.digest == item.digest else 1.0))
     assert candidate_of(fleet, job, item)["state"] == "measured"
 
 
@@ -146,7 +148,7 @@ def test_launches_that_never_agree_end_without_a_result(fleet: Fleet) -> None:
     device.report(item, honest(item, 1 / 20))
     for _ in range(result_validation.MAX_CONFIRMATIONS + 2):
         fleet.service.work()
-        device.measure(lambda one: honest(one, next(lies) if one.digest == item.digest else 1.0))
+        device.measure(lambda leased: honest(leased, next(lies) if leased.digest == item.digest else 1.0))
     candidate = candidate_of(fleet, job, item)
     assert candidate["state"] == "failed"
     assert "launches do not agree" in candidate["reason"]
@@ -160,7 +162,7 @@ def test_a_confirmation_that_cannot_be_made_ends_without_a_result(fleet: Fleet) 
     broken = {"outcome": "infeasible", "reason": "out_of_memory", "message": "no", "wall_s": 1.0}
     for _ in range(result_validation.MAX_CONFIRMATIONS + 2):
         fleet.service.work()
-        device.measure(lambda one: broken if one.digest == item.digest else honest(one))
+        device.measure(lambda leased: broken if leased.digest == item.digest else honest(leased))
     assert candidate_of(fleet, job, item)["state"] == "failed"
 
 
@@ -186,12 +188,12 @@ def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None
             )
         digest = lied.digest
     liar = fleet.device("liar")
-    fleet.run(liar, lambda one: honest(one, 20.0 if one.digest == digest else 1.0))
+    fleet.run(liar, lambda leased: honest(leased, 20.0 if leased.digest == digest else 1.0))
     fleet.run(honest_one)
     after = {candidate["id"]: candidate for candidate in fleet.candidates(job)}
-    for id_, one in before.items():
-        assert after[id_]["latency_ms"] == one["latency_ms"]
-        assert (after[id_]["latency_half_width_ms"] or 0.0) <= 0.1 * one["latency_ms"]
+    for id_, earlier in before.items():
+        assert after[id_]["latency_ms"] == earlier["latency_ms"]
+        assert (after[id_]["latency_half_width_ms"] or 0.0) <= 0.1 * earlier["latency_ms"]
     assert fleet.view(liar)["quarantine"] is not None
 
 
@@ -201,9 +203,9 @@ def test_half_of_the_memory_waits_too_and_is_found_out(fleet: Fleet) -> None:
     liar, honest_one = fleet.device("liar"), fleet.device("honest")
     job = started_by_another(fleet, honest_one, heavy)
     item = liar.lease(1).items[0]
-    found = heavy(item)
-    found["memory"]["peak_bytes"] = found["memory"]["peak_bytes"] // 2
-    liar.report(item, found)
+    result = heavy(item)
+    result["memory"]["peak_bytes"] = result["memory"]["peak_bytes"] // 2
+    liar.report(item, result)
     candidate = candidate_of(fleet, job, item)
     assert candidate["state"] == "unconfirmed"
     assert "times less than expected" in candidate["reason"]
@@ -223,14 +225,14 @@ def test_a_second_launch_that_lies_about_memory_counts_for_nothing(fleet: Fleet)
     before = candidate_of(fleet, job, item)
     assert before["state"] == "measured"
     with fleet.service.database.write() as session:
-        known = session.query(Measurement).filter(Measurement.digest == item.digest).one()
+        measurement = session.query(Measurement).filter(Measurement.digest == item.digest).one()
         for index in range(2):
             session.add(
                 Launch(
                     id=f"lau_more{index}",
-                    measurement_id=known.id,
+                    measurement_id=measurement.id,
                     target_id=before["target_id"],
-                    device_key=known.device_key,
+                    device_key=measurement.device_key,
                     state="wanted",
                     purpose="refinement",
                     reports=[],
@@ -238,10 +240,10 @@ def test_a_second_launch_that_lies_about_memory_counts_for_nothing(fleet: Fleet)
                 )
             )
 
-    def light(one: LeaseItem) -> dict[str, Any]:
-        found = heavy(one)
-        found["memory"]["peak_bytes"] = int(0.6 * found["memory"]["peak_bytes"])
-        return found
+    def light(leased: LeaseItem) -> dict[str, Any]:
+        result = heavy(leased)
+        result["memory"]["peak_bytes"] = int(0.6 * result["memory"]["peak_bytes"])
+        return result
 
     for device, report in ((second, heavy), (liar, light)):
         (leased,) = device.lease(1).items
@@ -250,4 +252,4 @@ def test_a_second_launch_that_lies_about_memory_counts_for_nothing(fleet: Fleet)
     after = candidate_of(fleet, job, item)
     assert (after["state"], after["memory_bytes"]) == ("measured", before["memory_bytes"])
     assert "implausible" in fleet.view(liar)["quarantine"]
-    assert [fleet.view(one)["quarantine"] for one in (first, second)] == [None, None]
+    assert [fleet.view(member)["quarantine"] for member in (first, second)] == [None, None]

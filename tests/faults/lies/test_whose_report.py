@@ -107,7 +107,7 @@ def test_who_held_a_launch_before_it_was_given_back_reports_it_no_more(fleet: Fl
             row.expires_at = row.created_at
     fleet.sweep()
     lease = quick.lease(32)
-    assert item.launch_id in {one.launch_id for one in lease.items}
+    assert item.launch_id in {leased.launch_id for leased in lease.items}
     quick.http.post(f"/v1/leases/{lease.lease_id}/release", json={}).raise_for_status()
     assert slow.report(item, honest(item))["outcome"] == "conflict"
 
