@@ -170,7 +170,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _context(settings: Settings, database: Database) -> Context:
-    def wanted() -> set[str]:
+    def requested_keys() -> set[str]:
         with database.read() as session:
             return wanted_keys(session)
 
@@ -182,7 +182,7 @@ def _context(settings: Settings, database: Database) -> Context:
         with database.read() as session:
             return overview(session, database.now(session))
 
-    room, feeds, metrics = WaitingRoom(wanted), Feeds(read), Metrics()
+    room, feeds, metrics = WaitingRoom(requested_keys), Feeds(read), Metrics()
     metrics.watch(lambda: room.size, lambda: feeds.readers)
     return Context(
         settings=settings,

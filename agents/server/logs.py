@@ -56,13 +56,13 @@ class LogSender:
     def __init__(self, client: AgentClient, buffer: LogBuffer) -> None:
         self._client = client
         self._buffer = buffer
-        self._wanted = True
+        self._server_takes_lines = True
 
     async def run(self) -> None:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         self._buffer.added = lambda: _wake(loop, news)
         try:
-            while self._wanted:
+            while self._server_takes_lines:
                 if not self._buffer.peek():
                     await news.wait()
                 news.clear()
@@ -74,12 +74,12 @@ class LogSender:
     async def send(self) -> None:
         """Sends all lines in one request. Those that the server cannot take now are kept."""
         lines = self._buffer.peek()
-        if not lines or not self._wanted:
+        if not lines or not self._server_takes_lines:
             return
         try:
             await self._client.log(LogRequest(lines=lines))
         except NotFound:
-            self._wanted = False
+            self._server_takes_lines = False
         except (InvalidInput, TooLarge):
             self._buffer.drop(lines)  # the server will never take them
         except EdgefrontError:

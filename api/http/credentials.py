@@ -68,7 +68,7 @@ class Credentials:
         self._clock = clock
         self._changed = changed
         self._needed = needed
-        self._known: OrderedDict[Credential, tuple[Principal, float]] = OrderedDict()
+        self._remembered: OrderedDict[Credential, tuple[Principal, float]] = OrderedDict()
         self._epoch = 0
         self._version: int | None = None
         self._checked_at = -math.inf
@@ -80,14 +80,14 @@ class Credentials:
         """The principal, if it is known that it is still valid."""
         now = self._clock()
         self._asked_at = now
-        remembered = self._known.get(credential)
+        remembered = self._remembered.get(credential)
         if remembered is None or remembered[1] <= now or self._checked_at + TRUSTED_S <= now:
             return None
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
         """The principal by the last look-up, though it may have ended since: while the database is away."""
-        remembered = self._known.get(credential)
+        remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
@@ -100,10 +100,10 @@ class Credentials:
         if principal.pending:  # the device's older credentials have ended
             self.forget()
         if epoch == self._epoch:  # else something has ended meanwhile
-            self._known[credential] = (principal, self._clock() + self._lasts_s(principal))
-            self._known.move_to_end(credential)
-            if len(self._known) > MAX_REMEMBERED:
-                self._known.popitem(last=False)
+            self._remembered[credential] = (principal, self._clock() + self._lasts_s(principal))
+            self._remembered.move_to_end(credential)
+            if len(self._remembered) > MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
         return principal
 
     async def watch(self) -> None:
@@ -136,7 +136,7 @@ class Credentials:
     def forget(self) -> None:
         """Forgets everything, because something has ended."""
         self._epoch += 1
-        self._known.clear()
+        self._remembered.clear()
 
     def _count(self) -> int:
         with self._database.read() as session:

@@ -118,9 +118,9 @@ class Fresh:
     def __init__(self, count: Callable[[], Overview], clock: Callable[[], float] = time.monotonic) -> None:
         self._count = count
         self._clock = clock
-        self._known: tuple[Overview, float] | None = None
+        self._cached: tuple[Overview, float] | None = None
 
     def get(self) -> Overview:
-        if self._known is None or self._known[1] <= self._clock():
-            self._known = (self._count(), self._clock() + FRESH_S)
-        return self._known[0]
+        if self._cached is None or self._cached[1] <= self._clock():
+            self._cached = (self._count(), self._clock() + FRESH_S)
+        return self._cached[0]

@@ -46,11 +46,11 @@ class WaitingRoom:
     """Belongs to one event loop; `notify` is thread-safe.
 
     Args:
-        wanted: the device keys that have wanted launches; runs in a thread.
+        requested_keys: returns the device keys that have requested launches; runs in a thread.
     """
 
-    def __init__(self, wanted: Callable[[], Collection[str]]) -> None:
-        self._wanted = wanted
+    def __init__(self, requested_keys: Callable[[], Collection[str]]) -> None:
+        self._requested_keys = requested_keys
         self._waiters: dict[str, dict[_Waiter, None]] = {}
         self._of_device: dict[str, dict[_Waiter, None]] = {}
         self._size = 0
@@ -77,7 +77,7 @@ class WaitingRoom:
         return max(2.0, self._size / RETRIES_PER_S)
 
     async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
-        """Returns when one of `keys` is wanted, after `longest_s`, when `gone` is done, or when the server stops.
+        """Returns when one of `keys` has work, after `longest_s`, when `gone` is done, or when the server stops.
 
         False: the device has sent so many other requests that this one should not wait any more.
         """
@@ -140,7 +140,7 @@ class WaitingRoom:
         while self._waiters:
             longest_s = POLL_S
             try:
-                for key in await run_in_threadpool(self._wanted):
+                for key in await run_in_threadpool(self._requested_keys):
                     self._call(key, CALLED_AT_ONCE)
             except Unavailable:
                 longest_s = AWAY_S

@@ -29,7 +29,7 @@ class LayerChoices:
     """Whether all layers have the widths of the first."""
     by_mixer: bool
     """Whether each layer chooses its mixer also where they are alike."""
-    _known: dict[int, list[tuple[dict[int, int], dict[int, int]]]] = field(default_factory=dict, compare=False)
+    _tables: dict[int, list[tuple[dict[int, int], dict[int, int]]]] = field(default_factory=dict, compare=False)
 
     def count(self, n_layer: int, attentions: int, least: int) -> int:
         """Stacks of so many layers, of which at least `least` attend, each in one of `attentions` ways (times its
@@ -53,8 +53,8 @@ class LayerChoices:
     def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
         """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
         first layer has a mixer, and of those whose first has none."""
-        if ways in self._known:
-            return self._known[ways]
+        if ways in self._tables:
+            return self._tables[ways]
         tables: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
         for _ in range(self.depth):
             mixed, plain = tables[-1]
@@ -71,5 +71,5 @@ class LayerChoices:
                 if self.neither:
                     new_plain[count] = new_plain.get(count, 0) + self.inner * (begun + lonely)
             tables.append((new_mixed, new_plain))
-        self._known[ways] = tables
+        self._tables[ways] = tables
         return tables

@@ -263,9 +263,9 @@ class Supervisor:
         try:
             if said == self._said and not self._is_beat_due():
                 with _held(), self._database.read() as session:
-                    self._wanted = training_claims.peek(session, self._id, self._fence)
+                    self._command = training_claims.peek(session, self._id, self._fence)
                 return
-            self._wanted = self._extend(
+            self._command = self._extend(
                 lambda session, now: training_claims.report(session, self._id, self._fence, said, now, self._own.ttl_s)
             )
         except Unavailable as error:
@@ -326,7 +326,7 @@ class Supervisor:
     def _hold(self, note: str) -> None:
         """Holds the lease during a wait, and stores a note on it."""
         if self._is_beat_due() or note != self._noted:
-            self._wanted = self._extend(
+            self._command = self._extend(
                 lambda session, now: training_claims.heartbeat(
                     session, self._id, self._fence, note, now, self._own.ttl_s
                 )
@@ -334,7 +334,7 @@ class Supervisor:
             self._noted = note
             return
         with _held(), self._database.read() as session:
-            self._wanted = training_claims.peek(session, self._id, self._fence)
+            self._command = training_claims.peek(session, self._id, self._fence)
 
     def _is_beat_due(self) -> bool:
         return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)

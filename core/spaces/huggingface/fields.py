@@ -36,7 +36,7 @@ class Fields:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
-        self._known: set[str] = set()
+        self._read: set[str] = set()
         self._errors: list[dict[str, Any]] = []
 
     def fault(self, field: str, value: Any, reason: str, allowed: str) -> None:
@@ -46,12 +46,12 @@ class Fields:
 
     def ignore(self, *fields: str) -> None:
         """Fields that do not change what a model computes."""
-        self._known.update(fields)
+        self._read.update(fields)
 
     def finish(self) -> None:
         """Raises what was collected, and names each field that nobody read: what it does to the model is not known."""
         for field, value in self.config.items():
-            if field not in self._known and value is not None:
+            if field not in self._read and value is not None:
                 self.fault(field, value, "what this field does to the model is not known", "leave it out")
         if not self._errors:
             return
@@ -67,7 +67,7 @@ class Fields:
 
     def value(self, field: str) -> Any:
         """None where it is missing."""
-        self._known.add(field)
+        self._read.add(field)
         return self.config.get(field)
 
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:

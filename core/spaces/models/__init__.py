@@ -17,18 +17,18 @@ _FAMILIES = (gpt, llama, transformer_xl, srupp, translation, bert)
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[str, NamedModel]:
+def _by_name() -> dict[str, NamedModel]:
     return {model.name: model for family in _FAMILIES for model in family.models()}
 
 
 def named_models() -> dict[str, NamedModel]:
     """Every named model by name."""
-    return dict(_known())
+    return dict(_by_name())
 
 
 def named_model(name: str) -> NamedModel:
     """The named model; `NotFound` names the nearest ones."""
-    models = _known()
+    models = _by_name()
     if name not in models:
         raise NotFound(f"no model named {short(name)}; {existing(name, models, _LIST)}")
     return models[name]
