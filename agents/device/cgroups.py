@@ -1,4 +1,4 @@
-"""The control groups of this process, of both versions, and what they limit."""
+"""Linux control groups (cgroups v1 and v2) of this process and the CPU quotas that they set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path
 
 @dataclass(frozen=True)
 class Quota:
-    """Processor time that a group may use: so many seconds of a core in each second."""
+    """Processor time that a group may use: seconds of a core in each second."""
 
     cores: float
     group: Path
@@ -67,7 +67,7 @@ def throttled_s(proc: Path = _PROC) -> float:
 def _quota_cores(folder: Path) -> float | None:
     v1 = [_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
     limit, _, period = (_text(folder / "cpu.max") or " ".join(v1)).partition(" ")
-    return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None  # "max", and -1, are none
+    return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None  # "max" and -1 mean no quota
 
 
 def _text(path: Path) -> str:

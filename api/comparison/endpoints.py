@@ -34,8 +34,8 @@ async def compare_targets(
         list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of jobs: all of their targets")
     ] = [],  # noqa: B006
 ) -> Response:
-    """Each architecture on one of their frontiers, and their baselines, with what it takes on each target: measured
-    there, by these jobs or by another, or predicted from what was. Takes up to seconds. Ratios are against the first
-    target.
+    """Architectures on the frontiers of these targets, and their baselines, each with its latency and memory on every
+    target: measured there by any job, or predicted from what was measured. It may take seconds. Ratios are against the
+    first target.
     """
     return await here.slow.answer(person.owner, partial(compare, here.database, person, target, job, here.fits))

@@ -1,8 +1,8 @@
-"""Routes that agents call very often: handled without FastAPI's resolution of dependencies.
+"""Routes that agents call very often are handled without FastAPI's dependency injection.
 
 At hundreds of requests a second, resolving parameters and dependencies costs more of the interpreter's time than the
-service's own work. The parameters of such an endpoint are fixed: the path's, the body, the requesting device, the
-application's context. Its OpenAPI document is like that of any other route.
+service's own work. The parameters of such an endpoint are fixed: those of the path, the body, the requesting
+device and the application's context. Its OpenAPI document is like that of any other route.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HotRoute(JsonRoute):
     It must return a `Response`. Functions that are not coroutines run in a thread, as usual.
     """
 
-    waits = False  # done below
+    waits = False  # `in_turn` is called below instead
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[..., Any] = self.endpoint
@@ -36,13 +36,13 @@ class HotRoute(JsonRoute):
         async def handle(request: Request) -> Response:
             values = {"device_id": device_of(request), "here": request.app.state.context}
             for field in in_path:
-                values[field.name] = _valid(field, request.path_params[field.alias], ("path", field.alias))
+                values[field.name] = _validated(field, request.path_params[field.alias], ("path", field.alias))
             if in_body is not None:
                 value = await read_json(request)
                 if value is None:
                     missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
                     raise RequestValidationError([missing], body=None)
-                values["body"] = _valid(in_body, value, ("body",))
+                values["body"] = _validated(in_body, value, ("body",))
             if is_coroutine:
                 answer: Response = await endpoint(request=request, **values)
                 return answer
@@ -51,7 +51,7 @@ class HotRoute(JsonRoute):
         return handle
 
 
-def _valid(field: Any, value: Any, place: tuple[str, ...]) -> Any:
+def _validated(field: Any, value: Any, place: tuple[str, ...]) -> Any:
     parsed, wrong = field.validate(value, {}, loc=place)
     if wrong:
         raise RequestValidationError(wrong, body=value)

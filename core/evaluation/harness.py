@@ -17,12 +17,12 @@ from edgefront.core.evaluation.generate import Sampling
 from edgefront.core.evaluation.package import Package
 from edgefront.core.evaluation.scoring import TextScorer
 
-_TOKENS = 256
-"""Written at most where a task does not say (as in the harness' own models)."""
+_MAX_TOKENS = 256
+"""Default maximum of generated tokens, as in the harness' own models."""
 
 
 class TrainedModel(LM):
-    """A trained model's package as the harness sees a model."""
+    """Adapter of a trained model's package to the harness' interface `LM`."""
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class TrainedModel(LM):
             top_p=settings.get("top_p") if sampled else None,
         )
         until = [until] if isinstance(until, str) else [text for text in until if text]
-        return self.scorer.write(context, int(settings.get("max_gen_toks", _TOKENS)), until, sampling)
+        return self.scorer.write(context, int(settings.get("max_gen_toks", _MAX_TOKENS)), until, sampling)
 
 
 def evaluate_tasks(
@@ -74,10 +74,10 @@ def evaluate_tasks(
     Args:
         tasks: names that the harness knows (most download their data from the Hugging Face hub), or those of YAML files
             in `include`, whose data may be local.
-        shots: solved examples before each question; the task's own number if absent.
-        limit: the first so many questions of each task alone.
+        shots: number of solved examples before each question (few-shot); the task's own number if absent.
+        limit: evaluates only this many questions of each task, from the first.
 
-    Raises `InvalidInput` for a task that there is not.
+    Raises `InvalidInput` for an unknown task.
     """
     manager = TaskManager(include_path=None if include is None else str(include))
     unknown = [task for task in tasks if not manager.match_tasks([task])]

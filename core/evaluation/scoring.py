@@ -1,6 +1,6 @@
-"""How likely a trained model holds given texts, and what it writes until it should stop: what other people's tasks ask.
+"""Scores texts with a trained model (log-likelihoods) and generates text up to a stop sequence, for evaluation tasks.
 
-Texts come and go as tokens here; `core.evaluation.harness` puts this into lm-evaluation-harness' terms.
+It works on tokens; `core.evaluation.harness` adapts it to lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Evaluation
 from edgefront.core.recipes.task import reads_on
 
-_AT_ONCE = 64  # positions whose scores over the whole vocabulary are looked at together
+_POSITIONS = 64  # logits over the whole vocabulary are computed for so many positions at a time
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of a continuation: the sum of its tokens' log-probabilities in nats, and whether each is the likeliest."""
+    """Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
 
     nats: float
     is_greedy: bool
@@ -38,10 +38,9 @@ class Likelihood:
 class TextScorer:
     """Scores and generates text with a trained model.
 
-    Models that can carry the past read as their recipe evaluates, segment by segment with its memory and clamp; those
-    with a bounded number of positions see the last tokens that fit. `begin` stands before a text without a context: the
-    tokenizer's token for that, else its end of a line or document, else a line feed, a space or the first token,
-    whichever there is.
+    A model that carries memory across segments is evaluated as its recipe says (segment, memory, clamp); one with a
+    bounded number of positions sees the last tokens that fit. `begin` is the token before a text without a context: the
+    tokenizer's BOS, else its EOS, else a line feed, a space or token 0, whichever there is.
 
     Raises `InvalidInput` for a model that cannot continue a text.
     """
@@ -64,7 +63,7 @@ class TextScorer:
         self.begin = _begin(self.tokenizer)
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokens of both, the text being cut into tokens as a whole; spaces that end the context go to the other."""
+        """Tokens of both, tokenized as one text; spaces at the end of the context are moved to the continuation."""
         spaces = len(context) - len(context.rstrip())
         if spaces and context.strip():
             context, continuation = context[:-spaces], context[-spaces:] + continuation
@@ -76,7 +75,7 @@ class TextScorer:
     def score(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
     ) -> list[Likelihood]:
-        """Each continuation after its context, both as tokens; a context has one at least."""
+        """Likelihood of each continuation given its context, both as tokens; a context has at least one token."""
         likelihoods = [Likelihood(0.0, True)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
@@ -113,14 +112,14 @@ class TextScorer:
         def put(token: int) -> None:
             text[0] += stream.add(token)
             if any(end in text[0] for end in until):
-                raise _Enough
+                raise _StopReached
 
         stop, never = self.tokenizer.stops, self.tokenizer.unused(self.model.architecture.embedding.vocab_size)
         try:
             with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
                 generate(self.model, ids, tokens, sampling, stop=stop, never=never, memory=memory, on_token=put)
             text[0] += stream.rest()
-        except _Enough:
+        except _StopReached:
             pass
         cuts = [text[0].find(end) for end in until if end in text[0]]
         return text[0][: min(cuts)] if cuts else text[0]
@@ -144,13 +143,14 @@ class TextScorer:
             inputs.append(whole[-kept:-1])
             targets.append(labels)
         tokens, _ = padded(inputs)
-        places = np.full(tokens.shape, IGNORED, np.int64)
+        padded_labels = np.full(tokens.shape, IGNORED, np.int64)
         for row, labels in enumerate(targets):
-            places[row, : len(labels)] = labels
-        hidden, aims = self._hidden(torch.from_numpy(tokens).to(self.device)), torch.from_numpy(places).to(self.device)
-        nats = self.model.token_losses(hidden, aims).double().sum(1).neg().tolist()
-        greedy = self._is_greedy(hidden, aims).tolist()
-        return [Likelihood(total, bool(other)) for total, other in zip(nats, greedy, strict=True)]
+            padded_labels[row, : len(labels)] = labels
+        hidden = self._hidden(torch.from_numpy(tokens).to(self.device))
+        batch_labels = torch.from_numpy(padded_labels).to(self.device)
+        nats = self.model.token_losses(hidden, batch_labels).double().sum(1).neg().tolist()
+        greedy = self._is_greedy(hidden, batch_labels).tolist()
+        return [Likelihood(total, bool(likeliest)) for total, likeliest in zip(nats, greedy, strict=True)]
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         """[batch, length] → [batch, length, d_model]."""
@@ -166,14 +166,14 @@ class TextScorer:
             parts.append(hidden)
         return torch.cat(parts, 1)
 
-    def _is_greedy(self, hidden: Tensor, aims: Tensor) -> Tensor:
-        """Bool [batch]: whether every counted target is the likeliest token."""
-        row, place = (aims != IGNORED).nonzero(as_tuple=True)
-        right = torch.ones(len(aims), dtype=torch.bool, device=aims.device)
-        for rows, places in zip(row.split(_AT_ONCE), place.split(_AT_ONCE), strict=True):
-            scores: Any = self.model.output(hidden[rows, places], self.model.embedding)
-            right[rows[scores.argmax(-1) != aims[rows, places]]] = False
-        return right
+    def _is_greedy(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Bool [batch]: whether every label that is not ignored is the likeliest token."""
+        row, position = (labels != IGNORED).nonzero(as_tuple=True)
+        greedy = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
+        for rows, positions in zip(row.split(_POSITIONS), position.split(_POSITIONS), strict=True):
+            logits: Any = self.model.output(hidden[rows, positions], self.model.embedding)
+            greedy[rows[logits.argmax(-1) != labels[rows, positions]]] = False
+        return greedy
 
 
 def _begin(tokenizer: Tokenizer) -> int:
@@ -186,5 +186,5 @@ def _begin(tokenizer: Tokenizer) -> int:
     return 0
 
 
-class _Enough(Exception):
-    """One of the texts to stop at is there."""
+class _StopReached(Exception):
+    """One of the stop sequences was generated."""

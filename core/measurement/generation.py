@@ -1,18 +1,18 @@
-"""A generation as the passes that it is made of: the prompt, then one token after another."""
+"""Splits a generation into its passes: the prompt, then one token after another."""
 
 from __future__ import annotations
 
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 
 MEASURED = ("first_token_ms", "token_ms", "total_ms", "tokens_per_s", "energy_token_mj")
-"""What a measurement says of a generation, beside its latency."""
+"""Names of the figures that a measurement of a generation has, beside its latency."""
 
 
 def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol], ...]:
-    """The passes whose times add up to the protocol's latency, each with how often it is made.
+    """The passes whose times add up to the protocol's latency, each with how often it runs.
 
-    A protocol of another mode is its own only part. A further token is counted in the middle of the generation, where
-    it takes what it takes in the mean.
+    A protocol of another mode is its own only part. All further tokens are counted as the one in the middle of the
+    generation, whose time is about their mean.
     """
     if protocol.mode != "generate":
         return ((1, protocol),)
@@ -24,7 +24,7 @@ def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol
 
 
 def prompt_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    """The pass over the prompt: as decode, in which a pass may have any number of tokens, after any number."""
+    """The pass over the prompt. Its mode is decode, where a pass may have any number of tokens after any context."""
     return protocol.model_copy(update={"mode": "decode", **_NO_GENERATION})
 
 

@@ -1,6 +1,6 @@
 """Lightweight Transformer Search (LTS, arXiv 2203.02094): Algorithm 1 with the set-up of Appendix B.
 
-How the paper's loop maps to generations that are asked for and measured elsewhere:
+The paper's loop maps to generations, which are proposed here and measured elsewhere:
 
 - Generation 0 is the first population: `population` uniform samples (100).
 - Every later generation takes `parents` (20) from the frontier F of everything measured so far, and makes `mutants`
@@ -15,15 +15,17 @@ Parents are drawn as the reference code draws them (microsoft/archai, branch neu
 1 / (1 + times used). The times used are the earlier generations in which a candidate became the parent of another,
 read off the lineage in the snapshot.
 
-Two things are not the paper's. With a budget and no population the population is smaller, so that several generations
-fit. While hardly anything is within the limits of a job, what comes nearest to them is a parent too.
+Two things differ from the paper. With a budget and no population the population is smaller, so that several generations
+fit. While hardly any result is within the limits of a job, the results nearest to them are parents too.
 
 Where the reference code differs, and why it is not followed:
 
-- It checks limits and repetitions after the measurement and throws a fifth of what it has measured away. Here what
-  needs no device is settled before, and each slot is tried again until it holds an architecture worth measuring.
-- Its frontier drops a point only if another is strictly better in all three objectives. Here one and no worse will do.
-- Its crossover leaves d_inner below 2·d_model as it falls, and its floor is 1.7. Here genomes are repaired (to 2).
+- It checks limits and duplicates after the measurement and discards a fifth of its measurements. Here what needs no
+  device is checked before, and each slot is redrawn until it holds an architecture worth measuring.
+- Its frontier drops a point only if another is strictly better in all three objectives. Here the other
+  must be better in one and no worse in the others.
+- Its crossover does not repair d_inner below 2·d_model, and its minimum ratio is 1.7. Here genomes are
+  repaired to at least 2.
 - Its ranges leave out their last value (d_model 1024, d_inner 4096). Here they hold it, as the paper prints them.
 - The last iteration's measurements never enter its frontier. Here all do.
 """
@@ -55,11 +57,11 @@ from edgefront.core.search.settings import shared
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
 
-_PARTS = {"parents": 20, "mutants": 40, "crossovers": 40}
+_DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
 
 
 class LtsSettings(BaseModel):
-    """Parents, mutants and crossovers that are not given share what the others leave of the population as 1 : 2 : 2.
+    """Sizes of a generation. Those of parents, mutants and crossovers that are not given share the rest as 1 : 2 : 2.
 
     Where neither they nor the population are given, a job's budget decides the population, so that several
     generations fit it; without a budget it is the paper's.
@@ -69,7 +71,9 @@ class LtsSettings(BaseModel):
 
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
     population: Annotated[int, Field(ge=2, le=10_000, description="Parents, mutants and crossovers together.")] = 100
-    parents: Annotated[int, Field(ge=1, le=10_000, description="Drawn from the frontier; not measured again.")] = 20
+    parents: Annotated[
+        int, Field(ge=1, le=10_000, description="Parents drawn from the frontier; not measured again.")
+    ] = 20
     mutants: Annotated[int, Field(ge=0, le=10_000, description="Mutated parents in each generation.")] = 40
     crossovers: Annotated[int, Field(ge=0, le=10_000, description="Children of two parents in each generation.")] = 40
     mutation_probability: Annotated[
@@ -84,15 +88,15 @@ class LtsSettings(BaseModel):
     def _fit_the_population(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        given = {name: value[name] for name in _PARTS if name in value}
+        given = {name: value[name] for name in _DEFAULT_SIZES if name in value}
         if not given and "population" not in value:
             return value
         sizes = [*given.values(), value.get("population", 0)]
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
             return value  # the fields themselves say what is wrong
         if "population" in value:
-            return {**value, **_at_least_one_parent(shared(value["population"], given, _PARTS), given)}
-        return {**value, "population": sum({**_PARTS, **given}.values())}
+            return {**value, **_at_least_one_parent(shared(value["population"], given, _DEFAULT_SIZES), given)}
+        return {**value, "population": sum({**_DEFAULT_SIZES, **given}.values())}
 
     @model_validator(mode="after")
     def _add_up(self) -> LtsSettings:
@@ -115,8 +119,8 @@ class LtsSettings(BaseModel):
         return self
 
     def fitted(self, problem: Problem) -> LtsSettings:
-        """These with the population that the budget asks for, unless it is given."""
-        if self.model_fields_set & {"population", *_PARTS}:
+        """These settings with the population that the budget asks for, unless it is given."""
+        if self.model_fields_set & {"population", *_DEFAULT_SIZES}:
             return self
         rest = {name: getattr(self, name) for name in self.model_fields_set}
         return LtsSettings(**rest, population=fitted_population(problem, self.population))

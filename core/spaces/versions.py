@@ -1,7 +1,7 @@
-"""Descriptions of earlier versions, read as the same model in the present one; and what a reader has to know.
+"""Reads descriptions of earlier versions, and tells which release of the format a description needs.
 
-A version of the description stays while fields with defaults are added: whoever reads descriptions says up to which of
-these additions (`FIELDS`) it does.
+Fields with defaults are added within a version. Each set of additions has a number, and a reader of descriptions states
+the highest number that it understands (`FIELDS`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def upgraded(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A description of version 0 as one of version 1; what was wrong in it stays wrong, and is named by the parser.
+    """A description of version 0 as one of version 1; errors in it are kept, for the parser to report.
 
     Version 0 left out the kind of positions, which could only be learned ones, and spelled out three choices that it
     did not have yet.
@@ -25,19 +25,20 @@ def upgraded(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 FIELDS = 2
-"""Additions to version 1 that this release reads. 1: none. 2: the fields and blocks of today's decoders (grouped
-queries, windows, query norms, gates and biases by block, rotary positions, RMS norms, silu, short convolutions).
+"""The highest set of additions to version 1 that this release reads. 1 has none; 2 has the fields and blocks of
+Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
+silu, short convolutions).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
 
 
 def fields_of(description: Mapping[str, Any]) -> int:
-    """Up to which additions a reader of this canonical description must know them."""
+    """The set of additions that a reader of this canonical description must understand."""
     models = [description, *([description["source"]] if "source" in description else [])]
-    return max(2 if _is_of_today(model) else 1 for model in models)
+    return max(2 if _has_additions_2(model) else 1 for model in models)
 
 
-def _is_of_today(model: Mapping[str, Any]) -> bool:
+def _has_additions_2(model: Mapping[str, Any]) -> bool:
     return (
         "norm_kind" in model
         or model.get("activation") == "silu"

@@ -1,4 +1,4 @@
-"""The picture of a search: layers from left to right, and the probability of each block in them (PAR §2.2)."""
+"""Draws a supernet search: layers from left to right, and the probability of each block in them (PAR §2.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Rows = Sequence[Sequence[float]]
 """Probabilities: one row a layer, one number for each of `CHOICES`."""
 
-_LOCK = Lock()  # matplotlib's style is the process's
+_LOCK = Lock()  # matplotlib's style is global to the process
 _COLOURS = dict(zip(CHOICES, ("#0f766e", "#e0a458", "#e2e8f0"), strict=True))
 _INK, _EDGE = "#1e293b", "#94a3b8"
 _NAMES = {"attention": "attention", "feed_forward": "feed-forward", "identity": "identity"}
@@ -47,8 +47,8 @@ def draw(
 ) -> bytes:
     """One row of pictures for each search: its name, its probabilities, and the same over time (step, probabilities).
 
-    On the left the probabilities as stacked bars, on the right that of attention in each layer, step by step. Raises
-    `Unavailable` where matplotlib is not installed.
+    The left panel shows the probabilities as stacked bars, the right one that of attention in each layer, step by
+    step. Raises `Unavailable` where matplotlib is not installed.
     """
     try:
         import matplotlib
@@ -89,7 +89,7 @@ def _bars(axes: Axes, rows: Rows) -> None:
 def _over_time(axes: Axes, history: Sequence[tuple[int, Rows]]) -> None:
     steps = [step for step, _ in history]
     grid: list[Any] = [[rows[layer][0] for _, rows in history] for layer in range(len(history[0][1]))]
-    edges = [min(0, steps[0] - 1), *steps]  # a column stands for the steps since the one before
+    edges = [min(0, steps[0] - 1), *steps]  # a column spans the steps since the previous one
     layers = [layer + 0.5 for layer in range(len(grid) + 1)]
     mesh = axes.pcolormesh(edges, layers, grid, vmin=0, vmax=1, cmap="YlGnBu", rasterized=True)
     bar = axes.figure.colorbar(mesh, ax=axes, pad=0.02)

@@ -39,19 +39,19 @@ class Step:
 
 
 class Search:
-    """Trains a supernet and its probabilities to the end of the schedule, or until they stay.
+    """Trains a supernet and its probabilities to the end of the schedule, or until the probabilities have converged.
 
-    All that is random in a step is a function of seed and step, and so is its data: `state` and `restore` are all that
-    is needed to resume elsewhere.
+    The random numbers and the data of a step are a function of seed and step; `tensors`, `optimizers`, `memory` and
+    `progress` are all that `restore` needs to resume elsewhere.
 
     Args:
         model: the supernet with its initial weights, on the device that trains it.
         batches: the training split; the last part of it goes to the architecture (`Parts`).
-        recipe: its steps are those of this search, weights and architecture together.
-        optimizer: of the supernet's parameters.
+        recipe: its steps are the steps of this search, those of weights and architecture together.
+        optimizer: optimizer of the supernet's parameters.
         lr: learning rate of the weights at a step.
 
-    Raises `InvalidInput` where data and steps leave nothing for the architecture, and for float16.
+    Raises `InvalidInput` if data and steps leave no batch for the architecture, and for float16.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Search:
         self._schedule = Schedule(recipe.steps, settings, batches.steps_per_epoch)
         self._optimizer, self._lr = optimizer, lr
         self.mixture = Mixture(settings.layers, settings.choices).to(self._device)
-        self._architect = torch.optim.Adam(
+        self._architecture_optimizer = torch.optim.Adam(
             self.mixture.parameters(), lr=settings.architecture_lr, weight_decay=settings.architecture_weight_decay
         )
         self._carries = carries_state(model.architecture, recipe.memory)
@@ -86,7 +86,7 @@ class Search:
         self._states: dict[Kind, State | None] = {"weights": None, "architecture": None}
         self.micro_rows = recipe.micro_rows or recipe.rows
         self.steps = 0
-        """Done so far."""
+        """Number of steps done."""
         self._letters, self._changed_at = self.mixture.letters(), 0
         self._recent: list[float] = []
         self._records: list[Record] = []
@@ -94,7 +94,7 @@ class Search:
 
     @property
     def converged(self) -> bool:
-        """Whether no layer changed its likeliest block for as long as the settings ask."""
+        """Whether no layer has changed its likeliest block for the patience of the schedule."""
         since = self.steps - max(self._changed_at, self._schedule.weight_steps)
         return self.steps > self._schedule.weight_steps and since >= self._schedule.patience()
 
@@ -118,13 +118,17 @@ class Search:
         batch = self._parts.batch(moment.kind, moment.number)
         while True:
             try:
-                loss = self._weights(batch, moment) if moment.kind == "weights" else self._tune(batch, moment)
+                loss = (
+                    self._weight_step(batch, moment)
+                    if moment.kind == "weights"
+                    else self._architecture_step(batch, moment)
+                )
                 break
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
             # Outside the handler, whose traceback would keep every activation alive.
-            self._halve()
+            self._halve_micro_rows()
         self.steps += 1
         if moment.kind == "architecture":
             self._recent = [*self._recent, loss][-_RECENT:]
@@ -136,17 +140,17 @@ class Search:
         return Step(moment, loss, batch.inputs.size)
 
     def rows(self) -> tuple[tuple[float, ...], ...]:
-        """The probabilities, one row a layer."""
+        """The probabilities, one row for each layer."""
         probabilities = self.mixture.probabilities().detach().cpu().tolist()
         return tuple(tuple(round(number, _DIGITS) for number in row) for row in probabilities)
 
     def expected_ms(self) -> float | None:
-        """Latency that the probabilities stand for; None without a latency term."""
+        """Expected latency in ms under the probabilities; None without a latency term."""
         term = self.settings.latency
         return None if term is None else round(self.mixture.expected_ms(term).item(), 6)
 
     def outcome(self) -> SearchOutcome:
-        """What the probabilities say now."""
+        """The architecture of the likeliest blocks now, and how the search came to it."""
         architecture = self.settings.architecture(self._letters, self.model.architecture.embedding.vocab_size)
         return SearchOutcome(
             seed=self.seed,
@@ -164,7 +168,7 @@ class Search:
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def _weights(self, batch: Batch, moment: Moment) -> float:
+    def _weight_step(self, batch: Batch, moment: Moment) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = self._lr(self.steps)
         self._optimizer.zero_grad(set_to_none=True)
@@ -175,7 +179,7 @@ class Search:
         self._optimizer.step()
         return loss
 
-    def _tune(self, batch: Batch, moment: Moment) -> float:
+    def _architecture_step(self, batch: Batch, moment: Moment) -> float:
         """The gradient goes through the mixture to the logits; the weights need none."""
         drawn = self._draw(moment)
         mixture = drawn.detach().requires_grad_()
@@ -186,11 +190,11 @@ class Search:
 
         loss = self._pass(batch, "architecture", mixture, take)
         self._check(loss, total.norm().item())
-        self._architect.zero_grad(set_to_none=True)
+        self._architecture_optimizer.zero_grad(set_to_none=True)
         drawn.backward(total)
         if self.settings.latency is not None:
             self.mixture.penalty(self.settings.latency).backward()
-        self._architect.step()
+        self._architecture_optimizer.step()
         return loss
 
     def _draw(self, moment: Moment) -> Tensor:
@@ -225,7 +229,7 @@ class Search:
                 f"{self.seed}: take a lower learning rate, a longer warm-up or clip gradients"
             )
 
-    def _halve(self) -> None:
+    def _halve_micro_rows(self) -> None:
         if self.micro_rows == 1:
             raise Unavailable(
                 f"out of memory with one row of {self.recipe.segment} tokens at a time: this device is too small for "
@@ -242,14 +246,14 @@ class Search:
         return {**self.model.state_dict(), "mixture.logits": self.mixture.logits.detach()}
 
     def optimizers(self) -> dict[str, Any]:
-        return {"weights": self._optimizer.state_dict(), "architecture": self._architect.state_dict()}
+        return {"weights": self._optimizer.state_dict(), "architecture": self._architecture_optimizer.state_dict()}
 
     def memory(self) -> dict[str, Tensor]:
-        """The memories of both parts of the data, by part and name."""
+        """State carried across segments, for both parts of the data, by part and name."""
         return {f"{kind}/{name}": kept for kind, state in self._states.items() for name, kept in (state or {}).items()}
 
     def progress(self) -> dict[str, Any]:
-        """Where it stands, as JSON."""
+        """The counters and records of the search, as JSON."""
         return {
             "steps": self.steps,
             "micro_rows": self.micro_rows,
@@ -272,7 +276,7 @@ class Search:
             self.mixture.logits.copy_(own.pop("mixture.logits"))
         self.model.load_state_dict(own)
         self._optimizer.load_state_dict(optimizers["weights"])
-        self._architect.load_state_dict(optimizers["architecture"])
+        self._architecture_optimizer.load_state_dict(optimizers["architecture"])
         kinds: tuple[Kind, ...] = ("weights", "architecture")
         for kind in kinds:
             kept = {name.split("/", 1)[1]: tensor for name, tensor in memory.items() if name.startswith(f"{kind}/")}

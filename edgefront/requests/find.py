@@ -26,7 +26,7 @@ def find_request(
     seed: int = 0,
     others: Mapping[str, Any] | None = None,
 ) -> JobRequest:
-    """The request for these targets: device or class, protocol, and limits (fields of `Limits`).
+    """The request for these targets; each has a device or class, a protocol, and limits (fields of `Limits`).
 
     The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `others` are
     further fields of the request. `InvalidInput` names the option where a limit makes no sense.
@@ -50,7 +50,7 @@ def find_request(
 
 
 def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
-    """Those that are given. `InvalidInput` where none is, or one is no positive number."""
+    """The limits that are given. `InvalidInput` if there is none, or one is no positive number."""
     kept = {name: value for name, value in limits.items() if value is not None}
     for name, value in kept.items():
         if not (math.isfinite(value) and value > 0):

@@ -1,4 +1,4 @@
-"""What a job would take, for people."""
+"""Prints what a job would take: launches, time and candidates of each target."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
         )
     model = "The stock model" if estimate.request.space.model is None else "My model"
     for target in estimate.targets:
-        said = " ".join(
+        details = " ".join(
             text for text in (f"time: {_SOURCES[target.seconds_from]}.", _stock(target, model), target.note) if text
         )
-        err.print(f"{target.name}: {said}", style="dim", markup=False, soft_wrap=True)
+        err.print(f"{target.name}: {details}", style="dim", markup=False, soft_wrap=True)
     if estimate.note:
         err.print(estimate.note, markup=False, soft_wrap=True)
     for refusal in estimate.refusals:
@@ -60,10 +60,10 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
 
 def _stock(target: TargetEstimate, model: str) -> str:
     """What the baselines are predicted to take, to choose limits by."""
-    each = [
+    predictions = [
         f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
     ]
-    return f"{model} is predicted at {', at '.join(each)}." if each else ""
+    return f"{model} is predicted at {', at '.join(predictions)}." if predictions else ""
 
 
 def _count(count: Count) -> str:

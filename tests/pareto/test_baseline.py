@@ -66,7 +66,7 @@ def test_the_reference_point_lies_beyond_the_worst() -> None:
 
 
 def test_a_proxy_may_be_below_zero() -> None:
-    """Such as a loss, turned: the reference lies below the least, and less than the smallest depth costs as much."""
+    """A negated loss is such a proxy: the reference lies below the least, and extrapolation below costs as much."""
     losses = [(-6.0, 10.0, 100.0), (-5.0, 20.0, 200.0), (-4.0, 40.0, 300.0)]
     fixed = reference(losses)
     assert (fixed["proxy"], fixed["proxy_scale"]) == (pytest.approx(-6.2), -4.0)

@@ -131,7 +131,7 @@ def test_the_store_is_authoritative_unless_no_other_worker_had_the_training(mach
 
     def upload(claimed: StoredTraining) -> None:
         claimed.upload()
-        claimed.finish(Outcome("stopped"), notes.append, is_hurried=lambda: False)
+        claimed.finish(Outcome("stopped"), notes.append, is_end_requested=lambda: False)
         claimed.end(5)
 
     notes: list[str] = []
@@ -208,7 +208,7 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
         claim = StoredTraining(here.settings, here.database, training, fence, folder)
         claim.upload()
         try:
-            return claim.finish(Outcome(ending), notes.append, is_hurried=lambda: (tmp_path / "store").is_file())
+            return claim.finish(Outcome(ending), notes.append, is_end_requested=lambda: (tmp_path / "store").is_file())
         finally:
             claim.end(5)
 
@@ -230,7 +230,7 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
             raise LeaseLost(note)
 
     with pytest.raises(LeaseLost, match="is no longer leased under fence 2"):
-        lost.finish(Outcome("done"), hold, is_hurried=lambda: False)
+        lost.finish(Outcome("done"), hold, is_end_requested=lambda: False)
     lost.end(5)
     assert "No further uploads" in lost.note
     assert on_the_store(here, training) == manifest

@@ -36,7 +36,7 @@ def supervise(training_id: str, fence: int) -> None:
     supervisor = Supervisor(database, settings, training_id, fence)
 
     def end(*_: object) -> None:
-        supervisor.told_to_end = True
+        supervisor.end_requested = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

@@ -55,7 +55,7 @@ from edgefront.workers.training.store.stored_training import StoredTraining
 
 Result = TypeVar("Result")
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _MAX_PAUSE_S = 5.0
 
 _log = logging.getLogger("edgefront.supervise")
@@ -85,7 +85,7 @@ class Supervisor:
 
     def __init__(self, database: Database, settings: Settings, training_id: str, fence: int) -> None:
         self._database, self._settings = database, settings
-        self._own = settings.training
+        self._config = settings.training
         self._id, self._fence = training_id, fence
         self._folder = training_folder(settings, training_id)
         self._stored = StoredTraining(settings, database, training_id, fence, self._folder)
@@ -104,7 +104,7 @@ class Supervisor:
             self._train(lock)
         except Deleted:
             _log.info("the training was deleted")
-            self._stored.end(self._own.grace_s)
+            self._stored.end(self._config.grace_s)
             remove_folder(self._settings, self._id)
         except LeaseLost as lost:
             _log.warning("the lease is lost: %s", lost)
@@ -115,8 +115,8 @@ class Supervisor:
     def _train(self, lock: FolderLock) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            lock.take(self._meanwhile, timeout_s=self._own.ttl_s)
-            self._stored.fetch(self._meanwhile)
+            lock.take(self._while_waiting, timeout_s=self._config.ttl_s)
+            self._stored.fetch(self._while_waiting)
             start = self._prepare(lock)
             state = RunReader(self._folder)
             process = self._start(start, lock)
@@ -139,8 +139,8 @@ class Supervisor:
             process.end()
         if self._settings.artifact_url is not None:
             self._copy(state)  # the end of the curves is visible while it waits
-        outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
-        self._finish(self._told(state), outcome)
+        outcome = self._stored.finish(outcome, self._keep_lease, is_end_requested=self._is_end_requested)
+        self._finish(self._report(state), outcome)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
@@ -161,8 +161,8 @@ class Supervisor:
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
-            start=None if row["start"] is None else str(self._stored.weights(row["start"], self._meanwhile)),
-            threads=self._own.threads or default_threads(row["device"], self._own.slots),
+            start=None if row["start"] is None else str(self._stored.weights(row["start"], self._while_waiting)),
+            threads=self._config.threads or default_threads(row["device"], self._config.slots),
             about=facts,
             **{name: row[name] for name in copied},
         )
@@ -173,7 +173,7 @@ class Supervisor:
         if row["device"] == "cuda":
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in row["gpu_numbers"])
-        command = command_for(self._own.command, self._folder, ranks)
+        command = command_for(self._config.command, self._folder, ranks)
         return Start(command, environment, ranks, architecture or None, manifest.digest)
 
     def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
@@ -191,29 +191,29 @@ class Supervisor:
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
         command = [sys.executable, "-m", "edgefront.workers.training.prepare", name, str(home)]
         process = RunProcess(command, self._folder, environment=os.environ, lock=lock)
-        looked_at = float("-inf")
+        polled_at = float("-inf")
         try:
             while (code := process.poll()) is None:
                 now = time.monotonic()
-                if now - looked_at >= self._own.poll_s:
-                    looked_at = now
+                if now - polled_at >= self._config.poll_s:
+                    polled_at = now
                     with suppress(Unavailable):
-                        self._meanwhile(f"prepares the data set {name}")
-                time.sleep(self._look_s)
+                        self._while_waiting(f"prepares the data set {name}")
+                time.sleep(self._poll_s)
         finally:
             if process.poll() is None:
                 process.kill()
             process.end()
         if code:
-            said = tail(self._folder / LOG, 1).strip()
-            raise EdgefrontError(f"the data set {name} could not be prepared: {said or f'exit code {code}'}")
+            last_line = tail(self._folder / LOG, 1).strip()
+            raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
     def _start(self, start: Start, lock: FolderLock) -> RunProcess:
         # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
         # one too few.
         self._extend(
             lambda session, now: training_claims.start(
-                session, self._id, self._fence, start.trained, start.dataset_digest, now, self._own.ttl_s
+                session, self._id, self._fence, start.trained, start.dataset_digest, now, self._config.ttl_s
             )
         )
         _log.info("starting %s", " ".join(start.command))
@@ -221,14 +221,14 @@ class Supervisor:
 
     def _watch(self, process: RunProcess, state: RunReader) -> Outcome:
         """Polls until the process has ended; returns how it ended."""
-        looked_at = time.monotonic()
+        polled_at = time.monotonic()
         while (code := process.poll()) is None:
-            time.sleep(self._look_s)
+            time.sleep(self._poll_s)
             now = time.monotonic()
-            if now - looked_at >= self._own.poll_s:
-                looked_at = now
+            if now - polled_at >= self._config.poll_s:
+                polled_at = now
                 self._copy(state)
-            self._steer(process, now)
+            self._stop_if_requested(process, now)
         _log.info("the run ended with %d", code)
         return state.outcome(code, asked=process.stopping_since is not None)
 
@@ -240,8 +240,8 @@ class Supervisor:
         ended = threading.Event()
 
         def guard() -> None:
-            while not ended.wait(self._look_s):
-                if time.monotonic() - self._beaten_at > self._own.ttl_s:
+            while not ended.wait(self._poll_s):
+                if time.monotonic() - self._heartbeat_at > self._config.ttl_s:
                     _log.warning("the lease has expired and the run is killed")
                     process.stop()
                     process.kill()
@@ -256,104 +256,106 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores news and reads the owner's request; if the database is unavailable, it is tried again at the next
+        """Stores what is new and reads the owner's request; if the database is unavailable, it tries again at the next
         poll.
         """
-        said = self._told(state)
+        report = self._report(state)
         try:
-            if said == self._said and not self._is_beat_due():
-                with _held(), self._database.read() as session:
+            if report == self._last_report and not self._is_heartbeat_due():
+                with _lease_errors(), self._database.read() as session:
                     self._command = training_claims.peek(session, self._id, self._fence)
                 return
             self._command = self._extend(
-                lambda session, now: training_claims.report(session, self._id, self._fence, said, now, self._own.ttl_s)
+                lambda session, now: training_claims.report(
+                    session, self._id, self._fence, report, now, self._config.ttl_s
+                )
             )
         except Unavailable as error:
             _log.warning("not stored: %s", error)
         else:
             state.accepted()
-            self._said = said.without_metrics()
+            self._last_report = report.without_metrics()
 
-    def _told(self, state: RunReader) -> Report:
-        """The run's report, with a note on the artifact store."""
-        said = state.report()
-        return replace(said, note=" ".join(text for text in (said.note, self._stored.note) if text))
+    def _report(self, state: RunReader) -> Report:
+        """The run's report, with the note on the artifact store."""
+        report = state.report()
+        return replace(report, note=" ".join(text for text in (report.note, self._stored.note) if text))
 
-    def _is_hurried(self) -> bool:
+    def _is_end_requested(self) -> bool:
         """Whether the owner or the worker requested an end."""
         return self.told_to_end or self._wanted == TrainingCommand.CANCEL
 
-    def _steer(self, process: RunProcess, now: float) -> None:
+    def _stop_if_requested(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""
         silent_s = now - self._beaten_at
         if self.told_to_end or self._wanted != TrainingCommand.RUN or silent_s > self._own.ttl_s / 2:
             process.stop()
         since = process.stopping_since
-        if since is not None and now - since > self._own.grace_s:
+        if since is not None and now - since > self._config.grace_s:
             _log.warning("the run did not stop in time and is killed")
             process.kill()
 
     # The database ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, said: Report, outcome: Outcome) -> None:
+    def _finish(self, report: Report, outcome: Outcome) -> None:
         """Stores how the run ended, however long the database is unavailable."""
-        pause_s = self._look_s
+        pause_s = self._poll_s
         while True:
             try:
-                became = self._write(
-                    lambda session, now: training_claims.finish(session, self._id, self._fence, said, outcome, now)
+                state_after = self._write(
+                    lambda session, now: training_claims.finish(session, self._id, self._fence, report, outcome, now)
                 )
             except Unavailable as error:
-                if self.told_to_end:
+                if self.end_requested:
                     raise
                 _log.warning("not stored yet: %s", error)
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
             else:
-                _log.info("%s: the training is %s. %s", outcome.ending, became, outcome.reason)
+                _log.info("%s: the training is %s. %s", outcome.ending, state_after, outcome.reason)
                 return
 
     def _release(self, note: str) -> None:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
-    def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
+    def _while_waiting(self, note: str = "waits for an earlier run to end") -> None:
         """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
         self._hold(note)
         if self.told_to_end or self._wanted != TrainingCommand.RUN:
             self._release("")
             raise LeaseLost("it was asked to stop before the run had started")
 
-    def _hold(self, note: str) -> None:
-        """Holds the lease during a wait, and stores a note on it."""
-        if self._is_beat_due() or note != self._noted:
+    def _keep_lease(self, note: str) -> None:
+        """Extends the lease during a wait, and stores a note on what the wait is for."""
+        if self._is_heartbeat_due() or note != self._stored_note:
             self._command = self._extend(
                 lambda session, now: training_claims.heartbeat(
-                    session, self._id, self._fence, note, now, self._own.ttl_s
+                    session, self._id, self._fence, note, now, self._config.ttl_s
                 )
             )
-            self._noted = note
+            self._stored_note = note
             return
-        with _held(), self._database.read() as session:
+        with _lease_errors(), self._database.read() as session:
             self._command = training_claims.peek(session, self._id, self._fence)
 
-    def _is_beat_due(self) -> bool:
-        return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)
+    def _is_heartbeat_due(self) -> bool:
+        return time.monotonic() - self._heartbeat_at > interval_s(self._config.ttl_s)
 
     def _extend(self, do: Callable[[Session, datetime], Result]) -> Result:
         """One transaction that extends the lease: a heartbeat. `LeaseLost` if the lease is lost."""
         began = time.monotonic()
         outcome = self._write(do)
-        self._beaten_at = began
+        self._heartbeat_at = began
         return outcome
 
     def _write(self, do: Callable[[Session, datetime], Result]) -> Result:
         """One transaction. `LeaseLost` if the lease is lost."""
-        with _held(), self._database.write() as session:
+        with _lease_errors(), self._database.write() as session:
             return do(session, self._database.now(session))
 
 
 @contextmanager
-def _held() -> Iterator[None]:
+def _lease_errors() -> Iterator[None]:
     """Turns the errors of `claims` on a lost lease into `LeaseLost`."""
     try:
         yield

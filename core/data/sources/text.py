@@ -1,7 +1,7 @@
-"""Text from files of any size, some of it at a time.
+"""Streams text from files of any size.
 
-A piece is at most about 64 KiB of text and a flag: does it end its line or document? Pieces are cut before white space,
-where byte-pair encoding cuts anyway, so that the tokens are those of the whole.
+A piece is at most about 64 KiB of text and a flag that says whether it ends its line or document. Pieces are cut before
+white space, where byte-pair encoding cuts anyway, so that tokenizing pieces gives the tokens of the whole.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Piece = tuple[str, bool]
 Tick = Callable[[int], None]
 """Called with the number of bytes read."""
 
-_BLOCK = 1 << 16
-_LONGEST = 1 << 20
-"""Characters without white space that are kept together."""
-_CONTINUES = range(0x80, 0xC0)
-"""Bytes of a character that are not its first."""
-_PACKED = {
+_BLOCK_CHARACTERS = 1 << 16
+_MAX_WORD = 1 << 20
+"""A run of more characters than this without white space is cut."""
+_CONTINUATION = range(0x80, 0xC0)
+"""Continuation bytes of UTF-8: a byte of a character that is not its first."""
+_COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
     b"\x28\xb5\x2f\xfd": "Zstandard",
@@ -34,7 +34,7 @@ _PACKED = {
 
 @dataclass(frozen=True)
 class Part:
-    """A file from byte `start` to before `stop`; with `splits_characters` these may be inside a character."""
+    """Bytes `start` to `stop` (exclusive) of a file; with `splits_characters` these may be inside a character."""
 
     path: Path
     start: int
@@ -52,7 +52,7 @@ class Part:
 
 
 class Counts(NamedTuple):
-    """What losses are taken over. `words` are those between white space and the ends of lines."""
+    """Counts by which a loss is divided. `words` counts words between white space, and each end of a line as one."""
 
     characters: int
     words: int
@@ -122,7 +122,7 @@ def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
 
 
 def _ended(texts: Iterable[str]) -> Iterator[Piece]:
-    """The texts of one document, the last of them with the flag."""
+    """Pieces of one document from its texts: the last has the flag."""
     before: str | None = None
     for text in texts:
         if before is not None:
@@ -133,7 +133,7 @@ def _ended(texts: Iterable[str]) -> Iterator[Piece]:
 
 
 def _divided(text: str) -> Iterator[str]:
-    blocks = (text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK))
+    blocks = (text[at : at + _BLOCK_CHARACTERS] for at in range(0, len(text), _BLOCK_CHARACTERS))
     return _between_words(blocks)
 
 
@@ -146,7 +146,7 @@ def _between_words(blocks: Iterable[str]) -> Iterator[str]:
     rest = ""
     for block in blocks:
         rest += block
-        cut = _last_space(rest) or (len(rest) if len(rest) > _LONGEST else 0)
+        cut = _last_space(rest) or (len(rest) if len(rest) > _MAX_WORD else 0)
         if cut:
             yield rest[:cut]
             rest = rest[cut:]
@@ -164,15 +164,15 @@ def _last_space(text: str) -> int:
 
 
 def decoded(part: Part, tick: Tick) -> Iterator[str]:
-    """The part's text, some at a time. `InvalidInput` names the file and byte that is not UTF-8.
+    """The part's text in blocks. `InvalidInput` names the file and byte that is not UTF-8.
 
-    Of a part that splits characters, the bytes of those at its ends come as surrogates (`surrogateescape`).
+    If the part splits characters, the bytes of the split ones become surrogates (`surrogateescape`).
     """
     at, rest = part.start, b""
     with part.path.open("rb") as file:
         file.seek(part.start)
         while at + len(rest) < part.stop:
-            block = file.read(min(_BLOCK, part.stop - at - len(rest)))
+            block = file.read(min(_BLOCK_CHARACTERS, part.stop - at - len(rest)))
             if not block:
                 raise _wrong(part.path, f"{part.path} became shorter while it was read", "a file that stays")
             tick(len(block))
@@ -194,7 +194,7 @@ def _decode(part: Part, raw: bytes, at: int) -> tuple[str, bytes]:
         without = raw.removeprefix(b"\xef\xbb\xbf")
         raw, at = without, len(raw) - len(without)
     elif at == part.start and part.splits_characters:
-        cut = next((place for place, byte in enumerate(raw[:3]) if byte not in _CONTINUES), min(3, len(raw)))
+        cut = next((place for place, byte in enumerate(raw[:3]) if byte not in _CONTINUATION), min(3, len(raw)))
         head, raw = raw[:cut].decode("utf-8", "surrogateescape"), raw[cut:]
     try:
         return head + raw.decode(), b""
@@ -215,7 +215,7 @@ def not_utf8(path: Path, at: int) -> InvalidInput:
     """The error for a file that is no text, with a guess at what it is."""
     with path.open("rb") as file:
         head = file.read(8)
-    packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
+    packed = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
     guess = f"; it is compressed with {packed}: decompress it first" if packed else ""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         guess = "; it seems to be UTF-16: convert it first"

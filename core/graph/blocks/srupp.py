@@ -30,9 +30,10 @@ def parameters(block: Srupp, architecture: Architecture) -> Iterator[ParameterSp
 
 
 def write(context: GraphContext, block: Srupp, prefix: str, hidden: str) -> str:
-    """The recurrence over U = Wᵒ·LN(q + α·A) for q = W^q·x; [batch·sequence, d_model] both ways.
+    """The recurrence over U = Wᵒ·LN(q + α·A) for q = W^q·x; input and result are [batch·sequence, d_model].
 
-    A = softmax(q·kᵀ/√d_head + mask)·v, with keys and values from the queries of all that the block sees.
+    A = softmax(q·kᵀ/√d_head + mask)·v, where keys and values are computed from the queries of all positions that the
+    block sees.
     """
     graph = context.graph
     q = graph.linear(hidden, f"{prefix}.down", bias=False)
@@ -50,7 +51,7 @@ def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: 
     n_head, d_head = block.n_head, block.d_attn // block.n_head
 
     def heads(x: str) -> str:
-        # [batch·n, d_attn] → [batch, head, n, d_head]; of a single head that moves no number
+        # [batch·n, d_attn] → [batch, head, n, d_head]; with a single head no data move
         if n_head == 1:
             return graph.op("Unsqueeze", graph.unflatten(x, d_head), graph.integers(1))
         return graph.op("Transpose", graph.unflatten(x, n_head, d_head), perm=[0, 2, 1, 3])

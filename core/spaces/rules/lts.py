@@ -12,7 +12,7 @@ from edgefront.core.spaces.rules.table import Codes
 
 
 class LtsRules(Rules):
-    """n_head and d_inner of each layer go with d_model."""
+    """Rules in which the permitted n_head and d_inner of each layer depend on d_model."""
 
     @cached_property
     def blocks(self) -> list[NumberedBlock]:

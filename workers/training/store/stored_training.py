@@ -48,7 +48,7 @@ _FETCHED, _SNAPSHOT = ".fetched-", ".upload-"
 """Prefixes of temporary folders in the training's folder for downloads and uploads; the claim's fence is appended."""
 _START = "start"
 """Folder of the initial weights, from another training, until this one has ended."""
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _MAX_PAUSE_S = 60.0
 _EVERY = 15
 """Journal and log are uploaded with each checkpoint, and once per this number of polls in between."""
@@ -66,10 +66,10 @@ class StoredTraining:
     """One claim of a training on the artifact store. Without an artifact store every method does nothing."""
 
     def __init__(self, settings: Settings, database: Database, training_id: str, fence: int, folder: Path) -> None:
-        self._settings, self._own, self._fence, self._folder = settings, settings.training, fence, folder
+        self._settings, self._config, self._fence, self._folder = settings, settings.training, fence, folder
         self._database, self._id = database, training_id
         self._stored = training_store(settings, database, training_id)
-        self._look_s = min(_LOOK_S, self._own.poll_s / 4)
+        self._poll_s = min(_POLL_S, self._config.poll_s / 4)
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()
         self._run_ended, self._ended = threading.Event(), False
@@ -123,7 +123,7 @@ class StoredTraining:
             self._publisher = Publisher(self._stored, self._fence, self._record)
             threading.Thread(target=self._upload, name="edgefront-upload", daemon=True).start()
 
-    def finish(self, outcome: Outcome, hold: Hold, is_hurried: Callable[[], bool]) -> Outcome:
+    def finish(self, outcome: Outcome, hold: Hold, is_end_requested: Callable[[], bool]) -> Outcome:
         """Waits until all files of the ended run are on the store, and returns how it ended.
 
         If hurried, it waits at most as long as a run may take to stop. A result that is not uploaded by then does not
@@ -136,9 +136,9 @@ class StoredTraining:
 
         def hold_unless_hurried(note: str) -> None:
             waited_s = time.monotonic() - began
-            if waited_s > self._own.grace_s and is_hurried():
+            if waited_s > self._config.grace_s and is_end_requested():
                 raise _Hurried
-            if waited_s > self._own.poll_s:
+            if waited_s > self._config.poll_s:
                 self._waited = True
                 hold(note)
 
@@ -160,8 +160,8 @@ class StoredTraining:
 
     def _upload(self) -> None:
         """Uploads until the run has ended. An unavailable store is retried with increasing pauses."""
-        pause_s, again_at, uploaded = self._look_s, 0.0, [-1]
-        while not self._run_ended.wait(self._own.poll_s):
+        pause_s, again_at, uploaded = self._poll_s, 0.0, [-1]
+        while not self._run_ended.wait(self._config.poll_s):
             checkpoints, began = list(checkpoints_in(self._folder)), time.monotonic()
             if checkpoints == uploaded and began < again_at:
                 continue
@@ -174,8 +174,8 @@ class StoredTraining:
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 again_at = time.monotonic() + pause_s
             else:
-                pause_s, now = self._look_s, time.monotonic()
-                again_at = now + max(_EVERY * self._own.poll_s, (now - began) / _MAX_OF_TIME)
+                pause_s, now = self._poll_s, time.monotonic()
+                again_at = now + max(_EVERY * self._config.poll_s, (now - began) / _MAX_OF_TIME)
             uploaded = checkpoints
 
     def _publish(self, *, result: bool, last: bool = False) -> None:
@@ -211,7 +211,7 @@ class StoredTraining:
         """Runs a long call in a thread while holding the lease, retried while the store is unavailable; returns its
         result.
         """
-        pause_s = self._look_s
+        pause_s = self._poll_s
         while True:
             done: Future[Result] = Future()
             threading.Thread(target=_keep, args=(do, done), name="edgefront-store", daemon=True).start()
@@ -230,7 +230,7 @@ class StoredTraining:
         while not condition():
             with suppress(Unavailable):  # of the database
                 hold(note)
-            time.sleep(self._look_s)
+            time.sleep(self._poll_s)
 
 
 def _keep(do: Callable[[], Result], done: Future[Result]) -> None:
