@@ -11,7 +11,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import BLOCK_KINDS
 
 LENGTH = 24
-"""Places of every learned position table."""
+"""Length of every learned position table."""
 
 Part = dict[str, Any]
 
@@ -26,7 +26,7 @@ def descriptions(
     over_vocabulary: bool = False,
     max_blocks: int = 5,
 ) -> Architecture:
-    """Stacks of `kinds` in any order, with every kind of ends.
+    """Stacks of `kinds` in any order, with every kind of embedding and output.
 
     `causal` and `source` fix whether it is causal or has a source; `over_vocabulary` leaves pooled and other heads out.
     """

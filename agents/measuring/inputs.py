@@ -1,6 +1,6 @@
 """Random inputs: tokens and state of a language model, and whatever an ONNX file declares.
 
-The same seed gives the same input on every platform (Philox bits, as the weights are made of).
+The same seed gives the same input on every platform (Philox bits, as for random weights).
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def random_state(
     """The state after `memory_length` tokens, by the names of `core.graph.state`.
 
     Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
-    runtime might special-case; the state of nothing is zeros. Counts of tokens (int64, without axes) are
+    runtime might special-case. They are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are
     `memory_length`.
     """
     generator = _generator(seed + 2)
 
     def filled(size: tuple[int, ...]) -> NDArray[np.float32]:
-        return _even(generator, size) if protocol.memory_length else np.zeros(size, np.float32)
+        return _uniform(generator, size) if protocol.memory_length else np.zeros(size, np.float32)
 
     return {
         name: filled(size) if size else np.full((), protocol.memory_length, np.int64)
@@ -173,7 +173,7 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed))
 
 
-def _even(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
+def _uniform(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
     """Uniform in ±1, computed in place."""
     values = generator.random(size, dtype=np.float32)
     values *= np.float32(2)
@@ -196,7 +196,7 @@ def _array(
     dtype = np.dtype(_TYPES[kind])
     size = tuple(_axis(axis, position, protocol) for position, axis in enumerate(shape))
     if dtype.kind == "f":
-        return _even(generator, size).astype(dtype, copy=False)
+        return _uniform(generator, size).astype(dtype, copy=False)
     if dtype.kind == "b" or "mask" in name.lower():
         return np.ones(size, dtype)
     return np.asarray(generator.integers(0, rows or _UNKNOWN_VOCABULARY, size)).astype(dtype)

@@ -1,4 +1,4 @@
-"""Genomes as columns of numbers: what a person compares candidates by, gene by gene."""
+"""Turns genomes into columns of numbers, by which a person compares candidates gene by gene."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Column:
     """One number for each genome."""
 
     name: str
-    """The gene; of one per layer whose values are words, `gene=word`."""
+    """The gene's name, or `gene=word` for a gene per layer whose values are words."""
     title: str
     values: tuple[float, ...]
     words: tuple[str, ...] = ()
-    """Of a gene whose values are words: what 0, 1, … stand for."""
+    """The words that 0, 1, … stand for, if the gene's values are words."""
 
 
 def gene_columns(space: SearchSpace, genomes: Sequence[Genome]) -> list[Column]:
     """The columns in which the genomes differ, each once (`d_embed` may follow `d_model` in all of them).
 
-    A gene per layer counts in the layers that an architecture shows: with its mean, or one column a word, the share of
-    the layers that have it (%).
+    A gene per layer counts in the layers that an architecture shows: as its mean, or, if its values are words, as one
+    column for each word with the percentage of layers that have it.
     """
     by_values: dict[tuple[float, ...], Column] = {}
     for gene in space.gene_list:
@@ -55,14 +55,14 @@ def _columns(gene: Gene, genomes: Sequence[Genome]) -> Iterator[Column]:
     if not words:
         yield Column(gene.name, f"{gene.name} (mean)", tuple(_mean(values) for values in shown))
         return
-    # The last word's share follows from the others'.
+    # The share of the last word follows from those of the others.
     for word in words[:-1] if len(words) == len(gene.values) else words:
         shares = tuple(_mean([100.0 * (value == word) for value in values]) for values in shown)
         yield Column(f"{gene.name}={word}", f"{gene.name} {word} (% of layers)", shares)
 
 
 def _whole(genome: Genome, name: str) -> Any:
-    """The value of a gene of the whole model; of one that follows another gene, that one's."""
+    """The value of a gene of the whole model. If it names another gene, whose value it takes, that gene's value."""
     value = genome[name]
     return genome[value] if isinstance(value, str) and value in genome else value
 

@@ -34,7 +34,7 @@ OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "sche
 
 
 def publish(service: Service, training_id: str, files: dict[str, Path]) -> None:
-    """To the artifact store, by a new claim."""
+    """Publishes files to the artifact store under a new claim."""
     stored = training_store(service.settings, service.database, training_id)
     assert stored is not None
 
@@ -52,7 +52,7 @@ def training(**changes: Any) -> dict[str, Any]:
 
 
 def train(service: Service, home: Path | None = None, artifacts: str | None = None) -> None:
-    """What a worker does with the oldest that waits, in this process."""
+    """Runs the oldest queued training in this process, as a worker does."""
     url = service.database.url.render_as_string(hide_password=False)
     settings = settings_for(url, home or service.settings.home)
     settings.artifacts = artifacts
