@@ -1,4 +1,4 @@
-"""The agent's requests to the server over HTTP, each a cancellable coroutine. Without retries.
+"""The agent's requests to the server over HTTP, each a cancellable coroutine without retries.
 
 The retry policy is in `agents.server.retry`. Error responses become exceptions of `core.errors`, by status; an
 unreachable server, a proxy's error page and an unreadable response become `Unavailable`.
@@ -97,7 +97,7 @@ def check_url(server: str, *, insecure: bool = False) -> str:
 class AgentClient:
     """One device's connection to the server. Use as an asynchronous context manager.
 
-    `instance` names this process (`core.wire.agent.INSTANCE_HEADER`); at random if absent.
+    `instance` names this process (`core.wire.agent.INSTANCE_HEADER`); it is random if absent.
     """
 
     def __init__(self, server: str, *, insecure: bool = False, instance: str | None = None) -> None:
@@ -107,8 +107,8 @@ class AgentClient:
         """Whether the server has asked to replace the credential that is in use."""
         self.on_trial = False
         """Whether the credential in use has not been accepted yet, and the one before it is kept."""
-        self.withheld: str | None = None
-        """Why the device gets no launches, by the last answer to `lease`; None: nothing speaks against it."""
+        self.blocked_reason: str | None = None
+        """Why the device gets no launches, by the last answer to `lease`; None if it may get some."""
         self._route = route(self.server)
         self._http = httpx.AsyncClient(
             **self._route.options,
@@ -146,7 +146,7 @@ class AgentClient:
         """
         response = await self._send("/v1/leases", request, wait_s=request.wait_s)
         reason = response.headers.get(WITHHELD_HEADER)
-        self.withheld = None if reason is None else unquote(reason)
+        self.blocked_reason = None if reason is None else unquote(reason)
         return self._read(response, LeaseResponse)
 
     async def start(self, launch_id: str, fence: int) -> None:
@@ -164,7 +164,7 @@ class AgentClient:
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
     async def log(self, request: LogRequest) -> None:
-        """Sends what was logged. `NotFound`: the server is from before agents did so."""
+        """Sends log lines. `NotFound`: the server is too old to take them."""
         await self._send("/v1/agents/log", request)
 
     async def report(self, request: ReportRequest) -> ReportResponse:

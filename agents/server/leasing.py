@@ -83,9 +83,9 @@ class Leasing:
             told_facts = answer is not None
             if answer is None:
                 continue
-            if (message := _state_message(answer.state, self._client.withheld)) != logged:
+            if (message := _state_message(answer.state, self._client.blocked_reason)) != logged:
                 logged = message
-                _log.log(logging.WARNING if self._client.withheld else logging.INFO, "%s", message)
+                _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
             taken = self._take(answer)
             if self._client.renewal_asked or self._client.on_trial:
                 await self._renew()

@@ -1,4 +1,4 @@
-"""What the blocks of one ONNX graph share: masks, distances, the source, and the state that comes in and goes out."""
+"""The context that the blocks of one ONNX graph share: masks, distances, the source, incoming and outgoing state."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Project = Callable[[str], tuple[str, str]]
 """Raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
 
 NEXT = "next."
-"""What the names of outgoing state begin with."""
+"""Prefix of the names of outgoing state."""
 
-# The state's form where it comes in and where it goes out.
-_COMES_IN: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
-_GOES_OUT: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
+# Form of the state that a graph of each mode takes, and of the state that it returns.
+_INCOMING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
+_OUTGOING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
 
 _PADDED, _PADDED_FLOAT16 = -(2.0**126), -(2.0**15)
-"""Added to the score of padding: far below any score, and half of what the type holds, so that no sum becomes -∞."""
+"""Added to the scores of padding: far below any score, and half the type's range, so that no sum becomes -∞."""
 
 
 class GraphContext:
@@ -44,8 +44,8 @@ class GraphContext:
     Args:
         source: the encoder's states, [batch·source, d_model]; not in a decode graph, whose state holds its keys.
         mask: bool [batch, sequence] input, False where the batch is padded; source_mask: the same for the source.
-        options: `in_place` and `fused` hold in a decode graph alone.
-        prefix: what the names of the pass's parameters begin with: "source." in an encoder.
+        options: `in_place` and `fused` apply to a decode graph alone.
+        prefix: prefix of the names of the pass's parameters: "source." in an encoder.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class GraphContext:
         self.padding = mask
         """bool [batch, sequence], False where the batch is padded; None where it is not."""
         self._source_mask, self._window = source_mask, options.window
-        self._incoming = self._specs(_COMES_IN[options.mode])
-        self._outgoing = self._specs(_GOES_OUT[options.mode])
+        self._incoming = self._specs(_INCOMING[options.mode])
+        self._outgoing = self._specs(_OUTGOING[options.mode])
         in_place = options.in_place and options.mode == "decode"
         self._in_place = {
             name for name, spec in self._incoming.items() if in_place and writes_in_place(architecture, spec)
         }
-        self._left: dict[str, str] = {}
+        self._next_state: dict[str, str] = {}
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
@@ -90,14 +90,14 @@ class GraphContext:
         """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
 
         `hidden` are its raw inputs [batch·sequence, d_model] and `own` the keys and values of them; None lets the
-        context project them together with the earlier inputs. In order: the source, the past, the segment. Of all that
-        a block of this window leaves to the next pass no more than that will see.
+        context project them together with the earlier inputs. In order: the source, the past, the segment. The
+        state for the next pass is cut to what a block of this window will see.
         """
         if self.in_place(name):
             assert own is not None
             for part, value in zip(("keys", "values"), own, strict=True):
-                self._left[f"{name}.{part}"] = self._written(f"{name}.{part}", value)
-            return self._left[f"{name}.keys"], self._left[f"{name}.values"]
+                self._next_state[f"{name}.{part}"] = self._written(f"{name}.{part}", value)
+            return self._next_state[f"{name}.keys"], self._next_state[f"{name}.values"]
         graph, d_model = self.graph, self.architecture.d_model
         source = self.source if attends in ("source", "both") else None
         raw = [graph.unflatten(source, d_model)] if source is not None else []
@@ -113,7 +113,7 @@ class GraphContext:
             pairs.append(project(graph.flatten(inputs, d_model)))
             if self.mode == "segment":
                 whole = inputs if own is None else graph.op("Concat", inputs, graph.unflatten(hidden, d_model), axis=1)
-                self._left[f"{name}.memory"] = self._seen_later(whole, window, axis=1)
+                self._next_state[f"{name}.memory"] = self._seen_later(whole, window, axis=1)
         if own is not None and attends != "source":
             pairs.append(own)
         keys, values = (
@@ -121,7 +121,7 @@ class GraphContext:
         )
         if f"{name}.keys" in self._outgoing:
             for part, value in (("keys", keys), ("values", values)):
-                self._left[f"{name}.{part}"] = self._seen_later(value, window, axis=2)
+                self._next_state[f"{name}.{part}"] = self._seen_later(value, window, axis=2)
         return keys, values
 
     def in_place(self, name: str) -> bool:
@@ -151,7 +151,7 @@ class GraphContext:
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
     def mask(self, attends: Attends, window: int | None = None) -> str | None:
-        """Additive, of the graph's type, broadcastable to [batch, head, sequence, keys]. None: all is seen."""
+        """Additive mask of the graph's type, broadcastable to [batch, head, sequence, keys]. None masks nothing."""
         parts = [part for part in (self._causal_mask(attends, window), self._padding_mask(attends)) if part is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
@@ -171,7 +171,7 @@ class GraphContext:
         return graph.memoized(f"keys {attends} {window}", lambda: graph.op("Add", earlier, graph.sequence()))
 
     def place(self) -> str:
-        """Place of each of the segment's tokens in the whole sequence: int64 [sequence]."""
+        """Position of each of the segment's tokens in the whole sequence: int64 [sequence]."""
         graph = self.graph
         if "position" not in self._incoming:
             return graph.steps()
@@ -179,7 +179,7 @@ class GraphContext:
 
     def rotations(self, d_head: int, window: int | None = None) -> tuple[tuple[str, str], tuple[str, str]]:
         """What `write_rotary` needs for the queries of heads of this width, and for the keys that this pass projects:
-        [n, 1, turned features] twice.
+        [n, 1, rotated features] twice.
         """
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RotaryPositions)
@@ -190,7 +190,7 @@ class GraphContext:
 
         def part(index: int, last: bool) -> str:
             def make() -> str:
-                if not made:  # sines and cosines have their angles in common
+                if not made:  # sines and cosines share their angles
                     # Of a memory only distances count, so its places are counted from its beginning.
                     places = graph.range(self.keys("self", window)) if in_memory else self.place()
                     made.extend(write_rotations(graph, per_place, places))
@@ -208,9 +208,9 @@ class GraphContext:
         return (part(0, True), part(1, True)), (part(0, False), part(1, False))
 
     def distances(self, window: int | None = None) -> str:
-        """Distances of relative attention, int64 [keys + 1]: keys, keys - 1, …, 0, the clamp still to come.
+        """Distances of relative attention before the clamp, int64 [keys + 1]: keys, keys - 1, …, 0.
 
-        One more than there are keys, for the shift of `core.graph.blocks.attention`.
+        There is one more than there are keys, for the shift of `core.graph.blocks.attention`.
         """
         graph = self.graph
 
@@ -221,9 +221,9 @@ class GraphContext:
         return graph.memoized(f"distances {window}", make)
 
     def sinusoids(self, window: int | None = None) -> str:
-        """Of each distance that differs: [rows, d_model].
+        """Sinusoids of the different distances: [rows, d_model].
 
-        In the order of `distances` without a clamp; with one, of 0, 1, …, at most the clamp (see `clamped`).
+        Without a clamp the rows follow `distances`; with one they are those of 0, 1, … up to the clamp (see `clamped`).
         """
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
@@ -257,8 +257,8 @@ class GraphContext:
         return self._carried(f"{name}.inputs", count, self.architecture.d_model)
 
     def carry(self, entry: str, value: str) -> None:
-        """Leave what this entry of the state is to be to the next pass."""
-        self._left[entry] = value
+        """Sets this entry of the state for the next pass."""
+        self._next_state[entry] = value
 
     def emit_state(self) -> None:
         """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
@@ -269,11 +269,11 @@ class GraphContext:
                 if name in self._incoming:
                     value = graph.op("Add", name, value)
             else:
-                value = self._left[name]
+                value = self._next_state[name]
             graph.output(value, f"{NEXT}{name}", self._axes(spec, NEXT), TensorProto.INT64 if spec.integer else None)
 
     def _axes(self, spec: StateSpec, prefix: str = "") -> tuple[str | int, ...]:
-        """Of an entry as the graph declares it: the growing axis of what goes out has another length."""
+        """Axes of an entry as the graph declares them: the growing axis of outgoing state has another length."""
 
         def name(axis: str | int) -> str:
             return CAPACITY if spec.name in self._in_place else f"{prefix}{axis}"
@@ -338,7 +338,7 @@ class GraphContext:
     def _padding_mask(self, attends: Attends) -> str | None:
         """[batch, 1, 1, keys]: 0 where the key is a token, a number far below any score where it is padding.
 
-        Finite, so that a row without any token is a mean of padding and not NaN.
+        It is finite, so that a row without any token is a mean of padding and not NaN.
         """
         graph = self.graph
         own = self.padding if attends != "source" else None

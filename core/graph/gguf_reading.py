@@ -1,7 +1,7 @@
 """Reads a GGUF file: the description of its model, its weights as float32, and its tokenizer as Hugging Face's files.
 
-A file of ours has its description inside. That of another one follows from its metadata and from which tensors it has;
-fields of its architecture that are not known here, and tensors that no parameter is made of, are refused by name.
+A file that edgefront wrote contains its description. That of any other file is derived from its metadata and the names
+of its tensors; unknown fields of its architecture, and tensors that belong to no parameter, are refused by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.numbers import is_positive
 from edgefront.core.validation import short
 
-_KNOWN = frozenset(
+_READ_FIELDS = frozenset(
     {
         "block_count",
         "context_length",
@@ -43,12 +43,12 @@ _KNOWN = frozenset(
         "shortconv.l_cache",
     }
 )
-"""Fields of an architecture that are read; of another, `rope.scaling.type` none, it is refused."""
+"""Fields of an architecture that are read. A file with another field is refused; `rope.scaling.type` may be none."""
 _KINDS = ("gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci")
 
 
 class GgufFile:
-    """`InvalidInput` where it is no GGUF file, or what it has cannot be expressed."""
+    """An open GGUF file. Raises `InvalidInput` if it is none, or if its model cannot be expressed."""
 
     def __init__(self, path: Path) -> None:
         import gguf
@@ -63,7 +63,7 @@ class GgufFile:
         self.architecture = self._architecture()
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
-        """The parameters under our names; every tensor of the file is one, or part of one."""
+        """The parameters under edgefront's names; every tensor of the file is one, or part of one."""
         return _Weights(self)
 
     # The description -----------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class GgufFile:
         if own.get("rope.scaling.type") == "none":
             del own["rope.scaling.type"]
         for name in own:
-            if name not in _KNOWN:
+            if name not in _READ_FIELDS:
                 raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
         if "rope_freqs.weight" in self._tensors:
             raise self._fault("has rope_freqs.weight: it does not tell how its positions are stretched", "path")

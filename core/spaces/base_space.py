@@ -1,4 +1,4 @@
-"""What most spaces share: the parts of a model that are not searched, and which widths go together with a d_model."""
+"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.spaces.gene import Gene, Value, in_words
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 LIKE_D_MODEL = "d_model"
-"""The value of d_embed that follows d_model, whatever it is."""
+"""The value of gene d_embed that stands for d_model, whatever it is."""
 
 PLAIN_OUTPUT = Output()
 
@@ -64,7 +64,7 @@ def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
 
 @dataclass(frozen=True)
 class Stock:
-    """Shape of the model that people would take instead, and that is scaled in depth to make the baselines."""
+    """Shape of the stock model of a space; the baselines are this model scaled in depth."""
 
     d_model: int
     n_head: int = 1
@@ -73,42 +73,42 @@ class Stock:
     n_kv_head: int = 0
     """Heads of keys and values, where a space has grouped queries."""
     div: int | None = None
-    """Of the embedding, where a job may choose it; None: the first permitted one."""
+    """`div` of the embedding, if a job may choose it; None stands for the first permitted one."""
 
 
 @dataclass(frozen=True)
 class FramedSpace(SearchSpace, ABC):
-    """A space with a frame, a gene d_model, and genes whose values must go with it.
+    """A space with a frame, a gene d_model, and genes whose values must fit it.
 
     n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio times as wide. Genes `div` and
-    `d_embed` of the embedding are optional: without them it is the frame's.
+    `d_embed` of the embedding are optional: without them the embedding is the frame's.
     """
 
     frame: Frame
     stock: Stock
     min_inner_ratio: int = field(default=0, kw_only=True)
-    """Least d_inner / d_model."""
+    """Minimum of d_inner / d_model."""
 
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        """The values of a gene that go with this d_model."""
+        """The values of a gene that fit this d_model."""
         return self._widths[d_model].get(name, self._genes[name].values)
 
     @property
     def _fitted(self) -> tuple[str, ...]:
-        """The genes of which every d_model needs a value that goes with it."""
+        """The genes that must have a value that fits, for every d_model."""
         return ("n_head", "d_inner")
 
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
-        """d_model → for each fitted gene the values that go with it; a d_model that lacks any is left out."""
+        """d_model → gene → the values that fit; a d_model for which a gene has none is left out."""
         widths = {}
         for width in map(int, self.gene("d_model").values):
-            fitting = {name: self._going_with(name, self.gene(name).values, width) for name in self._fitted}
+            fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
             if all(fitting.values()):
                 widths[width] = fitting
         return widths
 
-    def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
+    def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
         numbers = map(int, values)
         if name == "d_inner":
             return tuple(number for number in numbers if number >= self.min_inner_ratio * width)
@@ -146,7 +146,7 @@ class FramedSpace(SearchSpace, ABC):
         return (self.frame.embedding.div,) if gene is None else tuple(map(int, gene.values))
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → the value of the gene (the first one) that means it, in the gene's order."""
+        """Width of the embedding → the first value of gene d_embed that means it, in the gene's order."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
@@ -193,7 +193,7 @@ class FramedSpace(SearchSpace, ABC):
         """d_model and embedding of the baselines, and these widths for all their layers.
 
         The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
-        move to the nearest permitted value that goes with it. The embedding has the stock's div where that is
+        move to the nearest permitted value that fits it. The embedding has the stock's div where that is
         permitted, and else the first values.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)

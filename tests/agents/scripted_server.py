@@ -167,8 +167,8 @@ def _app(script: Script) -> FastAPI:
             if script.items and script.state == "active":
                 break
             if time.monotonic() >= end or script.state == "draining":
-                if script.withheld is not None:
-                    response.headers[WITHHELD_HEADER] = script.withheld
+                if script.blocked_reason is not None:
+                    response.headers[WITHHELD_HEADER] = script.blocked_reason
                 return LeaseResponse(state=script.state)
             await asyncio.sleep(0.01)
         else:

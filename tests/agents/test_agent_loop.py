@@ -298,7 +298,7 @@ def test_says_why_its_device_gets_no_launches(config, caplog):
         script.state = "active"
         asked = script.requests.count("/v1/leases")
         wait_for(lambda: script.requests.count("/v1/leases") > asked + 1)  # the same reason with another state
-        script.withheld = None
+        script.blocked_reason = None
         script.items.append(item(0))
         wait_for(lambda: reported(script) == ["lau_0"])
     assert caplog.text.count("this device gets no launches: launch lau_1 is implausible: 9 µs") == 1
