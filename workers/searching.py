@@ -1,4 +1,4 @@
-"""Advances targets: short transactions, and the computations between them.
+"""Advances targets by short transactions, with the computations between them.
 
 Calling an algorithm may take many seconds: `take_short_steps` leaves it to `compute_step`, for which there is a queue
 of its own. No transaction or connection is held during the computation.
@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 def take_short_steps(database: Database, target_id: str, settings: Settings) -> bool:
-    """Takes one step of a target that needs no long computing; whether another can be taken at once. One that has to be
-    computed is requested of the workers that do so.
+    """Takes one short step of a target and returns whether another can be taken at once. A step that has to be computed
+    is requested from the workers that do so.
     """
     step = take_step(database, target_id)
     if not isinstance(step, ComputeStep):
@@ -44,7 +44,7 @@ def take_short_steps(database: Database, target_id: str, settings: Settings) -> 
 
 
 def compute_step(database: Database, target_id: str, settings: Settings) -> None:
-    """Computes a target's next step and stores it; what follows is requested of `take_short_steps`."""
+    """Computes a target's next step and stores it; what follows is requested from `take_short_steps`."""
     step = next_compute_step(database, target_id)
     if step is not None and compute_and_store(database, step, settings):
         with database.write() as session:
@@ -73,7 +73,7 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 
 def take_step(database: Database, target_id: str) -> bool | ComputeStep:
-    """One committed step of a target: whether another can be taken at once, or the one to compute next."""
+    """Takes and commits one step of a target; returns whether another can be taken at once, or the step to compute."""
     try:
         return _committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
     except Unavailable as error:
@@ -84,8 +84,8 @@ def take_step(database: Database, target_id: str) -> bool | ComputeStep:
 
 
 def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
-    """Computes a step, and stores the result in parts of a transaction each; whether another step can be taken at
-    once.
+    """Computes a step, and stores the result in parts, one transaction each; returns whether another step can be taken
+    at once.
     """
     more: bool | ComputeStep = step
     try:

@@ -1,4 +1,4 @@
-"""The tasks: each requests what its message names, and does what waits (`workers.work`)."""
+"""Celery tasks: each requests the work that its message names, then does the work that waits (`workers.work`)."""
 
 from __future__ import annotations
 

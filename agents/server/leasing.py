@@ -196,8 +196,8 @@ class Leasing:
         return max(1, min(self._config.batch, round(_AIM_S / max(self._mean_s, 1e-3))))
 
 
-def _state_message(state: str, withheld: str | None) -> str:
+def _state_message(state: str, blocked_reason: str | None) -> str:
     """The log message for the device's state, as the server answers a lease request."""
-    if withheld is not None:
-        return f"this device gets no launches: {withheld}"
+    if blocked_reason is not None:
+        return f"this device gets no launches: {blocked_reason}"
     return f"the server reports this device as {state}"

@@ -1,6 +1,6 @@
-"""Sends what the agent logs to the server, so that people read it on the device's page. Nothing depends on it.
+"""Sends what the agent logs to the server, so that people read it on the device's page. Nothing else depends on it.
 
-Lines wait in memory, the last of them only; they are lost with the process.
+The newest lines are kept in memory until they are sent; they are lost with the process.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound, TooLar
 from edgefront.core.wire.agent import MAX_LOG_LINES, MAX_LOG_TEXT, Level, LogLine, LogRequest
 
 EVERY_S = 15.0
-"""Seconds between two requests: as between two heartbeats."""
+"""Seconds between two requests, the same as between two heartbeats."""
 AGENTS = "edgefront.agents"
-"""The logger above all of the agent's."""
+"""Name of the parent logger of the agent's modules."""
 
 
 class LogBuffer(logging.Handler):
@@ -41,17 +41,17 @@ class LogBuffer(logging.Handler):
         self._lines.append(LogLine(at=datetime.now(timezone.utc), level=level, message=message[:MAX_LOG_TEXT]))
 
     def peek(self) -> tuple[LogLine, ...]:
-        return tuple(self._lines.copy())  # in one step, as `append` is
+        return tuple(self._lines.copy())  # `copy` and `append` of a deque are atomic
 
     def drop(self, lines: tuple[LogLine, ...]) -> None:
-        """Forgets these lines; those that came since stay."""
+        """Removes these lines; newer ones stay."""
         for line in lines:
             with suppress(ValueError):
                 self._lines.remove(line)  # it may have made room for a new one
 
 
 class LogSender:
-    """Sends the lines of `buffer` while `run` runs. A server from before agents sent their logs is not asked again."""
+    """Sends the lines of `buffer` while `run` runs. It stops if the server is too old to take lines."""
 
     def __init__(self, client: AgentClient, buffer: LogBuffer) -> None:
         self._client = client
@@ -59,13 +59,13 @@ class LogSender:
         self._server_takes_lines = True
 
     async def run(self) -> None:
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-        self._buffer.added = lambda: _wake(loop, news)
+        loop, has_lines = asyncio.get_running_loop(), asyncio.Event()
+        self._buffer.added = lambda: _wake(loop, has_lines)
         try:
             while self._server_takes_lines:
                 if not self._buffer.peek():
-                    await news.wait()
-                news.clear()
+                    await has_lines.wait()
+                has_lines.clear()
                 await self.send()
                 await asyncio.sleep(EVERY_S)
         finally:
@@ -88,9 +88,9 @@ class LogSender:
             self._buffer.drop(lines)
 
 
-def _wake(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, has_lines: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(news.set)
+        loop.call_soon_threadsafe(has_lines.set)
 
 
 def _level(number: int) -> Level:

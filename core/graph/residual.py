@@ -1,4 +1,4 @@
-"""Where attention and feed-forward blocks have their norm: on what they read, or on what they leave."""
+"""Norms of attention and feed-forward blocks: before the block (pre-norm) or after the residual sum (post-norm)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def normed(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str) -> str:
-    """What the block reads: norm(x) under norm pre, else x itself."""
+    """Input of the block: norm(x) under pre-norm, else x itself."""
     return graph.norm(hidden, f"{prefix}.norm") if architecture.norm == "pre" else hidden
 
 
 def added(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str, update: str) -> str:
-    """What the block leaves: x + update under norm pre, else norm(x + update)."""
+    """Output of the block: x + update under pre-norm, else norm(x + update)."""
     total = graph.op("Add", hidden, update)
     return total if architecture.norm == "pre" else graph.norm(total, f"{prefix}.norm")

@@ -1,4 +1,4 @@
-"""A program of this project: what Ctrl-C does while it is imported, while it runs, and when it has ended."""
+"""Runs a command-line program, with Ctrl-C handled while it is imported, while it runs, and when it has ended."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def run_program(load: Callable[[], Callable[[], int | None]]) -> None:
     """Runs the function that `load` imports, and exits with the code that it returns; after Ctrl-C with `INTERRUPTED`.
 
     While `load` imports, and when the function has ended, Ctrl-C ends the process at once: Python's `KeyboardInterrupt`
-    would print a traceback there, or be lost in a callback of the import system. In between it is raised as usual. Does
-    nothing about signals where this process ignores Ctrl-C, as in the background of a shell.
+    would print a traceback there, or be lost in a callback of the import system. In between it is raised as usual. A
+    process that ignores Ctrl-C, as in the background of a shell, goes on ignoring it.
     """
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handled:

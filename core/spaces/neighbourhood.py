@@ -1,7 +1,7 @@
-"""The part of a space around a given model: what differs from it in depth, in widths, and in parts left out.
+"""The part of a space around a given model: architectures of other depth and widths, or with parts left out.
 
-The spaces of layers (`llama`, `lfm`) take everything that no gene says from the model: positions, norms, activation,
-embedding, biases, gates, the width of heads. So they have room for any decoder whose layers are alike in those.
+The spaces of layers (`llama`, `lfm`) take what no gene decides from the model: positions, norms, activation,
+embedding, biases, gates, the width of heads. So they contain any decoder whose layers agree in those.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from edgefront.core.validation import short
 
 BASES = (LLAMA, LFM)
 AUTO = "auto"
-"""Stands for the name of the space that has a model: the first, else that with the fewest faults."""
+"""Stands for the first space that contains the model, or else for the one with the fewest faults."""
 NEAR = (0.5, 1.5)
-"""Shares of a model's widths between which those around it lie; depth grows by a quarter at most."""
+"""Minimum and maximum width around a model, as factors of its own; depth grows by a quarter at most."""
 MAX_LAYERS = 256
-_LISTED = 20
+_MAX_FAULTS = 20
 
 
 class Fault(NamedTuple):
@@ -73,13 +73,13 @@ def _around(name: str, text: str) -> LayeredSpace:
         nearest = _nearest(model).name
         other = "" if nearest == name or list(_faults(_named(nearest), model)) else f"; the space {nearest} has it"
         raise SpaceError(
-            f"model: no architecture of {name} is this one: {'; '.join(map(str, faults[:_LISTED]))}{other}",
+            f"model: no architecture of {name} is this one: {'; '.join(map(str, faults[:_MAX_FAULTS]))}{other}",
             field="model",
             value=model.digest,
             allowed=f"decoders of attention{' or short_conv' * (base is LFM)} and feed_forward in layers{other}",
             errors=[
                 {"field": f"model.{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
-                for fault in faults[:_LISTED]
+                for fault in faults[:_MAX_FAULTS]
             ],
         )
     return space
@@ -135,7 +135,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
 
 
 def _unpaired(model: Architecture) -> Iterator[Fault]:
-    """Blocks that are no layer of a mixer and a feed-forward block."""
+    """The first block that does not pair up as a mixer and then a feed-forward block."""
     for index, block in enumerate(model.blocks):
         if isinstance(block, FeedForward) == (index % 2 == 0):
             yield Fault(f"blocks.{index}.kind", block.kind, "its layers are a mixer and then a feed_forward")
@@ -161,8 +161,8 @@ def _of(model: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
 
 
 def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
-    """The space around a model without faults; None where its widths go together in no way that the genes say."""
-    attention, fed, convolution = (
+    """The space around a model without faults; None if no values of the genes describe it."""
+    attention, feed_forward, convolution = (
         next((block for _, block in _of(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
     bias = None if attention is None else model.attention_bias(attention)
@@ -182,7 +182,7 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
             output=model.output,
         ),
         attention=_plain(attention, base.attention, bias=bias),
-        feed_forward=base.feed_forward if fed is None else fed,
+        feed_forward=base.feed_forward if feed_forward is None else feed_forward,
         short_conv=base.short_conv if convolution is None else convolution,
         model=model,
     )
@@ -190,7 +190,7 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
         left = {gene.name: gene.values for gene in made.narrow({}).gene_list}
     except SpaceError:
         return None
-    # Values that go together in no way leave; what a job may narrow to stays.
+    # Values that occur in no architecture are removed; the options that a job may narrow to stay.
     space = replace(made, gene_list=tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list))
     origin = space.genome_of(model)
     return None if origin is None else replace(space, origin=origin)
@@ -203,7 +203,7 @@ def _plain(block: Attention | None, default: Attention, **changes: Any) -> Atten
 
 
 def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
-    """The base's genes with the model's values and those near to them."""
+    """The base's genes with the model's values and values near them."""
     attentions = [block for _, block in _of(model, Attention)]
     genome = {
         "n_layer": [_layers_of(model)],

@@ -1,4 +1,4 @@
-"""What was prepared on this machine."""
+"""Finds the data sets that were prepared on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 
 def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
-    """Every prepared data set of this folder, the newest first; of a damaged one, what is wrong with it."""
+    """Every prepared data set of this folder, the newest first; a damaged one comes with its error."""
     folders = [path for path in home.glob("*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -29,8 +29,8 @@ def find_prepared(home: Path, name: str) -> Prepared:
     """A prepared data set by its name, by the first digits of its digest, or by its folder.
 
     Raises:
-        NotFound: none has the name.
-        InvalidInput: several have, or it is damaged.
+        NotFound: no data set has the name.
+        InvalidInput: several data sets have the name, or it is damaged.
     """
     matching = [
         folder

@@ -16,7 +16,7 @@ _CODE_POINTS = 0x110000
 
 
 def bytes_seen(texts: Iterable[str]) -> Tokenizer:
-    """The bytes that occur, in their order."""
+    """A tokenizer of the bytes that occur in the texts, in ascending order."""
     seen = np.zeros(256, np.bool_)
     for text in texts:
         seen[np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)] = True
@@ -24,7 +24,7 @@ def bytes_seen(texts: Iterable[str]) -> Tokenizer:
 
 
 def characters_seen(texts: Iterable[str]) -> Tokenizer:
-    """The characters that occur, in the order of their code points."""
+    """A tokenizer of the characters that occur in the texts, in the order of their code points."""
     seen = np.zeros(_CODE_POINTS, np.bool_)
     for text in texts:
         seen[np.frombuffer(text.encode("utf-32-le"), "<u4")] = True
@@ -32,7 +32,7 @@ def characters_seen(texts: Iterable[str]) -> Tokenizer:
 
 
 def words_by_frequency(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
-    """`<eos>`, `<unk>` and the words, the most frequent first; of equals the one that came first."""
+    """A tokenizer of `<eos>`, `<unk>` and the words by falling frequency; equally frequent ones by first occurrence."""
     counter: Counter[str] = Counter()
     for text in texts:
         counter.update(text.split())
@@ -43,9 +43,9 @@ def words_by_frequency(texts: Iterable[str], vocab_size: int | None) -> Tokenize
 
 
 def words_given(path: Path, vocab_size: int | None) -> Tokenizer:
-    """The first word of each line, at most `vocab_size` lines.
+    """A tokenizer of the first word of each line, for at most `vocab_size` lines.
 
-    `InvalidInput` where <eos> or <unk> (or <S> and <UNK>) is missing, or a word stands twice.
+    `InvalidInput` if <eos> or <unk> (or <S> and <UNK>) is missing, or a word occurs twice.
     """
     words = []
     for line in read_text(path).removeprefix("\ufeff").split("\n"):
@@ -61,7 +61,7 @@ def words_given(path: Path, vocab_size: int | None) -> Tokenizer:
 
 
 def read_text(path: Path) -> str:
-    """All of a file that is small enough; `NotFound` where there is none."""
+    """Content of a UTF-8 file; `NotFound` if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

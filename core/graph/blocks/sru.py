@@ -26,6 +26,6 @@ def parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec
 
 
 def write(context: GraphContext, block: Sru, prefix: str, hidden: str) -> str:
-    """The recurrence over U = W·x (W of two factors with d_proj); [batch·sequence, d_model] both ways."""
+    """The recurrence over U = W·x (W of two factors with d_proj); input and result are [batch·sequence, d_model]."""
     inner = hidden if block.d_proj is None else context.graph.linear(hidden, f"{prefix}.down", bias=False)
     return write_recurrence(context, prefix, inner, hidden)

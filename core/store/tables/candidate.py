@@ -18,7 +18,7 @@ _POINTS = (
 
 
 def _by(figure: str, *, optional: bool = True) -> Index:
-    """The order of a list by a figure; those that lack it are not in it: `services.jobs.queries.lists`."""
+    """Index for lists ordered by a figure (`services.jobs.queries.lists`); rows without the figure are left out."""
     measured = text(f"{figure} IS NOT NULL") if optional else None
     return Index(
         f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=measured, sqlite_where=measured
@@ -36,7 +36,7 @@ class Candidate(Base):
             postgresql_where=text("on_frontier"),
             sqlite_where=text("on_frontier = 1"),  # SQLite requires the identical condition
         ),
-        # All that the chart's points are counted and thinned by, so that neither reads the rows, which are wide.
+        # Covers the columns by which the chart's points are counted and thinned, so that the wide rows are not read.
         Index("ix_candidate_target_state", *_POINTS),
         *(_by(name) for name in ("latency_ms", "memory_bytes", "predicted_perplexity")),
         *(_by(name, optional=False) for name in ("proxy", "decoder_parameters")),
@@ -60,17 +60,17 @@ class Candidate(Base):
     flops: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[float]
     predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
-    predicted_perplexity: Mapped[float | None]  # that of `predicted`
+    predicted_perplexity: Mapped[float | None]  # copied from `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))
     reason: Mapped[str | None] = mapped_column(Text)
-    # Copied from the measurement when reports are settled, so that filters, sorts and frontiers need no join.
+    # Copied from the measurement when reports are processed, so that filters, sorts and frontiers need no join.
     latency_ms: Mapped[float | None]
     latency_half_width_ms: Mapped[float | None]
     latency_p90_ms: Mapped[float | None]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)
     build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
-    first_token_ms: Mapped[float | None]  # of mode generate, as those that follow
+    first_token_ms: Mapped[float | None]  # this one to energy_token_mj: in mode generate alone
     token_ms: Mapped[float | None]  # each further token
     total_ms: Mapped[float | None]
     tokens_per_s: Mapped[float | None]
