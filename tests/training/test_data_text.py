@@ -29,8 +29,8 @@ def nothing(count: int) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few characters are as much as megabytes are."""
-    monkeypatch.setattr(reading, "_BLOCK", 5)
-    monkeypatch.setattr(reading, "_LONGEST", 12)
+    monkeypatch.setattr(reading, "_BLOCK_CHARACTERS", 5)
+    monkeypatch.setattr(reading, "_MAX_WORD", 12)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
