@@ -1,4 +1,4 @@
-"""HTTP of the client: the one place that decides what is retried, and turns problem documents into exceptions.
+"""HTTP requests of the client. This module alone decides what is retried, and turns problem documents into exceptions.
 
 Requests that certainly were not processed are retried (no connection, 429). Idempotent requests (GET, DELETE, a POST
 with an Idempotency-Key) are also retried if they may have been processed (a broken response, 502, 503, 504). Pauses
@@ -70,7 +70,7 @@ class Transport:
 
     @contextmanager
     def reading(self, what: str) -> Iterator[None]:
-        """Where an answer is read: one that is not what this release expects becomes one error."""
+        """Context in which an answer is read: an answer that this release cannot read raises `EdgefrontError`."""
         try:
             yield
         except ValueError as error:
@@ -118,7 +118,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float,
     ) -> Iterator[httpx.Response]:
-        """One GET with a streamed body. Not retried: the reader knows from where to resume."""
+        """One GET with a streamed body. It is not retried, because the reader knows from where to resume."""
         timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
         with (
             self._errors(),

@@ -22,9 +22,9 @@ from edgefront.api.http.forwarded import own_path
 from edgefront.core.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
-"""Largest body where no key is asked for: that of a sign-in has some hundred bytes."""
+"""Largest body of a request that needs no key. A sign-in has some hundred bytes."""
 ENROL_BYTES = 128 << 10
-"""Largest body of an enrolment, whose token is looked up after it: a device's facts have at most half as many."""
+"""Largest body of an enrolment, whose token is checked after it was read. A device's facts have at most half of it."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -89,14 +89,14 @@ class BodyBound:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most = min(self.max_bytes, _most_bytes(scope["method"], own_path(scope)))
+        limit = min(self.max_bytes, _max_bytes_of(scope["method"], own_path(scope)))
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             await _ambiguous(scope, receive, send)
             return
         declared = headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > most:
-            raise _too_large(most)
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
         received = 0
         with ExitStack() as ending:
             count: Callable[[int], None] | None = None
@@ -107,8 +107,8 @@ class BodyBound:
                 if message["type"] == "http.request":
                     size = len(message.get("body", b""))
                     received += size
-                    if received > most:
-                        raise _too_large(most)
+                    if received > limit:
+                        raise _too_large(limit)
                     principal = scope.get("state", {}).get("principal")
                     if size and principal is not None:
                         if count is None:
@@ -120,8 +120,8 @@ class BodyBound:
             await self.app(scope, bounded, send)
 
 
-def _most_bytes(method: str, path: str) -> float:
-    """Largest body, whatever the settings permit: small where anybody may send one."""
+def _max_bytes_of(method: str, path: str) -> float:
+    """Largest body, whatever the settings permit: small where anybody may send a request."""
     if is_public(method, path):
         return PUBLIC_BYTES
     return ENROL_BYTES if path == ENROL_PATH else math.inf
@@ -133,11 +133,13 @@ _ambiguous = problems.respond(
     "the length of the body is given twice: send Content-Length or Transfer-Encoding",
     headers={"Connection": "close"},
 )
-"""A proxy in front may have believed the other one (RFC 9112, section 6.1): what follows is nobody's request."""
+"""Answer to a body with two lengths: a proxy may have used the other one (RFC 9112, section 6.1), so what follows on
+the connection cannot be attributed to a request.
+"""
 
 
-def _too_large(most: float) -> TooLarge:
-    return TooLarge(f"the body is larger than {most:.0f} bytes, the limit here")
+def _too_large(limit: float) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit:.0f} bytes, the limit here")
 
 
 def route_of(scope: Scope) -> str:

@@ -96,7 +96,7 @@ def list_trainings(
     responses={**answer(example("training")), **errors(404)},
 )
 def get_training(training_id: TrainingId, person: Reader, here: Here) -> TrainingView:
-    """Its progress, its scores, and the measurements of its candidate."""
+    """Returns the training with its progress, its scores, and the measurements of its candidate."""
     with here.database.read() as session:
         return trainings.get_training(session, person, training_id)
 
@@ -156,7 +156,7 @@ async def read_training_log(
 )
 def pause_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Stops after the current step with a checkpoint, and frees its slot for others."""
-    return _steer(here, trainings.pause_training, person, training_id)
+    return _command(here, trainings.pause_training, person, training_id)
 
 
 @router.post(
@@ -167,7 +167,7 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
 )
 def resume_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
-    return _steer(here, trainings.resume_training, person, training_id)
+    return _command(here, trainings.resume_training, person, training_id)
 
 
 @router.post(
@@ -178,7 +178,7 @@ def resume_training(training_id: TrainingId, person: Person, here: Here) -> Trai
 )
 def cancel_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Ends it permanently and keeps its checkpoints."""
-    return _steer(here, trainings.cancel_training, person, training_id)
+    return _command(here, trainings.cancel_training, person, training_id)
 
 
 @router.delete(
@@ -203,7 +203,7 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
     await here.fetch(person.owner, delete)
 
 
-def _steer(
+def _command(
     here: Here, verb: Callable[[Session, Principal, str, datetime], TrainingView], person: Principal, training_id: str
 ) -> TrainingView:
     with here.database.write() as session:

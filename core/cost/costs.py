@@ -3,8 +3,8 @@
 Closed formulas over its `core.cost.shapes.Shapes`, a batch of one, in integers of any size: `core.cost.parameters`
 defines the groups of parameters and the bytes of weights, `core.cost.flops` the matrix products that are counted. FLOPs
 are two for each multiply-accumulate. Weight bytes are those of all parameters in one number type, or with weights
-"int8" or "int4" those of `core.graph.formats`; "q8_0" and "q4_0" are of architectures that GGUF expresses. State bytes
-are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says else.
+"int8" or "int4" those of `core.graph.formats`; "q8_0" and "q4_0" need an architecture that GGUF can express. State
+bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16":
 """Bytes of one weight."""
 MAX_BATCH = 1 << 16
 DEFAULT_LENGTH = 192
-"""Tokens of a pass, in decode of those before it."""
+"""Default number of tokens of a pass, or in decode of the tokens before it."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
     once, keys and values kept. decode: after `memory_length` others, whose keys and values are given. The source of a
     translation model is as long as the sequence, in decode as the memory.
 
-    Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
+    Raises `InvalidInput` that names the option, also if the model has fewer positions, and for a mode or memory
     that the architecture does not have.
     """
-    # Here: who names a type of this module alone does not wait for numpy to load.
+    # Imported here, so that importing a type from this module does not load numpy.
     from edgefront.core.cost.flops import products
     from edgefront.core.cost.parameters import count_of, weight_bytes
     from edgefront.core.cost.state import kept, kept_bytes
@@ -118,7 +118,7 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
 
 @lru_cache(maxsize=16)
 def _shapes(architecture: Architecture) -> Shapes:
-    """A batch of one: of a generation three passes are counted, and of a candidate one for each of its targets."""
+    """Shapes of a batch of one, cached: a generation counts three passes, and a candidate one for each target."""
     from edgefront.core.cost.shapes import Shapes
 
     return Shapes.of([architecture], dtype=object)
@@ -166,7 +166,7 @@ def _pass(architecture: Architecture, options: CostOptions) -> Pass:
 
 
 def _reach(architecture: Architecture) -> tuple[int, str]:
-    """Most tokens of a sequence, past and present, and why."""
+    """Maximum number of tokens of a sequence, past and present, and the reason."""
     if architecture.max_length is None:
         return MAX_LENGTH, ""
     return architecture.max_length, f"it has {architecture.max_length} learned positions"

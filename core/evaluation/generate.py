@@ -1,4 +1,4 @@
-"""Text from a trained model: token after token, each drawn from what the model expects after those before it."""
+"""Generates text with a trained model: each token is sampled from the model's distribution given those before it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.positions import RelativePositions
 
 _PROMPT_SEGMENT = 512
-"""Tokens of a prompt that are read in one pass."""
-_CUT = "\ufffd"
-"""What a tokenizer decodes part of a character as."""
+"""Maximum number of tokens of a prompt in one pass."""
+_INCOMPLETE = "\ufffd"
+"""The character that a tokenizer decodes from part of a character."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn.
+    """Settings of sampling.
 
     Scores are divided by `temperature` (0: the most likely token is taken); then the `top_k` most likely tokens stay,
     and of these the fewest that have `top_p` of the probability (Holtzman et al. 2020). Equal seeds draw equally.
@@ -56,11 +56,11 @@ class Sampling:
         if self.temperature == 0:
             return int(scores.argmax())
         order = scores.argsort(descending=True, stable=True)[: self.top_k]
-        chances = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
+        probabilities = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
         if self.top_p is not None:
-            # Of those before it, so that the token with which the sum reaches top_p stays.
-            chances = chances[chances.cumsum(0) - chances < self.top_p]
-        return int(order[int(torch.multinomial(chances, 1, generator=generator))])
+            # The sum excludes the token itself, so that the token with which it reaches top_p stays.
+            probabilities = probabilities[probabilities.cumsum(0) - probabilities < self.top_p]
+        return int(order[int(torch.multinomial(probabilities, 1, generator=generator))])
 
 
 def generate(
@@ -153,7 +153,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
 
 
 class TextTokenizer(Protocol):
-    """What turns tokens into text."""
+    """A tokenizer that decodes tokens to text."""
 
     def decode(self, ids: Any, /) -> str: ...
 
@@ -168,13 +168,13 @@ class TextStream:
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
-        self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
+        self._returned = len(tokenizer.decode(self._ids).rstrip(_INCOMPLETE)) if self._ids else 0
 
     def add(self, token: int) -> str:
         """The text that is complete now; often a word, sometimes nothing."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
-        whole = text.rstrip(_CUT)  # one for each byte, in some tokenizers
+        whole = text.rstrip(_INCOMPLETE)  # one for each byte, in some tokenizers
         new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
             # The line's end stays: some tokenizers leave out the space before the first word.
@@ -183,7 +183,7 @@ class TextStream:
         return new
 
     def rest(self) -> str:
-        """What was held back."""
+        """The text that is still held back."""
         return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
 
 

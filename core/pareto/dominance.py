@@ -18,21 +18,21 @@ import numpy as np
 from edgefront.core.pareto.frontier import Mask, Points, checked_points, nondominated
 
 MAX_EPSILON = 0.5
-"""Above which ε calls models alike that no one would take for each other."""
+"""Bound of ε: with a larger one, models that clearly differ would count as equal."""
 _SLACK = 1e-9
-"""For rounding, where more points than necessary do no harm."""
+"""Tolerance for rounding, used where more points than necessary do no harm."""
 _BELOW_ALL = 750.0
-"""Minus the logarithm of any positive number is less."""
+"""A number above minus the logarithm of any positive float."""
 
 
 @dataclass(frozen=True)
 class Dominance:
-    """What counts as better, of points (proxy, latency_ms, memory_bytes) as in `core.pareto.frontier`."""
+    """The dominance between points (proxy, latency_ms, memory_bytes), as in `core.pareto.frontier`, for one ε."""
 
     epsilon: float = 0.0
-    """0: every difference counts, and equal points are all on the frontier."""
+    """Relative error. With 0 every difference counts, and equal points are all on the frontier."""
     logarithmic: bool = False
-    """The proxy is a logarithm already: a difference of ε in it is a share of ε."""
+    """Whether the proxy is a logarithm already, so that a difference of ε in it is a relative difference of ε."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < MAX_EPSILON:
@@ -76,7 +76,7 @@ class Dominance:
         """Coordinates in units of boxes, higher is better in each."""
         if (points[:, 1:] <= 0).any():
             raise ValueError("latency and memory must be positive")
-        # One by one: the logarithm of an array may differ in the last digit with its length, and so may a box.
+        # Computed one by one: the logarithm of an array may differ in the last digit with its length, and so may a box.
         proxies = points[:, 0].tolist()
         rows = [
             (

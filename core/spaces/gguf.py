@@ -1,7 +1,7 @@
-"""What the GGUF format, and so llama.cpp, can express of an architecture, and as which of llama.cpp's architectures.
+"""Maps an architecture to one of llama.cpp's architectures, or names what the GGUF format cannot express.
 
-Each of them (`GgufKind`) computes one family of models; `_RULES` says what it leaves free. A layer there is a mixer of
-tokens (attention or short_conv) and a feed_forward: two blocks here.
+Each of those (`GgufKind`) computes one family of models; `_RULES` says what may vary within it. A layer there is a mixer
+of tokens (attention or short_conv) and a feed_forward: two blocks here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, I
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 GgufKind = Literal["gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci"]
-_SHOWN = 3
-"""So many faults are in the sentence of an error; `errors` has all."""
-_LISTED = 20
+_MAX_IN_MESSAGE = 3
+"""Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
+_MAX_ERRORS = 20
 
 
 @dataclass(frozen=True)
 class GgufLayer:
-    """A layer of llama.cpp, by the indices of our blocks; None where it lacks that part."""
+    """A layer of llama.cpp, by the indices of its blocks in the architecture; None for a missing part."""
 
     mixer: int | None
     feed_forward: int | None
@@ -32,7 +32,7 @@ class GgufLayer:
 
 @dataclass(frozen=True)
 class GgufForm:
-    """An architecture as llama.cpp has it."""
+    """An architecture in llama.cpp's terms."""
 
     kind: GgufKind
     layers: tuple[GgufLayer, ...]
@@ -90,11 +90,11 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
-"""In the order in which they are tried."""
+"""Rules by kind, in the order in which they are tried."""
 
 
 def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
-    """The architecture as llama.cpp has it.
+    """The architecture in llama.cpp's terms.
 
     `numbers` is the format of the weights: the quantised ones need rows of whole blocks. Raises `InvalidInput` that
     names the fields which GGUF cannot express, each with the reason.
@@ -108,7 +108,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
             allowed=EXPRESSIBLE,
             errors=[
                 {"field": fault.field, "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
-                for fault in faults[:_LISTED]
+                for fault in faults[:_MAX_ERRORS]
             ],
         )
     return GgufForm(kind, _layers(architecture))
@@ -129,16 +129,18 @@ EXPRESSIBLE = (
     "GPT-2, Llama, Qwen2, Qwen3 with the same layer throughout; Llama with widths by layer and parts left out, without "
     "biases; LFM2, which mixes in short_conv. In a search: a space narrowed to loads_in=llamacpp"
 )
-"""In words, what GGUF expresses."""
+"""What GGUF can express, as text for errors."""
 
 
 def _sentence(faults: list[Fault]) -> str:
-    more = f" (and {len(faults) - _SHOWN} more)" if len(faults) > _SHOWN else ""
-    return f"GGUF cannot express {'; '.join(map(str, faults[:_SHOWN]))}{more}"
+    more = f" (and {len(faults) - _MAX_IN_MESSAGE} more)" if len(faults) > _MAX_IN_MESSAGE else ""
+    return f"GGUF cannot express {'; '.join(map(str, faults[:_MAX_IN_MESSAGE]))}{more}"
 
 
 def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
-    """The first that has this model, else the one with the fewest faults, of blocks' kinds first, and those."""
+    """The first kind that can express this model, else the one with the fewest faults (faults of block kinds count
+    first); with its faults.
+    """
     by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
     for kind, rules in _RULES.items():
         faults = list(_faults(architecture, kind, rules))
@@ -150,7 +152,7 @@ def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[F
 
 
 def _layers(architecture: Architecture) -> tuple[GgufLayer, ...]:
-    """A feed_forward belongs to the mixer before it; identities are nothing."""
+    """Layers of mixer and feed_forward; a feed_forward joins the mixer before it, and identity blocks are skipped."""
     layers: list[GgufLayer] = []
     for index, block in enumerate(architecture.blocks):
         if isinstance(block, FeedForward):
@@ -164,18 +166,18 @@ def _layers(architecture: Architecture) -> tuple[GgufLayer, ...]:
 
 
 def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
-    yield from _around(architecture, kind, rules)
+    yield from _frame_faults(architecture, kind, rules)
     mixers = (Attention, ShortConv) if rules.convolutions else (Attention,)
     for index, block in enumerate(architecture.blocks):
         if not isinstance(block, (*mixers, FeedForward, Identity)):
-            yield Fault(f"blocks.{index}.kind", block.kind, _turns(kind, rules))
+            yield Fault(f"blocks.{index}.kind", block.kind, _expected_blocks(kind, rules))
     if not rules.parts:
         for layer in _layers(architecture):
             if layer.mixer is None or layer.feed_forward is None:
                 alone = layer.feed_forward if layer.mixer is None else layer.mixer
                 assert alone is not None
                 if isinstance(architecture.blocks[alone], (*mixers, FeedForward)):
-                    yield Fault(f"blocks.{alone}.kind", architecture.blocks[alone].kind, _turns(kind, rules))
+                    yield Fault(f"blocks.{alone}.kind", architecture.blocks[alone].kind, _expected_blocks(kind, rules))
     yield from _attention_faults(architecture, kind, rules)
     if rules.convolutions:
         yield from _convolution_faults(architecture, kind)
@@ -188,14 +190,14 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterat
         yield from _uneven(_of(architecture, FeedForward), kind, d_inner=lambda block: block.d_inner)
 
 
-def _turns(kind: GgufKind, rules: _Rules) -> str:
+def _expected_blocks(kind: GgufKind, rules: _Rules) -> str:
     if rules.parts:
         return f"its {kind} has attention and feed_forward"
     return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward in turns"
 
 
-def _around(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
-    """Of everything but the blocks."""
+def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+    """Faults of everything but the blocks."""
     positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
     if positions.kind != rules.positions:
         yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")

@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from edgefront.core.data.sources.archives import BLOCK, Member, Refused, Tar, of_zip, shown, too_many
 from edgefront.core.errors import InvalidInput
 
-_PATH_BYTES = 1000
-_NAME_BYTES = 255
-_DEPTH = 32
+_MAX_PATH_BYTES = 1000
+_MAX_NAME_BYTES = 255
+_MAX_DEPTH = 32
 _BROKEN = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -31,12 +31,12 @@ _BROKEN = (
     ValueError,
     OverflowError,
 )
-"""What the readers of archives raise; those of names and sizes that cannot be (ValueError, OverflowError) included."""
+"""Exceptions of the archive readers, with those for invalid names and sizes (ValueError, OverflowError)."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an archive may hold at most: bytes when unpacked, and members with the folders that they lie in."""
+    """Limits of an archive: unpacked bytes, and number of members with the folders that they lie in."""
 
     bytes: int = 64 << 30
     files: int = 100_000
@@ -115,10 +115,11 @@ def _within(name: str) -> PurePosixPath:
         raise Refused(f"the path {shown(name)} leads outside its folder")
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise Refused(f"the path {shown(name)} has control characters")
-    if len(os.fsencode(name)) > _PATH_BYTES or any(len(os.fsencode(part)) > _NAME_BYTES for part in path.parts):
+    if len(os.fsencode(name)) > _MAX_PATH_BYTES or any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in path.parts):
         raise Refused(
-            f"the path {shown(name)} is too long: at most {_PATH_BYTES} bytes, and {_NAME_BYTES} in each of its names"
+            f"the path {shown(name)} is too long: at most {_MAX_PATH_BYTES} bytes, and {_MAX_NAME_BYTES} in each of "
+            "its names"
         )
-    if len(path.parts) > _DEPTH:
-        raise Refused(f"the path {shown(name)} is too deep: at most {_DEPTH} names")
+    if len(path.parts) > _MAX_DEPTH:
+        raise Refused(f"the path {shown(name)} is too deep: at most {_MAX_DEPTH} names")
     return path

@@ -1,4 +1,4 @@
-"""The prompt of a chat, by a tokenizer's chat template, rendered as transformers does."""
+"""Renders the prompt of a chat with a tokenizer's chat template, as transformers does."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, NoReturn
 from edgefront.core.errors import InvalidInput
 
 Template = str | list[dict[str, str]]
-"""A template of Jinja, or several by name."""
+"""A Jinja template, or several with their names."""
 _DEFAULT = "default"
 
 
 def rendered(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
     """The text of these messages, up to where the answer begins; special tokens are written in it.
 
-    `tokens` are those that templates name: bos_token, eos_token … Raises `InvalidInput` for a template that is none,
+    `tokens` are those that templates name: bos_token, eos_token … Raises `InvalidInput` for a template that is invalid,
     has no default, or refuses the messages.
     """
     from jinja2 import TemplateError, nodes
@@ -81,5 +81,5 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike Jinja's own, which escapes what HTML would read."""
+    """JSON without HTML escapes, unlike that of Jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -18,7 +18,7 @@ _SMOLLM2 = "SmolLM2 (arXiv 2502.02737)"
 
 
 def models() -> Iterator[NamedModel]:
-    """From the smallest to the largest."""
+    """Named decoders, from the smallest to the largest."""
     yield NamedModel(
         "mobilellm-125m",
         "MobileLLM (arXiv 2402.14905), without shared layers",
@@ -94,16 +94,16 @@ def _decoder(
     positions: RotaryPositions,
     **changes: Any,
 ) -> Architecture:
-    fed = FeedForward(d_inner=d_inner, gated=True, bias=False)
-    return _framed(d_model, (attention, fed) * n_layer, vocab_size, positions, **changes)
+    feed_forward = FeedForward(d_inner=d_inner, gated=True, bias=False)
+    return _framed(d_model, (attention, feed_forward) * n_layer, vocab_size, positions, **changes)
 
 
 def _lfm2() -> Architecture:
     """Sixteen layers, of which six attend."""
     attention = Attention(n_head=16, n_kv_head=8, qk_norm=True, bias="none")
-    fed = FeedForward(d_inner=4608, gated=True, bias=False)
+    feed_forward = FeedForward(d_inner=4608, gated=True, bias=False)
     attention_layers: Collection[int] = (2, 5, 8, 10, 12, 14)
-    layers = [(attention if layer in attention_layers else ShortConv(), fed) for layer in range(16)]
+    layers = [(attention if layer in attention_layers else ShortConv(), feed_forward) for layer in range(16)]
     blocks = tuple(block for layer in layers for block in layer)
     return _framed(1024, blocks, 65_536, RotaryPositions(theta=1_000_000))
 
