@@ -64,7 +64,7 @@ WRONG_KEYS_PER_MINUTE = 600
 """Of one address, before they are slowed down: each costs a database query."""
 LOGS_PER_MINUTE = 12
 """Of one device: an agent sends every 15 s."""
-STEERS_PER_MINUTE = 30
+MAX_COMMANDS_PER_MINUTE = 30
 """Pauses and resumptions of one job."""
 WATCH_ENDS_S = 6.0
 """Seconds to wait for a query that asks what has ended: as long as connecting to a database that is away."""
@@ -190,7 +190,7 @@ def _context(settings: Settings, database: Database) -> Context:
         credentials=Credentials(database, changed=feeds.recheck, needed=lambda: feeds.readers > 0),
         rates=RateBound(settings.http.requests_per_minute),
         log_rates=RateBound(LOGS_PER_MINUTE, burst_s=60),
-        steering=RateBound(STEERS_PER_MINUTE, burst_s=60),
+        job_commands=RateBound(MAX_COMMANDS_PER_MINUTE, burst_s=60),
         wrong_keys=WrongKeys(database, WRONG_KEYS_PER_MINUTE),
         shares=Shares(settings.database.pool_size),
         room=room,

@@ -34,7 +34,7 @@ class Context:
     """Rate limit of each key."""
     log_rates: RateBound
     """Of each device's log lines."""
-    steering: RateBound
+    job_commands: RateBound
     """Of an owner's pauses and resumptions of a job: each withdraws or makes its launches."""
     wrong_keys: WrongKeys
     shares: Shares

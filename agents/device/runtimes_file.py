@@ -1,4 +1,4 @@
-"""What an earlier start found out about the runtimes, so that the next start need not load them."""
+"""Keeps what an earlier start found out about the runtimes, so that the next start need not load them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SETTINGS = (
     *("ATEN_", "CUDA_", "DNNL_", "GGML_", "KMP_", "LD_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENVINO_", "ORT_"),
     *("OV_", "PYTHON", "TORCH"),
 )
-"""Beginnings of the names of environment variables that runtimes read."""
+"""Prefixes of environment variables that runtimes read."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Kept(BaseModel):
+class _StoredFacts(BaseModel):
     fingerprint: str
     runtimes: tuple[RuntimeFacts, ...]
 
@@ -42,7 +42,7 @@ class RuntimesFile:
     """`runtimes.json` in the agent's data folder. A file that cannot be read or written only means that the runtimes
     are tested again.
 
-    `again`: what is there counts for nothing, and is replaced.
+    With `again` the facts in it are ignored and replaced.
     """
 
     def __init__(self, folder: Path, *, again: bool = False) -> None:
@@ -50,15 +50,15 @@ class RuntimesFile:
         self._again = again
 
     def read(self) -> dict[Runtime, RuntimeFacts]:
-        """The facts that still hold; none where anything has changed that a test depends on."""
+        """The facts that still hold; empty if anything has changed on which a test depends."""
         if self._again:
             return {}
         try:
-            kept = _Kept.model_validate_json(self.path.read_bytes())
-            holds = kept.fingerprint == self.fingerprint
+            stored = _StoredFacts.model_validate_json(self.path.read_bytes())
+            holds = stored.fingerprint == self.fingerprint
         except (OSError, ValidationError):
             return {}
-        return {facts.runtime: facts for facts in kept.runtimes} if holds else {}
+        return {facts.runtime: facts for facts in stored.runtimes} if holds else {}
 
     def write(self, tested: Iterable[RuntimeFacts]) -> None:
         """Keeps the facts of runtimes that use the processor alone. What a GPU can do is tested at every start: that
@@ -67,7 +67,9 @@ class RuntimesFile:
         runtimes = tuple(facts for facts in tested if all(Provider(name).on_processor for name in facts.providers))
         try:
             with whole_file(self.path) as file:
-                file.write(_Kept(fingerprint=self.fingerprint, runtimes=runtimes).model_dump_json(indent=1).encode())
+                file.write(
+                    _StoredFacts(fingerprint=self.fingerprint, runtimes=runtimes).model_dump_json(indent=1).encode()
+                )
         except (OSError, Unavailable) as error:
             _log.warning("the next start tests the runtimes again: %s", error)
 

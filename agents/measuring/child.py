@@ -48,7 +48,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
         _apply_limits(request)
         strict = _ON_LINUX and linux.strict_malloc()
         meter = ruler_for(request.protocol, _weight_places(request))
-        runtimes.wake_device(request)
+        runtimes.warm_up_device(request)
         meter.start()
         model = _model(request)
         meter.built()
@@ -115,7 +115,7 @@ def _restore_allocator(strict: bool) -> None:
 def _memory_afterwards(model: runtimes.Model, meter: PeakMemoryMeter, strict: bool) -> PeakMemory:
     if strict:
         linux.strict_malloc()
-        model.let_go()
+        model.release()
         linux.trim_heap()
         linux.fill_holes()
     meter.built()

@@ -25,7 +25,7 @@ class Generations:
         self._meter = meter
 
     def forward_ms(self) -> float:
-        self._generator.let_go()
+        self._generator.release()
         self._generator.prepare()
         with self._meter or nullcontext():
             made = self._generator.generate()
@@ -33,8 +33,8 @@ class Generations:
         times = {"total": sum(made), "first_token": made.first_ms, "token": self._each(made)}
         return times[self._protocol.latency]
 
-    def let_go(self) -> None:
-        self._generator.let_go()
+    def release(self) -> None:
+        self._generator.release()
 
     def finite(self) -> bool:
         return self._generator.finite()

@@ -64,7 +64,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """It finishes its current launch. For its owner or an admin."""
-    return _steer(here, devices.drain_device, person, device)
+    return _command(here, devices.drain_device, person, device)
 
 
 @router.post(
@@ -74,7 +74,7 @@ def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     responses={**answer(example("device")), **errors(404, 409)},
 )
 def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    return _steer(here, devices.activate_device, person, device)
+    return _command(here, devices.activate_device, person, device)
 
 
 @router.post(
@@ -87,7 +87,7 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """It gets launches again, and its results no longer carry the mark of an anchor that has moved. For its owner or an
     admin.
     """
-    return _steer(here, devices.trust_device, person, device)
+    return _command(here, devices.trust_device, person, device)
 
 
 @router.get(
@@ -140,7 +140,7 @@ def read_device_log(
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
-    view = _steer(here, release_leases.revoke_device, person, device)
+    view = _command(here, release_leases.revoke_device, person, device)
     here.credentials.forget()
     return view
 
@@ -187,7 +187,7 @@ def reenrol_device(
         return devices.token_view(token, secret)
 
 
-def _steer(
+def _command(
     here: Context, verb: Callable[[Session, Principal, str, datetime], Device], person: Principal, device: str
 ) -> DeviceView:
     with here.database.write() as session:

@@ -69,9 +69,9 @@ async def get_ready(here: Here, response: Response) -> HealthView:
             results[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:
             results[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
-    well = all(result == "ok" for result in results.values())
-    response.status_code = 200 if well else 503
-    return HealthView(status="ok" if well else "unavailable", version=VERSION, checks=results)
+    is_ready = all(result == "ok" for result in results.values())
+    response.status_code = 200 if is_ready else 503
+    return HealthView(status="ok" if is_ready else "unavailable", version=VERSION, checks=results)
 
 
 @router.get(

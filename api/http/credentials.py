@@ -1,10 +1,9 @@
-"""The principals of secrets, in memory for as long as nothing has ended.
+"""Cache of the principals of API keys, agent credentials and browser sessions.
 
-An agent sends a request every few seconds; looking its key up each time would be half of the database's load. So what
-was looked up is kept, and one query several times a second, however many requests there are, finds out whether a key, a
-credential or a browser session has ended anywhere. Then everything is forgotten. While that query cannot be made, every
-secret is looked up. So what was revoked in another process ends here within `TRUSTED_S`; in this one it ends at once
-(`forget`).
+An agent sends a request every few seconds; looking its key up each time would be half of the database's load. So
+principals are cached, and one query several times a second, however many requests there are, finds out whether a key, a
+credential or a session has ended anywhere. If so, the cache is cleared. While that query fails, every secret is looked
+up. What was revoked in another process thus ends here within `TRUSTED_S`, in this process at once (`forget`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Credentials:
 
     Args:
         changed: called when something has ended anywhere.
-        needed: whether checks are needed even while nothing is asked.
+        needed: whether checks are needed even without requests.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Credentials:
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
-        """The principal by the last look-up, though it may have ended since: while the database is away."""
+        """The principal by the last look-up, which may have ended since; for use while the database is unavailable."""
         remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
@@ -113,7 +112,7 @@ class Credentials:
                 try:
                     await self.check()
                 except Unavailable:
-                    pass  # what is known is not trusted meanwhile
+                    pass  # the cache is not trusted meanwhile
                 except Exception:
                     _log.exception("it is not known whether a key has ended; every key is looked up")
             with suppress(asyncio.TimeoutError):
@@ -124,7 +123,7 @@ class Credentials:
         self._closed.set()
 
     async def check(self) -> None:
-        """Forgets everything if something has ended since the last check."""
+        """Clears the cache if something has ended since the last check."""
         began = self._clock()
         version = await anyio.to_thread.run_sync(self._count, limiter=self._thread)
         if version != self._version:
@@ -134,7 +133,7 @@ class Credentials:
         self._checked_at = began
 
     def forget(self) -> None:
-        """Forgets everything, because something has ended."""
+        """Clears the cache, because something has ended."""
         self._epoch += 1
         self._remembered.clear()
 

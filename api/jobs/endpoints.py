@@ -31,12 +31,12 @@ from edgefront.core.wire.recommendations import RecommendationView
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
 
-async def _steered(job_id: JobId, person: Person, here: Here) -> None:
-    """429 for an owner who pauses and resumes a job all the time: each time its launches are withdrawn or made."""
-    here.steering.take((person.owner, job_id))
+async def _limit_rate(job_id: JobId, person: Person, here: Here) -> None:
+    """Raises 429 if an owner pauses and resumes a job too often: each time its launches are withdrawn or made."""
+    here.job_commands.take((person.owner, job_id))
 
 
-_STEERED = (Depends(_steered),)
+_RATE_LIMITED = (Depends(_limit_rate),)
 
 
 @router.post(
@@ -115,10 +115,10 @@ def get_recommendation(
     limits: AskedLimits,
     target: TargetName = None,
 ) -> RecommendationView:
-    """Beside the largest stock model within the same limits, with what the next best models trade.
+    """Compares it with the largest stock model within the same limits, and says what the next best models trade.
 
     Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
-    Without `target`, that of the job's first.
+    Without `target`, the job's first target is meant.
     """
     with here.database.read() as session:
         stored = recommendation.read(
@@ -138,10 +138,11 @@ def get_recommendation(
     responses={**answer(example("agreement")), **errors(404)},
 )
 def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> JobAgreementView:
-    """Of the candidates that were predicted before they were measured: how many lie in their 95 % interval, where they
-    do not, and whether the device is hard to predict. Each candidate has the figures themselves, in `predicted`.
+    """Counts how many of the candidates that were predicted before they were measured lie in their 95 % interval, and
+    says where they do not and whether the device is hard to predict. Each candidate has the figures themselves, in
+    `predicted`.
 
-    Without `target`, that of the job's first.
+    Without `target`, the job's first target is meant.
     """
     with here.database.read() as session:
         stored = agreement.read(session, person, job_id, target)
@@ -181,25 +182,25 @@ async def move_job_law(
 @router.post(
     "/{job_id}/pause",
     operation_id="pause_job",
-    dependencies=_STEERED,
+    dependencies=_RATE_LIMITED,
     summary="Pause a job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
 def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
-    """No further launches; running measurements are still accepted."""
-    return _steer(here, jobs.pause_job, person, job_id)
+    """Stops further launches; running measurements are still accepted."""
+    return _command(here, jobs.pause_job, person, job_id)
 
 
 @router.post(
     "/{job_id}/resume",
     operation_id="resume_job",
-    dependencies=_STEERED,
+    dependencies=_RATE_LIMITED,
     summary="Resume a paused job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
 def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Resumes where it was paused."""
-    return _steer(here, jobs.resume_job, person, job_id)
+    return _command(here, jobs.resume_job, person, job_id)
 
 
 @router.post(
@@ -210,7 +211,7 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
 )
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Ends the job permanently and keeps its results."""
-    return _steer(here, jobs.cancel_job, person, job_id)
+    return _command(here, jobs.cancel_job, person, job_id)
 
 
 @router.post(
@@ -250,7 +251,7 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
     here.changed()
 
 
-def _steer(
+def _command(
     here: Here, verb: Callable[[Session, Principal, str, datetime], JobView], person: Principal, job_id: str
 ) -> JobView:
     with here.database.write() as session:

@@ -87,8 +87,8 @@ async def download_model(
 ) -> Response:
     """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
     folder = here.settings.artifact_folder
-    most = here.settings.data.max_model_bytes
-    build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers, most)
+    max_bytes = here.settings.data.max_model_bytes
+    build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers, max_bytes)
     artifact = await here.slow.run(person.owner, build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(

@@ -4,7 +4,8 @@ Closed formulas over its `core.cost.shapes.Shapes`, a batch of one, in integers 
 defines the groups of parameters and the bytes of weights, `core.cost.flops` the matrix products that are counted. FLOPs
 are two for each multiply-accumulate. Weight bytes are those of all parameters in one number type, or with weights
 "int8" or "int4" those of `core.graph.formats`; "q8_0" and "q4_0" need an architecture that GGUF can express. State
-bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says otherwise.
+bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says
+otherwise.
 """
 
 from __future__ import annotations

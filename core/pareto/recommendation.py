@@ -1,4 +1,4 @@
-"""The best model within limits, of those that were measured: what it is compared with, and what others trade for it.
+"""Recommends the best measured model within limits, compares it with the stock model, and names alternatives.
 
 Quality is the perplexity that models reached which were trained alike, if there are two and the best by prediction is
 among them; else it is what the job ranks by: one training alone has nothing to be compared with. Sentences are made of
@@ -17,10 +17,12 @@ from edgefront.core.units import MB, plain, rounded_up
 
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
-"""Half of a 95 % interval of a peak memory, on the logarithm: launches of one model differ by less."""
+"""Half-width of the 95 % interval of a peak memory, on the logarithm: launches of one model differ by less."""
 TRAINING_SPREAD = 0.012
-"""The same of a perplexity after one training: models trained alike stray so far from a smooth law of their shapes."""
-UNIT_MISTAKEN = 100.0
+"""Half-width of the 95 % interval of a perplexity after one training, on the logarithm: by so much do models that were
+trained alike scatter around a smooth law of their shapes.
+"""
+MISTAKEN_UNIT_FACTOR = 100.0
 """A limit that everything exceeds by this factor may have been given in another unit."""
 
 By = Literal["trained", "predicted", "proxy"]
@@ -43,7 +45,7 @@ class OptionLimits:
         return {name: limit for name in _UNITS if (limit := getattr(self, name)) is not None}
 
     def violation(self, option: Option) -> float:
-        """By how much an option is beyond them, as the sum of the logarithms of its shares of them; 0 within."""
+        """How far an option exceeds the limits: the sum of ln(value / limit) over those exceeded; 0 within them."""
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
 
     def __str__(self) -> str:
@@ -70,29 +72,29 @@ class Option:
 
     id: str
     stock: bool
-    """One of the layer-scaled baselines."""
+    """Whether it is one of the layer-scaled baselines."""
     name: str
-    """In words, as in `4 layers`."""
+    """Name for people, such as `4 layers`."""
     parameters: int
-    """Of the decoder."""
+    """Parameters of the decoder."""
     score: float
-    """By the job's proxy, higher is better."""
+    """Score by the job's proxy; higher is better."""
     latency: Figure
-    """ms"""
+    """Latency in ms."""
     memory: Figure
-    """bytes"""
+    """Peak memory in bytes."""
     first_token_ms: float | None = None
-    """Of a generation, as `token_ms`."""
+    """Time to the first token of a generation; `token_ms` is that of each further one."""
     token_ms: float | None = None
     predicted: Figure | None = None
     """Perplexity, or its ratio to that of a model of the law's choice."""
     relative: bool = False
     """Whether `predicted` is a ratio."""
     trained: float | None = None
-    """Perplexity; only of models that were trained alike."""
+    """Perplexity after training; only of models that were trained alike."""
 
     def value(self, limit: LimitName) -> float:
-        """What a limit bounds, in its unit; ∞ where it is not known."""
+        """The figure that a limit bounds, in the limit's unit; ∞ if it is unknown."""
         if limit == "latency_ms":
             return self.latency.value
         if limit == "memory_mb":
@@ -116,7 +118,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer; `best` None: nothing that was measured is within the limits."""
+    """The answer; `best` is None if nothing that was measured is within the limits."""
 
     sentence: str
     by: By
@@ -124,11 +126,11 @@ class Recommendation:
     baseline: Option | None = None
     """The largest stock model within the limits."""
     runners_up: tuple[tuple[Option, str], ...] = ()
-    """With what each trades against the best."""
+    """Alternatives, each with what it trades against the best."""
     nearest: Option | None = None
-    """What comes nearest to the limits, where nothing is within."""
+    """The option nearest to the limits, if none is within them."""
     moves: tuple[Move, ...] = ()
-    """Limits to move, each alone; or both together, where one is not enough."""
+    """Limits of which each alone could be moved; or all to move together, if one is not enough."""
 
 
 QualityRatio = Callable[[Option, Option], Ratio]
@@ -175,12 +177,12 @@ def recommend(
 
 
 def _rank(option: Option) -> tuple[float, float, bool, str]:
-    # Of equal ones, as a candidate that is the stock model itself, the stock model.
+    # The stock model wins a tie, as with a candidate that is the stock model itself.
     return -option.score, option.latency.value, not option.stock, option.id
 
 
 def _runners_up(ranked: Sequence[Option]) -> list[Option]:
-    """Searched ones by falling quality: those faster or smaller than all better ones beyond doubt, else the next."""
+    """Searched models by falling quality: first those that are certainly faster or smaller than all better ones."""
     best, others = ranked[0], [option for option in ranked[1:] if not option.stock]
     traded: list[Option] = []
     for other in others:
@@ -318,7 +320,7 @@ def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
     """A hint where a limit is so far below everything that it was probably meant in another unit."""
     hints = []
     for name, limit in limits.given.items():
-        if limit * UNIT_MISTAKEN > min(option.value(name) for option in options):
+        if limit * MISTAKEN_UNIT_FACTOR > min(option.value(name) for option in options):
             continue
         if name == "memory_mb":
             hints.append(f" If the memory was meant in GB, it is {plain(limit * 1000)} MB.")

@@ -1,4 +1,4 @@
-"""How measurements agree with what was predicted of them before they were made, and where they do not."""
+"""How measurements agree with the predictions that were made before them, and where they do not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from edgefront.core.prediction.calibration import HARD, beyond_chance
 
-ENOUGH = 10
+MIN_PREDICTIONS = 10
 """Fewer predictions say little about a device by their mean error."""
 _SPANS = 3
 
 
 class Checked(NamedTuple):
-    """A prediction with its 95 % interval, and what was measured afterwards; all in one unit, positive."""
+    """A prediction with its 95 % interval, and the value measured afterwards; all positive and in one unit."""
 
     id: str
     predicted: float
@@ -43,21 +43,21 @@ class Span:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of at least one prediction."""
+    """Agreement of at least one prediction."""
 
     measured: int
     held: int
     error: float
     """Mean of |measured / predicted - 1|."""
     spans: tuple[Span, ...]
-    """By rising prediction, about equally many in each; a single one of few predictions."""
+    """Spans by rising prediction, with about equally many in each; a single one if predictions are few."""
     missed: tuple[str, ...]
-    """Outside their interval."""
+    """Ids of measurements outside their interval."""
 
     @classmethod
     def of(cls, checked: Sequence[Checked]) -> Agreement:
         order = sorted(checked, key=lambda check: (check.predicted, check.id))
-        parts = np.array_split(np.arange(len(order)), _SPANS if len(order) >= ENOUGH else 1)
+        parts = np.array_split(np.arange(len(order)), _SPANS if len(order) >= MIN_PREDICTIONS else 1)
         return cls(
             measured=len(order),
             held=sum(check.held for check in order),
@@ -68,9 +68,9 @@ class Agreement:
 
     @property
     def hard(self) -> bool:
-        """More lie outside than chance explains, or the error is large."""
+        """Whether more lie outside than chance explains, or the error is large."""
         return beyond_chance(self.measured - self.held, self.measured) or (
-            self.measured >= ENOUGH and self.error > HARD
+            self.measured >= MIN_PREDICTIONS and self.error > HARD
         )
 
 

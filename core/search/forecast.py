@@ -1,4 +1,4 @@
-"""What the measurements of a device say of architectures that were not measured: quality, latency and memory.
+"""Forecasts quality, latency and memory of architectures that were not measured, from the measurements of a device.
 
 Latency and memory come with their uncertainty, on the logarithm: a value is exp(N(ln mean, spread²)). Where audits,
 architectures that were measured though nothing recommended them, fell outside the intervals that they were predicted
@@ -27,18 +27,18 @@ from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.statistics import Z_95
 
 PRIOR_WEIGHT = 10.0
-"""As many earlier errors as the assumption that they are normal counts for."""
+"""Weight of the assumption that errors are normal, in numbers of observed errors."""
 DIGITS = 6
 MIN_HALF_WIDTH = 1e-4
-"""Of an interval that audits are held against: nothing is measured more exactly."""
+"""Minimum half-width of an interval that audits are compared with: nothing is measured more exactly."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Of n architectures; arrays of shape (n,)."""
+    """Forecasts of n architectures; arrays have shape (n,)."""
 
     quality: Floats
-    """By the proxy, higher is better."""
+    """Score by the proxy; higher is better."""
     latency_ms: Floats
     latency_spread: Floats
     memory_bytes: Floats
@@ -58,12 +58,12 @@ class Forecast:
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
     def times_at(self, z: float | Floats) -> Floats:
-        """(n, times): those of a generation are slower or faster than predicted together."""
+        """(n, times): all times of a generation deviate from their predictions together."""
         errors = np.broadcast_to(np.asarray(z), len(self))[:, None]
         return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
 
     def violation(self, problem: Problem, z: float | Floats) -> Floats:
-        """By how much each is then beyond the limits."""
+        """How far each architecture then exceeds the limits."""
         return problem.violation(*self.at(z), self.times_at(z))
 
     def points(self, z: float | Floats = 0.0) -> Floats:
@@ -93,7 +93,7 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Everything that was measured on the device: what predictors learn from."""
+    """Everything that was measured on the device; predictors are fitted to it."""
 
     shapes: Shapes
     latency_ms: Floats
@@ -136,9 +136,9 @@ def measured(snapshot: Snapshot) -> list[Evaluated]:
 
 
 class Forecaster:
-    """Predictors that have learnt from the observations: asked with shapes, it answers with a forecast.
+    """Predictors fitted to the observations. Called with shapes, it returns a forecast.
 
-    `InvalidInput` where too little is known to learn from.
+    Raises `InvalidInput` if there are too few observations.
     """
 
     def __init__(self, problem: Problem, observations: Observations, snapshot: Snapshot) -> None:
@@ -185,12 +185,12 @@ class Forecaster:
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """What measured architectures are, `points` (n, 3) being quality, latency and memory over `launches` (n,), and
+        """Posterior of measured architectures; `points` (n, 3) are quality, latency and memory over `launches` (n,), and
         `times` (n, times) as they were measured.
 
-        Where launches scatter, a latency is drawn towards its prediction, the more the fewer its launches are (the mean
-        of a normal variable of known variance): among many candidates, that with the luckiest launch is not the
-        fastest.
+        If launches scatter, a latency is shrunk towards its prediction, the more the fewer its launches are (posterior
+        mean of a normal variable of known variance): among many candidates, the one with the luckiest launch is not
+        the fastest.
         """
         quality, latency, memory = points.T
         nothing = np.zeros(len(points))
@@ -225,7 +225,7 @@ class Forecaster:
             memory_bytes=rounded(memory),
             memory_spread=rounded(np.log(high / low) / (2 * Z_95) * self.widening[1]),
             times_ms=rounded(np.column_stack([nothing, *(time.ms for time in times)])),
-            # What audits say of the latency they say of the generation's other times.
+            # The widening by audits of the latency applies to the generation's other times too.
             times_spread=rounded(np.column_stack([nothing, *(time.deviation * self.widening[0] for time in times)])),
         )
 
@@ -247,7 +247,7 @@ def _memory_missed(result: Evaluated, predicted: Predicted) -> Missed:
 
 
 def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Missed]) -> float:
-    """By which factor the intervals must be wider for the audits to lie in them as often as they should."""
+    """Factor by which intervals must be wider for the audits to lie in them as often as they should."""
     audits = [
         missed(result, result.predicted)
         for result in measured(snapshot)
@@ -258,5 +258,5 @@ def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Misse
 
 
 def rounded(values: Floats) -> Floats:
-    """To single precision: beyond it platforms and numbers of threads differ, and no ranking may hang on that."""
+    """Rounds to single precision: beyond it platforms and numbers of threads differ, which no ranking may depend on."""
     return values.astype(np.float32).astype(np.float64)

@@ -1,7 +1,7 @@
 """Maps an architecture to one of llama.cpp's architectures, or names what the GGUF format cannot express.
 
-Each of those (`GgufKind`) computes one family of models; `_RULES` says what may vary within it. A layer there is a mixer
-of tokens (attention or short_conv) and a feed_forward: two blocks here.
+Each of those (`GgufKind`) computes one family of models; `_RULES` says what may vary within it. A layer there is a
+mixer of tokens (attention or short_conv) and a feed_forward: two blocks here.
 """
 
 from __future__ import annotations

@@ -9,17 +9,17 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from edgefront.core.validation import form
 
-LARGEST = 3.4028234663852886e38
-"""That float32 holds, as every file of a model keeps them."""
-_WHOLE = 1 << 53
-"""Up to here a float tells all whole numbers apart."""
+MAX_FLOAT32 = 3.4028234663852886e38
+"""The largest number of float32, the type in which model files keep these numbers."""
+_MAX_WHOLE = 1 << 53
+"""Up to here a float represents every whole number."""
 _WORDS = "a positive number of at most 3.4e38"
 _TEXT = form(r"^[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?$", f"{_WORDS}, as text")
 
 
 def is_positive(value: Any) -> bool:
     """Whether this is a finite number above zero that float32 holds."""
-    return type(value) in (int, float) and 0 < value <= LARGEST
+    return type(value) in (int, float) and 0 < value <= MAX_FLOAT32
 
 
 def as_text(value: float) -> str:
@@ -31,7 +31,7 @@ def as_text(value: float) -> str:
 
 def as_number(value: float) -> int | str:
     """A whole number as it is, any other as text."""
-    return int(value) if value == int(value) and value <= _WHOLE else as_text(value)
+    return int(value) if value == int(value) and value <= _MAX_WHOLE else as_text(value)
 
 
 def _read_text(text: str) -> str:

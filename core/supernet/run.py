@@ -48,14 +48,14 @@ from edgefront.core.training.trackers import tracked
 
 _log = logging.getLogger(__name__)
 
-_REPORTS = 200  # lines of metrics in one search, and one every few seconds besides
+_REPORTS = 200  # lines of metrics in one search, apart from one every `_REPORT_S`
 _REPORT_S = 10.0
 
 
 def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> int:
     """Searches until every seed has its architecture, or until `stop` says so; resumes from the last checkpoint.
 
-    A budget of steps or tokens is each search's, of hours all searches' together. Returns `EXIT_DONE`, or
+    A budget of steps or tokens applies to each search, one of hours to all searches together. Returns `EXIT_DONE`, or
     `EXIT_STOPPED` after writing a checkpoint; `status.json` contains the same.
 
     Raises:
@@ -91,7 +91,7 @@ class _Run:
         # Every byte is compared once, before anything is spent on it.
         self._data = open_prepared(Path(spec.data), verify=self._checkpoints.latest() is None)
         self._outcomes: list[SearchOutcome] = []
-        self._before = 0
+        self._steps_before = 0
         """Steps of the searches that have ended."""
         self._tokens, self._seconds = 0, 0.0
         self._saved = -1
@@ -160,12 +160,12 @@ class _Run:
 
     @property
     def _step(self) -> int:
-        return self._before + self._search.steps
+        return self._steps_before + self._search.steps
 
     @property
     def _steps(self) -> int:
         """How many there will be; fewer where a search converges."""
-        return self._before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
+        return self._steps_before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
 
     def _lr(self, step: int) -> float:
         lr: float = learning_rate(self._recipe.schedule, self._recipe.optimizer.lr, step, self._recipe.steps)
@@ -198,7 +198,7 @@ class _Run:
             self.journal.note(f"The search of seed {result.seed} ended before it had converged.")
         self._save()
         self._outcomes.append(result)
-        self._before += search.steps
+        self._steps_before += search.steps
 
     def _hours_are_spent(self) -> bool:
         return self._spec.budget.hours is not None and self._seconds > self._spec.budget.hours * 3600
@@ -219,7 +219,7 @@ class _Run:
         place = {
             "search": search.progress(),
             "found": [result.model_dump(mode="json") for result in self._outcomes],
-            "before": self._before,
+            "before": self._steps_before,
         }
         optimizers = {**search.optimizers(), "place": json.dumps(place)}
         self._checkpoints.save(progress, search.tensors(), optimizers, search.memory(), self._ranks)
@@ -242,7 +242,7 @@ class _Run:
         optimizers = read_optimizer(latest)
         place = json.loads(optimizers.pop("place"))
         self._outcomes = [SearchOutcome.model_validate(result) for result in place["found"]]
-        self._before, self._tokens, self._seconds = place["before"], progress.tokens, progress.seconds
+        self._steps_before, self._tokens, self._seconds = place["before"], progress.tokens, progress.seconds
         search = self._begin(len(self._outcomes))
         search.restore(read_model(latest), optimizers, read_memory(latest, 0), place["search"])
         self._saved = progress.step

@@ -27,7 +27,7 @@ class Model(Protocol):
     def forward_ms(self) -> float:
         """One full forward pass over the input; its wall time in ms, device work included."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Frees the outputs of the last pass, as a caller in a loop would; every pass starts with this."""
 
     def finite(self) -> bool:
@@ -61,7 +61,7 @@ class Generator(Protocol):
     def generate(self) -> Generated:
         """One generation, from the state that `prepare` made."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Frees the state of the last generation; every generation starts with this."""
 
     def finite(self) -> bool:
@@ -116,7 +116,7 @@ def prepare_recurrence(runtime: Runtime, device: str) -> None:
         prepare(device)
 
 
-def wake_device(request: LaunchRequest) -> None:
+def warm_up_device(request: LaunchRequest) -> None:
     """Loads and compiles what all programs on the device share, so that it is not attributed to a model."""
     protocol, subject = request.protocol, request.subject
     if isinstance(subject, Architecture) and any(isinstance(block, Sru | Srupp) for block in subject.blocks):

@@ -93,7 +93,7 @@ class _Loaded:
         self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Does nothing: the server keeps its buffers."""
 
     def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:

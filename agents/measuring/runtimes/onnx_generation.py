@@ -67,7 +67,7 @@ class OnnxGenerator:
             chosen = self._chosen(index)
         return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
         self._after = []

@@ -167,7 +167,7 @@ class OnnxModel:
             self._binding.synchronize_outputs()
         return (time.perf_counter_ns() - started) / 1e6
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Does nothing: the outputs are bound, and stay in the session's arena."""
 
     def finite(self) -> bool:

@@ -112,7 +112,7 @@ class OpenVinoModel:
         self._request.infer()
         return (time.perf_counter_ns() - started) / 1e6
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Does nothing: the outputs belong to the request."""
 
     def finite(self) -> bool:
@@ -170,7 +170,7 @@ class OpenVinoGenerator:
             chosen = self._pass(index, chosen, self._after())
         return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Does nothing: the outputs belong to the requests."""
 
     def finite(self) -> bool:

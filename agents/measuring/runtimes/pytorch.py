@@ -119,11 +119,11 @@ class TorchModel(_Loaded):
         self._output: torch.Tensor | None = None
         self._state_after: State | None = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._output = self._state_after = None
 
     def forward_ms(self) -> float:
-        self.let_go()
+        self.release()
         if self._device.type == "cuda":
             return self._forward_on_cuda()
         started = time.perf_counter_ns()
@@ -183,7 +183,7 @@ class TorchGenerator(_Loaded):
                 chosen, state = self._pass(chosen, state, index)
             return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._scores = None
 
     def finite(self) -> bool:

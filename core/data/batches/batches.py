@@ -1,4 +1,4 @@
-"""From prepared data and a recipe to batches by number."""
+"""Makes the batches of a recipe from prepared data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def make_batches(
 ) -> Batches:
     """The batches of a split, for one rank of several: a pure function of the step.
 
-    Each rank gets `recipe.rows / ranks` of a step's rows, in their order; all ranks' together do not depend on how many
-    there are.
+    Each rank gets `recipe.rows / ranks` of a step's rows, in their order; together they do not depend on the number of
+    ranks.
 
     Raises:
         InvalidInput: no such split; rows that the ranks cannot share equally; fewer tokens to train on than one batch

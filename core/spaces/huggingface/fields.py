@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Activation
 from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT
-from edgefront.core.spaces.numbers import LARGEST, as_number, as_text, is_positive
+from edgefront.core.spaces.numbers import MAX_FLOAT32, as_number, as_text, is_positive
 from edgefront.core.validation import short
 
 _MAX_ERRORS = 20
@@ -192,5 +192,5 @@ class Fields:
         """A positive number; 1 where it is wrong."""
         if is_positive(value):
             return value  # type: ignore[no-any-return]
-        self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {LARGEST:.2g}")
+        self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {MAX_FLOAT32:.2g}")
         return 1
