@@ -185,8 +185,8 @@ class Forecaster:
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """Posterior of measured architectures; `points` (n, 3) are quality, latency and memory over `launches` (n,), and
-        `times` (n, times) as they were measured.
+        """Posterior of measured architectures: `points` (n, 3) are quality, latency and memory over `launches` (n,),
+        `times` (n, times) are as measured.
 
         If launches scatter, a latency is shrunk towards its prediction, the more the fewer its launches are (posterior
         mean of a normal variable of known variance): among many candidates, the one with the luckiest launch is not
