@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.device.busy_backoff import Patience
+from edgefront.agents.device.busy_backoff import BusyBackoff
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
@@ -58,7 +58,7 @@ class Agent:
         self._facts = facts
         self.plan = CorePlan.of_device(config.cores)
         self.conditions = Conditions(self.plan)
-        self.patience = Patience()
+        self.busy_backoff = BusyBackoff()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._measurer: Measurer | None = None
@@ -218,15 +218,15 @@ class Agent:
 
     async def _when_fit(self, held: HeldItem, leasing: Leasing) -> HeldItem:
         """The launch to make now: `held`, after a wait for better conditions where its protocol asks so and the
-        device's patience lasts. Launches that need not wait are made meanwhile: then it is one of these, and `held` the
+        device's backoff lasts. Launches that need not wait are made meanwhile: then it is one of these, and `held` the
         next.
         """
         item, threads = held.item, held.item.protocol.threads
         while item.protocol.when_busy == "wait" and not self._draining.is_set():
             bad = "; ".join(await asyncio.to_thread(self.conditions.before, threads))
             if not bad:
-                self.patience.good(threads)
-            if not bad or not self.patience.lasts(item.launch_id, threads, bad):
+                self.busy_backoff.conditions_were_good(threads)
+            if not bad or not self.busy_backoff.should_wait(item.launch_id, threads, bad):
                 break
             if (other := leasing.holdings.swap_current()) is not None:
                 return other

@@ -1,4 +1,4 @@
-"""A part of the worker that requests sweeps: when it has connected to the broker, and every few seconds after that."""
+"""A Celery bootstep that requests a sweep when the worker has connected to the broker, and every few seconds then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Celery starts it with every connection to the broker, so work that an outage delayed continues at once.
+    """Is started by Celery with every connection to the broker, so that work delayed by an outage continues at once.
 
     Its messages expire when the next one is due, so a worker that was busy sweeps once, not once per message. Several
     workers sweep more often than one, which is harmless.

@@ -101,7 +101,7 @@ def child_environment(temporary: Path) -> dict[str, str]:
         # llama.cpp would start a debugger to print a trace when it aborts.
         "GGML_NO_BACKTRACE": "1",
     }
-    # Then CUDA and NVML, which reports memory and clock rates, mean the same GPU by number 0.
+    # With this CUDA numbers GPUs as NVML does, which reports memory and clock rates.
     settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     path = os.pathsep.join(part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, **settings, "PYTHONPATH": path}

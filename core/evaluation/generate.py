@@ -49,7 +49,7 @@ class Sampling:
                 raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
 
     def draw(self, scores: Tensor, generator: torch.Generator) -> int:
-        """One token; `scores` [vocabulary]. Raises `Diverged` where they are not numbers."""
+        """One token; `scores` [vocabulary]. Raises `Diverged` if they are not numbers."""
         scores = scores.detach().double().cpu()
         if bool(scores.isnan().any()) or not bool(scores.max().isfinite()):
             raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
@@ -81,7 +81,7 @@ def generate(
     Args:
         never: tokens that are not drawn.
         memory: tokens of the past that are attended to; None: all of them.
-        on_token: called with each token as it comes; what it raises ends the generation.
+        on_token: called with each token; what it raises ends the generation.
 
     The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
     prompt, a token outside the vocabulary, and where prompt and tokens together exceed the model's positions.
@@ -159,7 +159,7 @@ class TextTokenizer(Protocol):
 
 
 class TextStream:
-    """The text of tokens as they come: pieces that, put together, are the text of all of them.
+    """Decodes tokens as they arrive: the pieces that it returns add up to the text of all tokens.
 
     Tokens may end within a character, which is then held back until it is whole. After a line's end nothing depends on
     what was before, so that no more than a line is decoded at a time.

@@ -1,8 +1,8 @@
-"""Predicts peak memory: the exact bytes of the weights, and what launches say of everything else.
+"""Predicts peak memory: the exact bytes of the weights, plus all other memory as fitted to launches.
 
 Beside its weights a pass holds few kinds of things: activations of the widest block, the residual stream, attention's
 weights, keys and values that are kept, scores of tokens, and what a runtime needs for itself. Their bytes are counted
-exactly; how many copies of each a runtime holds at its peak is learnt by non-negative least squares of the relative
+exactly; how many copies of each a runtime holds at its peak is fitted by non-negative least squares of the relative
 error.
 """
 
@@ -53,20 +53,20 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class MemoryPredictor:
-    """What launches of a device under a protocol have taught of peak memory."""
+    """A predictor of peak memory, fitted to launches of a device under a protocol."""
 
     protocol: MeasurementProtocol
     launches: int
     copies: Floats
-    """(p,) by `MEMORY_FEATURES`: bytes; of what is counted in bytes, how many times it is held."""
+    """(p,) coefficients of `MEMORY_FEATURES`: copies of those that are bytes, and bytes for each of the others."""
     half_width: float
-    """Of the 95 % interval, relative."""
+    """Half-width of the 95 % interval, on the logarithm."""
     error: float
     """Mean relative error on launches that were predicted from the others."""
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
-        """Learns from n architectures and the peak of each. Errors are those of `LatencyPredictor.fit`."""
+        """Fits the predictor to n architectures and the peak of each. Errors are those of `LatencyPredictor.fit`."""
         measured = positive("peak_bytes", peak_bytes, len(shapes))
         weights, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
         enough_different(np.column_stack([weights, counted]))
@@ -82,7 +82,7 @@ class MemoryPredictor:
         return cls(protocol, len(order), _solve(counted, weights, measured), reach, error)
 
     def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
-        """(n,) bytes each: the peak that is expected, and the ends of the 95 % interval.
+        """Expected peak and the ends of its 95 % interval, (n,) bytes each.
 
         The lower end is at least the bytes of the weights.
         """
@@ -93,7 +93,7 @@ class MemoryPredictor:
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
     def parts(self, shapes: Shapes, row: int = 0) -> dict[str, float]:
-        """What holds how many bytes of one row's expected peak: `weights` exactly, the others by `MEMORY_FEATURES` as
+        """Bytes of one row's expected peak by what holds them: `weights` exactly, the others by `MEMORY_FEATURES` as
         far as they were learnt, where `copies` are weights that are held a second time. They sum to the peak, up to
         rounding.
         """
@@ -114,7 +114,7 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks.
 
-    Of a generation each is that of the pass where it is larger: the prompt's, or that of a further token.
+    For a generation each is the larger of those of the prompt's pass and of a further token's.
     """
     if protocol.mode == "generate":
         both = (memory_features(shapes, as_pass(protocol)) for as_pass in (prompt_pass, token_pass))
@@ -125,7 +125,7 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     inner = running.width * (running.kind == FEED_FORWARD) * (1 + running.gated)
     inner = inner + 3 * running.d_model[:, None] * (running.kind == SHORT_CONV)
     weights = tokens.new * tokens.keys * running.heads * (running.attends & (running.kind >= 0))
-    # llama.cpp has its cache in every mode.
+    # llama.cpp keeps its cache in every mode.
     keeps = protocol.mode != "forward" or protocol.kv_cache is not None
     state = kept(shapes, run.batch, run.memory + run.tokens, run.source).keys_and_values * keeps
     of_kept = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])

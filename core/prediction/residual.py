@@ -1,8 +1,8 @@
-"""A Gaussian process on what a sum of costs leaves unexplained: caches, kernels that suit some widths, threads.
+"""A Gaussian process on the residuals of the sum of costs: caches, kernels that suit some widths, threads.
 
 Its covariance is Matérn 5/2 over descriptors of the architectures in units of their deviations, with one length scale,
-chosen by marginal likelihood from a small grid, so that every platform chooses the same; there is no process where
-nothing in the launches speaks for it. Beyond what was measured it falls back to zero.
+chosen by marginal likelihood from a small grid, so that every platform chooses the same; there is no process
+unless it raises the likelihood enough. Far from the measurements it falls back to zero.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from edgefront.core.prediction.spread import farthest, standardised
 Floats = NDArray[np.float64]
 
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)
-"""Of the square root of the number of descriptors."""
+"""Grid of length scales, in units of the square root of the number of descriptors."""
 _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Signal variance by noise variance."""
-_GAIN = 2.0
-"""Least gain of log likelihood for which a process is believed."""
+"""Grid of signal variance / noise variance."""
+_MIN_GAIN = 2.0
+"""Minimum gain of log likelihood for which a process is used."""
 _MAX_ROWS = 192
-"""Launches that carry the process; of more a spread-out choice."""
+"""Maximum number of launches that the process is fitted to; of more, a spread-out subset is taken."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Correction:
     noise: float
     """Variance of a launch around the process."""
     process: Process | None = None
-    """In units of the noise's deviation; None corrects nothing."""
+    """Gaussian process in units of the noise's standard deviation; None corrects nothing."""
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
         """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
@@ -46,22 +46,22 @@ class Correction:
 
 def choose(descriptors: Floats, residuals: Floats) -> Kernel | None:
     """The kernel with the greatest marginal likelihood, or none."""
-    rows, (_, width) = _carriers(descriptors), standardised(descriptors)
+    rows, (_, width) = _fitted_rows(descriptors), standardised(descriptors)
     lengths = [length * np.sqrt(len(width)) * width for length in _LENGTHS]
-    return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _GAIN)
+    return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _MIN_GAIN)
 
 
 def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel | None) -> Correction:
     """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
     if kernel is None:
         return Correction(_variance(residuals, weights))
-    rows = _carriers(descriptors)
+    rows = _fitted_rows(descriptors)
     process = Process(kernel, descriptors[rows], residuals[rows], 1 / weights[rows])
     return Correction(_variance(residuals - process.predict(descriptors)[0], weights), process)
 
 
-def _carriers(descriptors: Floats) -> NDArray[np.int64]:
-    """Rows that the process is learnt from."""
+def _fitted_rows(descriptors: Floats) -> NDArray[np.int64]:
+    """Rows that the process is fitted to."""
     return np.arange(len(descriptors)) if len(descriptors) <= _MAX_ROWS else farthest(descriptors, _MAX_ROWS)
 
 

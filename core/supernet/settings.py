@@ -1,4 +1,4 @@
-"""What a search by a supernet is asked for: its shape, its two phases, what guides it. Data, without torch."""
+"""Settings of a search by a supernet: its shape, its two phases and its latency term. Torch is not imported here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Choice = Literal["attention", "feed_forward", "identity"]
 CHOICES: tuple[Choice, ...] = ("attention", "feed_forward", "identity")
 """What a layer may be, in the order of every row of probabilities."""
 LETTERS = "sfi"
-"""The same as letters of a pattern (`core.spaces.pattern`)."""
+"""Letters of `CHOICES` in a pattern (`core.spaces.pattern`)."""
 
 _Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 _Width = Annotated[StrictInt, Field(ge=1, le=1 << 16)]
@@ -25,7 +25,7 @@ _Temperature = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class LatencyTerm(BaseModel):
-    """What a block costs on a device, and how much the search minds.
+    """Latency of each kind of block on a device, and its weight in the loss of the search.
 
     The loss of an architecture step grows by weight · E / R, with E = Σ over layers and blocks of probability · ms and
     R the E of even odds; with a `target_ms` by weight · max(0, E / target_ms - 1), so that a model that is fast enough
@@ -43,12 +43,12 @@ class LatencyTerm(BaseModel):
 
     @property
     def block_ms(self) -> tuple[float, float, float]:
-        """Of one block of each of `CHOICES`."""
+        """Milliseconds of one block of each of `CHOICES`."""
         return self.attention_ms, self.feed_forward_ms, self.identity_ms
 
 
 class SearchSettings(BaseModel):
-    """How the search goes (PAR §2.2); what the paper leaves open has the values of FBNet, which it follows."""
+    """Settings of the search (PAR §2.2); what the paper leaves open has the values of FBNet, which it follows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,12 +67,14 @@ class SearchSettings(BaseModel):
             "at most a tenth of the steps after the first phase."
         ),
     ] = None
-    temperature: Annotated[_Temperature, Field(description="Of the Gumbel-softmax, before it falls.")] = 5.0
-    final_temperature: Annotated[_Temperature, Field(description="At the last step; it falls exponentially.")] = 0.087
+    temperature: Annotated[_Temperature, Field(description="Temperature of the Gumbel-softmax at the start.")] = 5.0
+    final_temperature: Annotated[
+        _Temperature, Field(description="Temperature at the last step; it falls exponentially.")
+    ] = 0.087
     hard: Annotated[
         StrictBool, Field(description="Each pass uses one block per layer; straight-through gradients.")
     ] = False
-    architecture_lr: Annotated[_Rate, Field(description="Of Adam, for the probabilities.")] = 1e-2
+    architecture_lr: Annotated[_Rate, Field(description="Learning rate of Adam for the probabilities.")] = 1e-2
     architecture_weight_decay: _Rate = 5e-4
     patience: Annotated[
         StrictFloat,
@@ -104,9 +106,9 @@ class SupernetSettings(SearchSettings):
     norm: Literal["pre", "post"] = "post"
     activation: Activation = "relu"
     clamp: _Count | None = None
-    """Relative distances beyond it count as it."""
+    """Maximum relative distance; larger ones count as this one."""
     cutoffs: tuple[_Count, ...] = ()
-    """Of the adaptive embedding; those beyond the data's vocabulary are left out."""
+    """Cutoffs of the adaptive embedding; those beyond the data's vocabulary are left out."""
     div: _Width = 1
     latency: LatencyTerm | None = None
 
@@ -131,10 +133,10 @@ class SupernetSettings(SearchSettings):
             raise invalid_input(error, InvalidInput).under("supernet") from None
 
     def architecture(self, letters: str, vocab_size: int) -> Architecture:
-        """The stack of these blocks, one a letter, over so many tokens.
+        """The stack of these blocks, one for each letter, with this vocabulary.
 
         Identity is left out, as the search spaces do, so that one function has one digest; a stack of nothing else is
-        one identity block. Raises `ArchitectureError` where the widths do not go together.
+        one identity block. Raises `ArchitectureError` if the widths do not fit each other.
         """
         attention = {"kind": "attention", "n_head": self.n_head, "d_head": self.d_head}
         feed_forward = {"kind": "feed_forward", "d_inner": self.d_inner}

@@ -14,7 +14,7 @@ from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
 from edgefront.agents.device import conditions as conditions_module
-from edgefront.agents.device.busy_backoff import Patience
+from edgefront.agents.device.busy_backoff import BusyBackoff
 from edgefront.agents.device.cgroups import Quota
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import Core, CorePlan
@@ -144,44 +144,44 @@ def clock() -> Clock:
     return Clock()
 
 
-def waited_in_vain(clock: Clock, threads: int = 1) -> Patience:
-    patience = Patience(clock=clock)
-    assert patience.lasts("a", threads, "on battery")
+def waited_in_vain(clock: Clock, threads: int = 1) -> BusyBackoff:
+    backoff = BusyBackoff(clock=clock)
+    assert backoff.should_wait("a", threads, "on battery")
     clock.now += 299
-    assert patience.lasts("a", threads, "on battery")
+    assert backoff.should_wait("a", threads, "on battery")
     clock.now += 1
-    assert not patience.lasts("a", threads, "on battery")
-    return patience
+    assert not backoff.should_wait("a", threads, "on battery")
+    return backoff
 
 
 def test_after_one_wait_in_vain_no_launch_waits_for_half_an_hour(clock: Clock) -> None:
-    patience = waited_in_vain(clock)
-    assert not patience.lasts("b", 1, "on battery")
+    backoff = waited_in_vain(clock)
+    assert not backoff.should_wait("b", 1, "on battery")
     clock.now += 1799
-    assert not patience.lasts("c", 1, "on battery")
+    assert not backoff.should_wait("c", 1, "on battery")
     clock.now += 1
-    assert patience.lasts("d", 1, "on battery")
+    assert backoff.should_wait("d", 1, "on battery")
 
 
 def test_good_conditions_in_between_let_the_next_launch_wait_again(clock: Clock) -> None:
-    patience = waited_in_vain(clock)
-    patience.good(1)
-    assert patience.lasts("b", 1, "on battery")
+    backoff = waited_in_vain(clock)
+    backoff.conditions_were_good(1)
+    assert backoff.should_wait("b", 1, "on battery")
 
 
 def test_what_is_good_for_fewer_threads_says_nothing_of_a_launch_that_needs_more(clock: Clock) -> None:
-    patience = waited_in_vain(clock, threads=4)
-    patience.good(1)
-    assert not patience.lasts("b", 4, "other load (2 threads run)")
-    patience.good(4)
-    assert patience.lasts("b", 4, "other load (2 threads run)")
+    backoff = waited_in_vain(clock, threads=4)
+    backoff.conditions_were_good(1)
+    assert not backoff.should_wait("b", 4, "other load (2 threads run)")
+    backoff.conditions_were_good(4)
+    assert backoff.should_wait("b", 4, "other load (2 threads run)")
 
 
 def test_a_launch_that_was_taken_away_while_it_waited_uses_up_nothing_of_the_next(clock: Clock) -> None:
-    patience = Patience(clock=clock)
-    assert patience.lasts("a", 1, "on battery")
+    backoff = BusyBackoff(clock=clock)
+    assert backoff.should_wait("a", 1, "on battery")
     clock.now += 1000
-    assert patience.lasts("b", 1, "on battery")
+    assert backoff.should_wait("b", 1, "on battery")
 
 
 def test_launches_that_stay_in_bad_conditions_wait_once_together(config, system, caplog):  # noqa: F811
@@ -191,7 +191,7 @@ def test_launches_that_stay_in_bad_conditions_wait_once_together(config, system,
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
         run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
-        run.agent.patience = Patience(wait_s=1.0)
+        run.agent.backoff = BusyBackoff(wait_s=1.0)
         script.items.extend(item(number, WAITING) for number in range(4))
         wait_for(lambda: len(script.reports) == 4)
     assert caplog.text.count("waiting to measure") == 1
