@@ -93,7 +93,7 @@ def _root(
 
 @cache
 def command() -> Callable[..., Any]:
-    """All commands with their options: typer builds them anew for every `app()`."""
+    """All commands with their options, cached because typer builds them for every `app()`."""
     return typer.main.get_command(app)
 
 
@@ -107,7 +107,7 @@ def main() -> None:
     write_anywhere()
     wants_json = "--json" in sys.argv[1:]
     try:
-        # What typer itself prints of a wrong usage is for people.
+        # With --json, wrong usage is reported here as JSON: typer itself prints text.
         code = command()(standalone_mode=not wants_json) or exits.OK
     except typer.Abort:
         code = exits.ERROR

@@ -63,7 +63,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     responses={**answer(example("device")), **errors(404, 409)},
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """It finishes its current launch. For its owner or an admin."""
+    """The device finishes its current launch first. Permitted to its owner and to admins."""
     return _command(here, devices.drain_device, person, device)
 
 
@@ -84,8 +84,8 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
     responses={**answer(example("device")), **errors(404, 409)},
 )
 def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """It gets launches again, and its results no longer carry the mark of an anchor that has moved. For its owner or an
-    admin.
+    """The device gets launches again, and its results no longer carry the mark of an anchor that has moved. Permitted
+    to its owner and to admins.
     """
     return _command(here, devices.trust_device, person, device)
 
@@ -97,7 +97,7 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     responses={**answer(example("anchor")), **errors(404)},
 )
 def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorView:
-    """A small fixed model that every device measures regularly: its latency, and the conditions it was measured in."""
+    """The anchor is a small fixed model that every device measures regularly: its latencies and their conditions."""
     with here.database.read() as session:
         return anchors.anchor_view(session, asker, device)
 

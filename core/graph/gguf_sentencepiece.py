@@ -1,4 +1,4 @@
-"""SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral) as llama.cpp has it: tokenizer type `llama`.
+"""SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral) as llama.cpp implements it: tokenizer type `llama`.
 
 Text is not split before it is encoded: spaces become ▁, one may be put in front, and a character without a token
 becomes its bytes. llama.cpp has no merges: it joins two neighbours wherever the whole is a token, the token with the
@@ -23,7 +23,7 @@ def puts_space_before(described: Mapping[str, Any]) -> bool | None:
     normalizer, pre = described.get("normalizer"), described.get("pre_tokenizer")
     if normalizer is None and pre is not None and pre.get("type") == "Metaspace" and pre.get("replacement") == _SPACE:
         scheme = pre.get("prepend_scheme", "always" if pre.get("add_prefix_space", True) else "never")
-        # It is split at spaces: that is no other where no token has one within.
+        # Splitting at spaces changes nothing if no token contains one.
         is_split = pre.get("split", True) and any(_SPACE in token[1:] for token in described["model"]["vocab"])
         return None if is_split else scheme != "never"
     if pre is not None or normalizer is None:
@@ -43,7 +43,7 @@ def scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: fro
     last = ""
     for rank, (left, right) in enumerate(merges):
         whole = left + right
-        if whole != last and whole in ranks:  # another token's merges are between
+        if whole != last and whole in ranks:  # merges of another token lie between
             return whole
         ranks.setdefault(whole, rank)
         last = whole

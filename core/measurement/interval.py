@@ -1,4 +1,4 @@
-"""Student's t without a statistics library: a device, which needs nothing else of one, would install 140 MB for it.
+"""Student's t without a statistics library, which would add 140 MB to a device that needs nothing else of it.
 
 Degrees of freedom are whole numbers here, for which the distribution has a closed form.
 """
@@ -9,7 +9,7 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-_EXACT_UP_TO = 200
+_MAX_EXACT_DEGREES = 200
 
 
 @lru_cache(maxsize=1024)
@@ -25,7 +25,7 @@ def t_quantile(probability: float, degrees: int) -> float:
         raise ValueError(f"degrees of freedom are at least 1, not {degrees}")
     if probability < 0.5:
         return -t_quantile(1 - probability, degrees)
-    if degrees > _EXACT_UP_TO:
+    if degrees > _MAX_EXACT_DEGREES:
         return _expanded(probability, degrees)
     within = 2 * probability - 1  # P(|T| < t)
     low, high = 0.0, math.pi / 2  # the angle whose tangent is t/√degrees

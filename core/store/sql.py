@@ -1,12 +1,12 @@
-"""SQL that both databases understand, and rows that have a type.
+"""Typed rows of queries, and SQL statements that both databases understand.
 
-- `typed`, `fetch`, `Parsed`, `json_text`: rows of queries as named tuples, and documents in them as models, or as the
-  text that they are.
+- `typed`, `fetch`, `Parsed`, `json_text`: rows of queries as named tuples, and documents in them as models or as
+  text.
 - `any_of`: `column IN (a list of any length)` as one statement with one parameter. An expanding `IN` makes a statement
   of its own for each length: SQLAlchemy renders it anew, the database plans it anew, and neither can keep it prepared.
 - `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets all rows as one JSON document,
   which it takes apart itself. SQLite is in this process and gains nothing by that: it gets its rows one by one.
-- `upsert`: INSERTs that say what happens where the row is there already.
+- `upsert`: INSERTs that say what happens if the row exists.
 - `lock_name`: locks on a name until the transaction ends.
 """
 

@@ -1,4 +1,4 @@
-"""Jobs and frontiers that notebooks show: the wire's views, which know how they look."""
+"""Jobs and frontiers with their display in notebooks: views of `core.wire` with `_repr_html_` and plots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Job(JobView):
     _transport: Transport | None = PrivateAttr(default=None)
 
     def with_transport(self, transport: Transport) -> Job:
-        """This job, which asks for its points there."""
+        """This job, with the connection by which it reads its points."""
         self._transport = transport
         return self
 
@@ -31,7 +31,7 @@ class Job(JobView):
         panel for each target, or for the one of this id or name.
 
         Of more than `most` candidates an even spread is drawn, with the whole frontier. Raises EdgefrontError with the
-        line for pip where the extra `notebook` is missing.
+        command for pip if the extra `notebook` is missing.
         """
         from edgefront.extras import need
 
@@ -40,8 +40,8 @@ class Job(JobView):
 
         if self._transport is None:
             raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
-        named = [target_view.id for target_view in self.targets] if target is None else [target]
-        return plot([chart(self._transport, self.id, target_id, most) for target_id in named], title=self.name)
+        target_ids = [view.id for view in self.targets] if target is None else [target]
+        return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
 
     def __getstate__(self) -> dict[Any, Any]:
         """What is pickled: without the connection, whose key must not get into a file."""
@@ -50,9 +50,9 @@ class Job(JobView):
     def _repr_html_(self) -> str:
         from edgefront.show.progress import progress_table
 
-        told = [self.reason] if self.reason else []
-        told += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
-        return progress_table(self)._repr_html_() + _paragraphs(told)
+        lines = [self.reason] if self.reason else []
+        lines += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
+        return progress_table(self)._repr_html_() + _paragraphs(lines)
 
 
 class Frontier(FrontierView):

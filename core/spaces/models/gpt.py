@@ -22,7 +22,7 @@ def models() -> Iterator[NamedModel]:
     yield _gpt2("gpt2-large", 36, 1280, 20, _GPT2)
     yield _gpt2("gpt2-xl", 48, 1600, 25, _GPT2)
     yield _opt("opt-125m", 12, 768, 12, _OPT)
-    # The one of OPT that normalises after each block and embeds in another width; LTS counted lts-opt-baseline.
+    # The only OPT model with post-norm and an embedding of another width; LTS counted `lts-opt-baseline` instead.
     yield _opt("opt-350m", 24, 1024, 16, _OPT, d_embed=512, norm="post")
     yield _opt("opt-1.3b", 24, 2048, 32, _OPT)
     yield NamedModel(

@@ -18,7 +18,7 @@ class Measurement(Base):
     __tablename__ = "measurement"
     __table_args__ = (
         UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
-        # With the id, by which the first few are read without reading all.
+        # Ends with the id, in whose order the first few are read without reading all.
         Index("ix_measurement_device", "device_key", "protocol_digest", "state", "id"),
         # Launch variance is pooled over the measurements that have at least two launches.
         Index(
@@ -40,14 +40,14 @@ class Measurement(Base):
     seed: Mapped[int] = mapped_column(BigInt)
     state: Mapped[MeasurementState] = mapped_column(state_type(MeasurementState, 12))
     reason: Mapped[str | None] = mapped_column(Text)  # why it has no result, or is not confirmed
-    launches: Mapped[int] = mapped_column(default=0)  # done ones
+    launches: Mapped[int] = mapped_column(default=0)  # number of done launches
     latency_ms: Mapped[float | None]  # median over launches of each launch's median
     latency_p90_ms: Mapped[float | None]
     log_mean: Mapped[float | None]  # of the launches' log medians
     log_m2: Mapped[float | None]  # sum of squared deviations from it: pooled over the device for the interval
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)
     build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
-    first_token_ms: Mapped[float | None]  # of mode generate, medians as latency_ms
+    first_token_ms: Mapped[float | None]  # this one to energy_token_mj: in mode generate, medians as latency_ms
     token_ms: Mapped[float | None]  # each further token
     total_ms: Mapped[float | None]
     tokens_per_s: Mapped[float | None]
@@ -97,14 +97,18 @@ class Launch(Base):
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
-    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))  # that holds it, or held it last
-    former_device_id: Mapped[str | None] = mapped_column(String(40))  # that held it before: its result counts too
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))  # the device that holds it, or held it last
+    former_device_id: Mapped[str | None] = mapped_column(
+        String(40)
+    )  # the device that held it before, whose result counts too
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
     reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the accepted reports
     reason: Mapped[str | None] = mapped_column(Text)
-    mark: Mapped[str | None] = mapped_column(Text)  # what to know of the conditions that it was measured in
-    busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of its device, until it is settled
+    mark: Mapped[str | None] = mapped_column(Text)  # note on the conditions that it was measured in
+    busy_s: Mapped[float] = mapped_column(
+        default=0.0, server_default="0"
+    )  # time of its device, until the launch is processed
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
