@@ -34,7 +34,7 @@ from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 120.0
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _GPU_FIELDS = ("name", "uuid", "memory.total", "driver_version", "compute_cap")
 
 
@@ -103,12 +103,12 @@ def runtimes(file: RuntimesFile | None = None, ending: threading.Event | None = 
 
 
 class Tried(NamedTuple):
-    """What the test of a runtime found."""
+    """Result of the test of a runtime."""
 
     facts: RuntimeFacts | None
     """None if it is missing or broken."""
     complete: bool = False
-    """Whether the test ran to its end and float32 worked: else another time more may work."""
+    """Whether the test ran to its end and float32 worked; if not, another test may find more."""
 
 
 def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Tried:
@@ -131,12 +131,12 @@ def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Trie
 
 
 def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
-    """What it writes until it ends, for at most `_TIMEOUT_S`, or until `ending` is set: then it is killed."""
+    """Output of the process until it ends. It is killed after `_TIMEOUT_S`, or once `ending` is set."""
     end = time.monotonic() + _TIMEOUT_S
     try:
         while True:
             try:
-                return process.communicate(timeout=_LOOK_S)[0]
+                return process.communicate(timeout=_POLL_S)[0]
             except subprocess.TimeoutExpired as late:
                 if ending.is_set() or time.monotonic() > end:
                     answer: bytes = late.stdout or b""

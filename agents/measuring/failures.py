@@ -10,8 +10,8 @@ from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchR
 from edgefront.core.states import LaunchOutcome
 
 _MAX_MESSAGE = 4000
-_RUNTIMES_OWN = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-"""What ONNX Runtime begins its messages with."""
+_ONNX_RUNTIME_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+"""Prefix of ONNX Runtime's messages."""
 # Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, mmap.
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|can't allocate memory|cannot allocate memory|out of memory|failed to allocate memory|not enough memory"
@@ -43,28 +43,28 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception of the runtime says; with its class only where that says more than the message."""
-    said = _RUNTIMES_OWN.sub("", str(error)).strip()
+    """Message of an exception of the runtime, with its class only if the message alone would not tell enough."""
+    message = _ONNX_RUNTIME_PREFIX.sub("", str(error)).strip()
     if isinstance(error, MemoryError):
-        return said or "the runtime could not allocate memory"
-    if not said or isinstance(error, (LookupError, AssertionError)):
-        return f"{type(error).__name__} {said}".strip()
-    return said
+        return message or "the runtime could not allocate memory"
+    if not message or isinstance(error, (LookupError, AssertionError)):
+        return f"{type(error).__name__} {message}".strip()
+    return message
 
 
-def of_death(status: int, last_words: str, oom_kills: int) -> LaunchResult:
+def of_death(status: int, output_tail: str, oom_kills: int) -> LaunchResult:
     """The result of a child that exited without a result.
 
     Args:
-        status: its exit code, or minus the signal that killed it. last_words: the end of its output. oom_kills: number
+        status: its exit code, or minus the signal that killed it. output_tail: the end of its output. oom_kills: number
         of OOM kills by the kernel in the meantime.
     """
     if status == -signal.SIGKILL and oom_kills > 0:
         return failure("out_of_memory", "the system ran out of memory and killed the measuring process")
-    if _OUT_OF_MEMORY.search(last_words):
-        return failure("out_of_memory", f"the runtime ran out of memory: {last_words}")
+    if _OUT_OF_MEMORY.search(output_tail):
+        return failure("out_of_memory", f"the runtime ran out of memory: {output_tail}")
     how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status} and no result"
-    return failure("crashed", f"the measuring process {how}" + (f": {last_words}" if last_words else ""))
+    return failure("crashed", f"the measuring process {how}" + (f": {output_tail}" if output_tail else ""))
 
 
 def _signal_name(number: int) -> str:

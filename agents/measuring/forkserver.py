@@ -1,4 +1,4 @@
-"""The warm parent: a process that has imported a runtime but executed no operator, and forks a child for every launch.
+"""The fork server: a process that has imported a runtime but executed no operator, and forks a child for every launch.
 
 It has one thread and runs no operator, so a fork of it is safe and a child starts in milliseconds with everything
 imported. It exchanges JSON lines with its agent over a socket, one launch at a time, and exits when that closes,
@@ -29,7 +29,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
 from edgefront.core.validation import one_of
 
-_LAST_WORDS = 500
+_MAX_TAIL_BYTES = 500
 
 
 class AgentGone(Exception):
@@ -39,7 +39,7 @@ class AgentGone(Exception):
 def serve(control: socket.socket, lock: Path) -> None:
     """Handles launch requests until the socket closes."""
     reader = control.makefile("r", encoding="utf-8")
-    _say(control, {"ready": True})
+    _send(control, {"ready": True})
     for line in reader:
         request = LaunchRequest.model_validate_json(line)
         with only_measurement(lock):
@@ -47,53 +47,53 @@ def serve(control: socket.socket, lock: Path) -> None:
                 result = run_child(request, control)
             except AgentGone:
                 return
-        _say(control, {"result": result.model_dump(mode="json")})
+        _send(control, {"result": result.model_dump(mode="json")})
 
 
 def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
     """Forks, waits without polling, and returns the child's result. Raises `AgentGone` after killing the child."""
     reading, writing = os.pipe()
-    words = os.memfd_create("last-words")
-    kills = linux.oom_kills()
+    output_file = os.memfd_create("output")
+    oom_kills_before = linux.oom_kills()
     started = time.perf_counter()
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_child(request, server, writing, words)
+        _be_child(request, server, writing, output_file)
     os.close(writing)
     try:
         try:
-            said, in_time = _listen(reading, control, started + request.protocol.time_limit_s)
+            answer, in_time = _listen(reading, control, started + request.protocol.time_limit_s)
         except AgentGone:
-            _end(pid)
+            _kill(pid)
             raise
-        status = _end(pid) if not in_time else _reap(pid)
+        status = _kill(pid) if not in_time else _reap(pid)
         wall_s = time.perf_counter() - started
         if not in_time:
             result = out_of_time(request.protocol.time_limit_s)
-        elif status == 0 and said:
-            result = LaunchResult.model_validate_json(said)
+        elif status == 0 and answer:
+            result = LaunchResult.model_validate_json(answer)
         else:
-            result = of_death(status, _tail(words), linux.oom_kills() - kills)
+            result = of_death(status, _tail(output_file), linux.oom_kills() - oom_kills_before)
         return result.model_copy(update={"wall_s": wall_s})
     finally:
         os.close(reading)
-        os.close(words)
+        os.close(output_file)
 
 
-def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> None:
+def _be_child(request: LaunchRequest, server: int, writing: int, output_file: int) -> None:
     """The child's side of the fork: never returns."""
     try:
         die_with_parent(server)
         os.setsid()
         first_for_the_oom_killer()
-        os.dup2(words, 1)
-        os.dup2(words, 2)
+        os.dup2(output_file, 1)
+        os.dup2(output_file, 2)
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, signal.SIG_DFL)
-        said = child.launch(request).model_dump_json().encode()
-        while said:
-            said = said[os.write(writing, said) :]
+        answer = child.launch(request).model_dump_json().encode()
+        while answer:
+            answer = answer[os.write(writing, answer) :]
         os._exit(0)
     finally:
         os._exit(1)
@@ -101,7 +101,7 @@ def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> 
 
 def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[bytes, bool]:
     """The child's output until it closes its pipe, and whether it did so in time."""
-    said = bytearray()
+    answer = bytearray()
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     poll.register(control, select.POLLIN)
@@ -113,13 +113,13 @@ def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[byte
         if reading in events:
             part = os.read(reading, 1 << 16)
             if not part:
-                return bytes(said), True
-            said += part
+                return bytes(answer), True
+            answer += part
         elif left_ms <= 0:
-            return bytes(said), False
+            return bytes(answer), False
 
 
-def _end(pid: int) -> int:
+def _kill(pid: int) -> int:
     """Kills the child with its process group."""
     for kill in (os.kill, os.killpg):  # by its id too: it may not have created its group yet
         try:
@@ -130,16 +130,16 @@ def _end(pid: int) -> int:
 
 
 def _reap(pid: int) -> int:
-    """Exit code, or minus the signal that ended it."""
+    """Waits for the child; returns its exit code, or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _tail(words: int) -> str:
-    size = os.fstat(words).st_size
-    return os.pread(words, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode(errors="replace").strip()
+def _tail(output_file: int) -> str:
+    size = os.fstat(output_file).st_size
+    return os.pread(output_file, _MAX_TAIL_BYTES, max(0, size - _MAX_TAIL_BYTES)).decode(errors="replace").strip()
 
 
-def _say(control: socket.socket, message: dict[str, Any]) -> None:
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode() + b"\n")
 
 

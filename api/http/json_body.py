@@ -21,9 +21,9 @@ from edgefront.core.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
 MAX_FIELDS = 1000
-"""Fields of one object. A `config.json` with labels has the most, some hundred."""
-_SHOWN = 100
-"""Characters of a field's name in an error."""
+"""Maximum number of fields of one object. A `config.json` with labels has the most, some hundred."""
+_MAX_NAME = 100
+"""Maximum number of characters of a field's name in an error."""
 
 # A body without any of these bytes cannot contain a refused value, so it need not be searched. Of numbers with fewer
 # digits than 19 only those with three digits in their exponent can overflow.
@@ -60,7 +60,7 @@ def _fault(value: Any) -> InvalidInput | None:
         for name, item in value.items():
             fault = _fault(name) or _fault(item)
             if fault is not None:
-                return fault.under(name[:_SHOWN])
+                return fault.under(name[:_MAX_NAME])
     elif isinstance(value, list):
         for index, item in enumerate(value):
             fault = _fault(item)

@@ -1,9 +1,10 @@
-"""What a device can do at most: operations and bytes a second, from its facts.
+"""Upper bounds of a device's speed, in operations and bytes per second, from its facts.
 
-The lowest of three bounds holds. What the processor could do: cores × clock × the most operations that a core finishes
-in a cycle, generous where the facts do not say. What a small kernel reached on it when its agent started
-(`agents.device.kernel`), with a margin, for a runtime may have better kernels. And what no processor of today reaches.
-A device may report any facts: none of them lifts the last, nor the clock, nor the operations of a cycle.
+The lowest of three bounds holds: peak performance (cores × clock × maximum operations of a core per cycle, generous
+where the facts do not say); what a small kernel reached when the agent started (`agents.device.kernel`), with a margin
+because a runtime may have better kernels; and what no processor of today reaches.
+
+A device may report any facts: none of them raises the last bound, the clock or the operations per cycle.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 
 CLOCK_HZ = 6e9
-"""Of a processor that does not report its highest clock; no reported one counts as higher."""
-CACHE_BYTES_A_CYCLE = 128
-"""From the nearest cache into the registers of one core."""
+"""Clock of a processor that does not report its highest one, and maximum of those that are reported."""
+CACHE_BYTES_PER_CYCLE = 128
+"""Maximum bytes per cycle from the nearest cache into the registers of one core."""
 BEYOND_CACHES = 1 << 30
 """Weights (bytes) that no cache holds, so that each pass reads them from memory."""
 MARGIN = 4.0
-"""Of a runtime over the small kernel."""
+"""Factor by which a runtime may be faster than the small kernel."""
 CORE_MEMORY_BYTES = 4e11
-"""From memory into one core, a second."""
+"""Maximum bytes per second from memory into one core."""
 PROCESSOR_FLOPS, PROCESSOR_BYTES = 4e15, 6e12
-"""Operations, and bytes from memory, a second: beyond all processors of today, however many cores a device reports."""
+"""Operations and bytes from memory per second that no processor of today reaches, whatever cores a device reports."""
 ACCELERATOR_FLOPS, ACCELERATOR_FLOPS_FLOAT32, ACCELERATOR_BYTES = 1e16, 2e15, 2e13
-"""A second, of a GPU or another accelerator: beyond those of today. Of float32 also where it is cut to TF32."""
+"""The same for a GPU or another accelerator; the figure of float32 covers TF32 too."""
 
 CORE_GFLOPS, CORE_GB = "core_gflops", "core_gb_per_s"
-"""Names of the facts (`DeviceFacts.extra`) that say what the kernel reached: 10⁹ operations and bytes a second, of one
-core."""
+"""Names of the facts (`DeviceFacts.extra`) that say what the kernel reached: 10⁹ operations and bytes per second, of
+one core."""
 MAX_MHZ = "max_mhz"
 
-_UNKNOWN_A_CYCLE = 512.0
-"""Of a processor that does not report its features: some have matrix units."""
-_X86, _X86_A_CYCLE = frozenset({"x86_64", "amd64", "x86", "i386", "i686"}), 64.0
-_A_CYCLE = (
-    ("sme", _UNKNOWN_A_CYCLE),
+_UNKNOWN_PER_CYCLE = 512.0
+"""Operations per cycle of a processor that does not report its features: some have matrix units."""
+_X86, _X86_PER_CYCLE = frozenset({"x86_64", "amd64", "x86", "i386", "i686"}), 64.0
+_PER_CYCLE = (
+    ("sme", _UNKNOWN_PER_CYCLE),
     ("avx512f", 64.0),
     ("sve", 64.0),
     ("avx2", 32.0),
@@ -47,12 +48,12 @@ _A_CYCLE = (
     ("neon", 32.0),
     ("sse2", 16.0),
 )
-"""Operations of float32 in a cycle: fused multiply-adds of the widest registers, two at a time; four of ARM's 128 bits.
+"""Operations of float32 per cycle by feature: two fused multiply-adds of the widest registers; four for ARM's 128 bits.
 """
 _TIMES = {"float32": 1.0, "float16": 4.0, "bfloat16": 4.0}
 _TIMES_INTEGER = 8.0
 _TIMES_WITH_TILES = 32.0
-"""With matrix units (AMX, SME)."""
+"""Factor over float32 with matrix units (AMX, SME)."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Ceiling:
 
 
 def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes: float) -> Ceiling:
-    """Of a device with these facts (`core.wire.agent.DeviceFacts` as JSON) under a protocol.
+    """The ceiling of a device with these facts (`core.wire.agent.DeviceFacts` as JSON) under a protocol.
 
     `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
     """
@@ -82,12 +83,12 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
     processor = f"{cores} core{'s' if cores > 1 else ''} at {clock / 1e9:g} GHz"
     kernel = f"the kernel that its agent ran, {MARGIN:g} times over"
     of_any = "any processor of today"
-    a_cycle = _a_cycle(features, is_x86)
+    per_cycle = _per_cycle(features, is_x86)
     reached = cores * _positive(extra.get(CORE_GFLOPS), float("inf")) * 1e9 * MARGIN * times
     flops, flops_from = min(
-        (PROCESSOR_FLOPS, of_any), (cores * clock * a_cycle * times, processor), (reached, kernel), key=_bound
+        (PROCESSOR_FLOPS, of_any), (cores * clock * per_cycle * times, processor), (reached, kernel), key=_bound
     )
-    bounds = [(cores * clock * CACHE_BYTES_A_CYCLE, processor)]
+    bounds = [(cores * clock * CACHE_BYTES_PER_CYCLE, processor)]
     if read_bytes > BEYOND_CACHES:
         reached = cores * _positive(extra.get(CORE_GB), float("inf")) * 1e9 * MARGIN
         bounds += [(PROCESSOR_BYTES, of_any), (cores * CORE_MEMORY_BYTES, processor), (reached, kernel)]
@@ -99,13 +100,13 @@ def _bound(bound: tuple[float, str]) -> float:
     return bound[0]
 
 
-def _a_cycle(features: Collection[str], is_x86: bool) -> float:
-    unknown = _X86_A_CYCLE if is_x86 else _UNKNOWN_A_CYCLE
-    return next((count for feature, count in _A_CYCLE if feature in features), unknown)
+def _per_cycle(features: Collection[str], is_x86: bool) -> float:
+    unknown = _X86_PER_CYCLE if is_x86 else _UNKNOWN_PER_CYCLE
+    return next((count for feature, count in _PER_CYCLE if feature in features), unknown)
 
 
 def _times(number_format: str, features: Collection[str], is_x86: bool) -> float:
-    """How many times as many operations a core does in this number format as in float32."""
+    """Ratio of the operations of a core in this number format to those in float32."""
     if number_format == "float32":
         return 1.0
     if any(feature.startswith(("amx", "sme")) for feature in features) or (is_x86 and not features):

@@ -26,8 +26,8 @@ class LearnedPositions(Part):
 class RelativePositions(Part):
     """Transformer-XL's relative positions (Dai et al. 2019, §3.3): every attention adds a score of the distance.
 
-    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one a block (LTS).
-    `clamp`: distances beyond it count as it; none if absent.
+    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS).
+    `clamp`: maximum distance, as which larger ones count; unlimited if absent.
     """
 
     kind: Literal["relative"] = "relative"
@@ -42,10 +42,10 @@ class SinusoidalPositions(Part):
 
 
 class RotaryScaling(Part):
-    """How Llama 3.1 stretches rotary positions beyond the `length` that they were trained with.
+    """Llama 3.1's scaling of rotary positions beyond the `length` that they were trained with.
 
-    Features whose wave is longer than length / low turn `factor` times slower, those whose wave is shorter than
-    length / high as they did, and between the two is a smooth passage.
+    Features with a wavelength above length / low rotate `factor` times slower, those with one below length / high as
+    before, with a smooth transition in between.
     """
 
     factor: Number
@@ -55,7 +55,7 @@ class RotaryScaling(Part):
 
     @property
     def reach(self) -> int:
-        """So many tokens they are stretched to."""
+        """Number of tokens that the positions reach."""
         return max(1, min(MAX_CONTEXT, int(float(self.factor) * self.length)))
 
     @model_validator(mode="after")
@@ -71,26 +71,26 @@ class RotaryScaling(Part):
 
 
 class RotaryPositions(Part):
-    """Rotary positions (Su et al. 2021): attention turns queries and keys by their place, so that scores depend on the
-    distance.
+    """Rotary positions (Su et al. 2021): attention rotates queries and keys by their position, so that scores depend
+    on the distance.
 
-    Feature i of the first half of a head's turned features is paired with feature i of their second half, as in Hugging
-    Face's transformers, and turns by theta^(-2i/width) a token.
+    Feature i of the first half of a head's rotated features is paired with feature i of their second half, as in
+    Hugging Face's transformers, and rotates by theta^(-2i/width) per token.
     """
 
     kind: Literal["rotary"] = "rotary"
     theta: Number = 10_000
     percent: Annotated[int, Field(ge=1, le=100)] = 100
-    """Share of each head's features that are turned: the first ones."""
+    """Percentage of each head's features that are rotated: the first ones."""
     scaling: RotaryScaling | None = None
 
     def width(self, d_head: int) -> int:
-        """How many of a head's features are turned."""
+        """Number of a head's features that are rotated."""
         return d_head * self.percent // 100
 
 
 class NoPositions(Part):
-    """No positions: what SRU and SRU++ need, whose recurrence knows the order."""
+    """No positions, as for SRU and SRU++, whose recurrence knows the order."""
 
     kind: Literal["none"] = "none"
 
@@ -116,11 +116,11 @@ class Embedding(Part):
     cutoffs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=16, strict=False, fail_fast=True)] = ()
     div: Annotated[int, Field(ge=1, le=64)] = 1
     scaled: bool | None = None
-    """Whether it is multiplied by √d_model; if absent, exactly with cut-offs, as in Transformer-XL."""
+    """Whether the embedding is multiplied by √d_model. If absent, it is with cut-offs only, as in Transformer-XL."""
     segments: Annotated[int, Field(ge=0, le=16)] = 0
-    """Kinds of segments that have an embedding of their own, added to the tokens': 2 in BERT."""
+    """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
     norm: bool = False
-    """A layer norm over tokens, positions and segments together, as in BERT."""
+    """Whether a layer norm follows the sum of token, position and segment embeddings, as in BERT."""
 
     @model_validator(mode="after")
     def _clusters_hold_tokens(self) -> Embedding:

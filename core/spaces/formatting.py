@@ -31,7 +31,7 @@ def stack_in_words(blocks: Blocks) -> str:
 
 def layer_count(kinds: Iterable[str]) -> int:
     """How many layers blocks of these kinds make: a feed-forward block belongs to the mixer of tokens before it, and
-    identities are nothing.
+    identity blocks do not count.
     """
     count, lacks_feed_forward = 0, False
     for kind in kinds:

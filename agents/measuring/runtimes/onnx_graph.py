@@ -1,4 +1,4 @@
-"""What the runtimes that read our ONNX graphs share: the graph of a request, its inputs, a look at its outputs."""
+"""Functions of the runtimes that run edgefront's ONNX graphs: the graph of a request, its inputs, checks of outputs."""
 
 from __future__ import annotations
 
