@@ -16,7 +16,7 @@ from edgefront.agents.measuring.forked import child_environment
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.record import LaunchResult
 
-_LAST_WORDS = 500
+_MAX_TAIL_BYTES = 500
 
 
 def run_spawned(
@@ -28,29 +28,29 @@ def run_spawned(
     The child reads its request from its standard input, which stays open while it works: it exits when that closes, so
     it does not outlive this process.
     """
-    with tempfile.TemporaryFile() as words:
-        started, kills = time.perf_counter(), _oom_kills()
+    with tempfile.TemporaryFile() as output_file:
+        started, oom_kills_before = time.perf_counter(), _oom_kills()
         process = subprocess.Popen(
             [sys.executable, "-m", "edgefront.agents.measuring.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=words,
+            stderr=output_file,
             env=child_environment(temporary),
         )
         with process:
             begun(process)
-            said, in_time = _converse(process, request)
+            answer, in_time = _converse(process, request)
             status = process.wait()
         wall_s = time.perf_counter() - started
-        size = words.seek(0, 2)
-        words.seek(max(0, size - _LAST_WORDS))
-        last_words = words.read().decode(errors="replace").strip()
+        size = output_file.seek(0, 2)
+        output_file.seek(max(0, size - _MAX_TAIL_BYTES))
+        output_tail = output_file.read().decode(errors="replace").strip()
     if not in_time:
         result = out_of_time(request.protocol.time_limit_s)
-    elif status == 0 and said:
-        result = LaunchResult.model_validate_json(said)
+    elif status == 0 and answer:
+        result = LaunchResult.model_validate_json(answer)
     else:
-        result = of_death(status, last_words, _oom_kills() - kills)
+        result = of_death(status, output_tail, _oom_kills() - oom_kills_before)
     return result.model_copy(update={"wall_s": wall_s})
 
 
@@ -74,10 +74,10 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple
     try:
         process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
-        said = process.stdout.read()
+        answer = process.stdout.read()
     except BrokenPipeError:  # it died at once; its exit status shows why
-        said = b""
+        answer = b""
     finally:
         limit.cancel()
         limit.join()
-    return said, not late.is_set()
+    return answer, not late.is_set()
