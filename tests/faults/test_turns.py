@@ -250,7 +250,7 @@ def test_log_lines_of_a_device_that_come_all_the_time_are_refused_unread(service
 
 
 def test_a_job_is_not_paused_and_resumed_all_the_time(service: Service) -> None:
-    service.context.steering._clock = lambda: 0.0  # however long the requests take
+    service.context.job_commands._clock = lambda: 0.0  # however long the requests take
     service.enrol(device_class=CLASS)
     eve, bob = service.client("user", "eve"), service.client("user", "bob")
     made, bobs = (service.submit(person)["id"] for person in (eve, bob))
