@@ -236,7 +236,7 @@ def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
     assert supervisor._is_beat_due()  # starting it took a while
     supervisor._write(lambda session, _: training_claims.held(session, claim.training_id, claim.fence))
     assert supervisor._is_beat_due()
-    supervisor._hold("waits")
+    supervisor._keep_lease("waits")
     assert not supervisor._is_beat_due()
 
 
