@@ -233,11 +233,11 @@ def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
     claim = pool.claim()
     assert claim is not None
     supervisor = Supervisor(pool.database, pool.settings, claim.training_id, claim.fence)
-    assert supervisor._is_beat_due()  # starting it took a while
+    assert supervisor._is_heartbeat_due()  # starting it took a while
     supervisor._write(lambda session, _: training_claims.held(session, claim.training_id, claim.fence))
-    assert supervisor._is_beat_due()
+    assert supervisor._is_heartbeat_due()
     supervisor._keep_lease("waits")
-    assert not supervisor._is_beat_due()
+    assert not supervisor._is_heartbeat_due()
 
 
 def test_a_run_that_was_left_behind_is_killed_before_another_writes(pool: Pool) -> None:
