@@ -53,7 +53,7 @@ class Script:
     headers: dict[str, str] = field(default_factory=dict)
     garbage: bool = False
     state: str = "active"
-    withheld: str | None = None
+    blocked_reason: str | None = None
     """As it is sent: percent-encoded."""
     heartbeat_s: float = 0.2
     cancelled: tuple[str, ...] = ()

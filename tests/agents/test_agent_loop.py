@@ -292,7 +292,7 @@ def test_a_draining_device_waits_without_running_in_circles(config):
 
 def test_says_why_its_device_gets_no_launches(config, caplog):
     caplog.set_level(logging.INFO, "edgefront.agents")
-    script = Script(state="draining", withheld="launch%20lau_1%20is%20implausible%3A%209%20%C2%B5s")
+    script = Script(state="draining", blocked_reason="launch%20lau_1%20is%20implausible%3A%209%20%C2%B5s")
     with ScriptedServer(script) as server, running(config(server.url, wait_s=0.5)):
         wait_for(lambda: script.requests.count("/v1/leases") > 1)
         script.state = "active"

@@ -191,7 +191,7 @@ def test_launches_that_stay_in_bad_conditions_wait_once_together(config, system,
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
         run.agent.conditions = Conditions(PLAN, system, lambda _cores: 0.0)
-        run.agent.backoff = BusyBackoff(wait_s=1.0)
+        run.agent.busy_backoff = BusyBackoff(wait_s=1.0)
         script.items.extend(item(number, WAITING) for number in range(4))
         wait_for(lambda: len(script.reports) == 4)
     assert caplog.text.count("waiting to measure") == 1
