@@ -1,4 +1,4 @@
-"""Generates text with a trained model: each token is sampled from the model's distribution given those before it."""
+"""Text from a trained model: token after token, each drawn from what the model expects after those before it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.positions import RelativePositions
 
 _PROMPT_SEGMENT = 512
-"""Maximum number of tokens of a prompt in one pass."""
-_INCOMPLETE = "\ufffd"
-"""The character that a tokenizer decodes from part of a character."""
+"""Tokens of a prompt that are read in one pass."""
+_CUT = "\ufffd"
+"""What a tokenizer decodes part of a character as."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of sampling.
+    """How a token is drawn.
 
     Scores are divided by `temperature` (0: the most likely token is taken); then the `top_k` most likely tokens stay,
     and of these the fewest that have `top_p` of the probability (Holtzman et al. 2020). Equal seeds draw equally.
@@ -49,18 +49,18 @@ class Sampling:
                 raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
 
     def draw(self, scores: Tensor, generator: torch.Generator) -> int:
-        """One token; `scores` [vocabulary]. Raises `Diverged` if they are not numbers."""
+        """One token; `scores` [vocabulary]. Raises `Diverged` where they are not numbers."""
         scores = scores.detach().double().cpu()
         if bool(scores.isnan().any()) or not bool(scores.max().isfinite()):
             raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
         if self.temperature == 0:
             return int(scores.argmax())
         order = scores.argsort(descending=True, stable=True)[: self.top_k]
-        probabilities = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
+        chances = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
         if self.top_p is not None:
-            # The sum excludes the token itself, so that the token with which it reaches top_p stays.
-            probabilities = probabilities[probabilities.cumsum(0) - probabilities < self.top_p]
-        return int(order[int(torch.multinomial(probabilities, 1, generator=generator))])
+            # Of those before it, so that the token with which the sum reaches top_p stays.
+            chances = chances[chances.cumsum(0) - chances < self.top_p]
+        return int(order[int(torch.multinomial(chances, 1, generator=generator))])
 
 
 def generate(
@@ -81,7 +81,7 @@ def generate(
     Args:
         never: tokens that are not drawn.
         memory: tokens of the past that are attended to; None: all of them.
-        on_token: called with each token; what it raises ends the generation.
+        on_token: called with each token as it comes; what it raises ends the generation.
 
     The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
     prompt, a token outside the vocabulary, and where prompt and tokens together exceed the model's positions.
@@ -90,7 +90,7 @@ def generate(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
-    generated: list[int] = []
+    found: list[int] = []
     with torch.inference_mode():
         state = model.start(1)
 
@@ -102,16 +102,16 @@ def generate(
 
         for start in range(0, len(prompt), _PROMPT_SEGMENT):
             scores = read(prompt[start : start + _PROMPT_SEGMENT])
-        while len(generated) < tokens:
+        while len(found) < tokens:
             token = sampling.draw(scores, generator)
             if token in stop:
                 break
-            generated.append(token)
+            found.append(token)
             if on_token is not None:
                 on_token(token)
-            if len(generated) < tokens:
+            if len(found) < tokens:
                 scores = read([token])
-    return generated
+    return found
 
 
 def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int | None) -> None:
@@ -153,13 +153,13 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
 
 
 class TextTokenizer(Protocol):
-    """A tokenizer that decodes tokens to text."""
+    """What turns tokens into text."""
 
     def decode(self, ids: Any, /) -> str: ...
 
 
 class TextStream:
-    """Decodes tokens as they arrive: the pieces that it returns add up to the text of all tokens.
+    """The text of tokens as they come: pieces that, put together, are the text of all of them.
 
     Tokens may end within a character, which is then held back until it is whole. After a line's end nothing depends on
     what was before, so that no more than a line is decoded at a time.
@@ -168,13 +168,13 @@ class TextStream:
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
-        self._returned = len(tokenizer.decode(self._ids).rstrip(_INCOMPLETE)) if self._ids else 0
+        self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
 
     def add(self, token: int) -> str:
         """The text that is complete now; often a word, sometimes nothing."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
-        whole = text.rstrip(_INCOMPLETE)  # one for each byte, in some tokenizers
+        whole = text.rstrip(_CUT)  # one for each byte, in some tokenizers
         new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
             # The line's end stays: some tokenizers leave out the space before the first word.
@@ -183,7 +183,7 @@ class TextStream:
         return new
 
     def rest(self) -> str:
-        """The text that is still held back."""
+        """What was held back."""
         return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
 
 
@@ -266,7 +266,7 @@ def generate_text(
         on_token=lambda token: put(stream.add(token)),
     )
     put(stream.rest())
-    return Generated("".join(pieces), len(ids), tuple(generated), "length" if len(generated) == tokens else "end")
+    return Generated("".join(pieces), len(ids), tuple(found), "length" if len(found) == tokens else "end")
 
 
 def _translated(

@@ -233,7 +233,9 @@ def _predicted(ratio: Ratio) -> str:
     return f"no sure difference in predicted perplexity ({abs(percent):.1f} ± {half:.1f} % {word})"
 
 
-def _sentence(best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
+def _sentence(
+    best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
+) -> str:
     begin = f"Within {limits}" if str(limits) else "Without limits"
     beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     end = ". The interval of its latency reaches beyond the limit." if beyond else "."

@@ -136,7 +136,7 @@ def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     model = library(asked.runtime).generator(request(weights, subjects.gpt(), asked))
     seen = []
     for _ in range(3):
-        model.release()
+        model.let_go()
         model.prepare()
         model.generate()
         seen.append(model.tokens.copy())
@@ -201,8 +201,8 @@ def test_protocols_that_make_no_sense(fields: dict[str, Any], field: str) -> Non
 
 def test_other_modes_neither_send_nor_count_what_is_of_generations() -> None:
     for mode in ("forward", "prefill", "decode"):
-        other = MeasurementProtocol.model_validate({"mode": mode})
-        assert not {"new_tokens", "latency"} & (other.model_dump().keys() | other.identity.keys())
+        known = MeasurementProtocol.model_validate({"mode": mode})
+        assert not {"new_tokens", "latency"} & (known.model_dump().keys() | known.identity.keys())
     asked = protocol()
     assert asked.identity["new_tokens"] == 6
     assert len({asked.digest, protocol(latency="token").digest, protocol(new_tokens=7).digest}) == 3
@@ -211,7 +211,7 @@ def test_other_modes_neither_send_nor_count_what_is_of_generations() -> None:
 
 
 def test_the_costs_of_a_generation_are_those_of_its_passes() -> None:
-    counted = protocol_costs(subjects.gpt(), protocol(new_tokens=3))
+    found = protocol_costs(subjects.gpt(), protocol(new_tokens=3))
     model_of, last = subjects.gpt(), {"logits": "last"}
     prompt = costs(model_of, CostOptions(sequence_length=11, mode="prefill", **last))
     token = costs(model_of, CostOptions(sequence_length=1, mode="decode", memory_length=12, **last))
@@ -259,7 +259,7 @@ class Counted:
         self._use(3)
         return Generated(2.0, 5.0)
 
-    def release(self) -> None:
+    def let_go(self) -> None:
         self._use(500)
 
     def finite(self) -> bool:

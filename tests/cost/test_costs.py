@@ -32,8 +32,8 @@ def test_heads_and_activation_cost_nothing() -> None:
         ),
         CostOptions(sequence_length=8),
     )
-    assert first.digest != second.digest
-    assert {**first.to_json(), "digest": second.digest} == second.to_json()
+    assert one.digest != two.digest
+    assert {**one.to_json(), "digest": two.digest} == two.to_json()
 
 
 def test_types_and_defaults() -> None:

@@ -30,26 +30,23 @@ def test_rows_are_what_the_formulas_say(name: str) -> None:
     architectures = drawn(name)
     shapes = Shapes.of(architectures)
     assert len(shapes) == len(architectures)
-    for row, architecture in enumerate(architectures):
-        counted, cost = count(architecture), costs(architecture)
-        assert (shapes.d_model[row], shapes.d_embed[row]) == (architecture.d_model, architecture.d_embed)
-        assert (shapes.div[row], shapes.vocab_size[row]) == (
-            architecture.embedding.div,
-            architecture.embedding.vocab_size,
-        )
-        assert shapes.decoder_parameters[row] == counted.decoder
-        assert shapes.position_parameters[row] == counted.position
-        assert shapes.embedding_parameters[row] == counted.embedding
+    for row, one in enumerate(architectures):
+        found, cost = count(one), costs(one)
+        assert (shapes.d_model[row], shapes.d_embed[row]) == (one.d_model, one.d_embed)
+        assert (shapes.div[row], shapes.vocab_size[row]) == (one.embedding.div, one.embedding.vocab_size)
+        assert shapes.decoder_parameters[row] == found.decoder
+        assert shapes.position_parameters[row] == found.position
+        assert shapes.embedding_parameters[row] == found.embedding
         assert shapes.total_parameters[row] == cost.total_parameters
-        depth = len(architecture.blocks)
-        assert [BLOCK_KINDS[kind] for kind in shapes.kind[row, :depth]] == [block.kind for block in architecture.blocks]
+        depth = len(one.blocks)
+        assert [BLOCK_KINDS[kind] for kind in shapes.kind[row, :depth]] == [block.kind for block in one.blocks]
         assert (shapes.kind[row, depth:] == -1).all()
         assert not shapes.parameters[row, depth:].any()
-        final_norm = 2 * architecture.d_model if architecture.has_final_norm else 0
-        assert shapes.parameters[row].sum() + final_norm == counted.decoder
-        for place, block in enumerate(architecture.blocks):
+        final_norm = 2 * one.d_model if one.has_final_norm else 0
+        assert shapes.parameters[row].sum() + final_norm == found.decoder
+        for place, block in enumerate(one.blocks):
             if isinstance(block, Attention):
-                assert shapes.width[row, place] == block.n_head * architecture.d_head(block)
+                assert shapes.width[row, place] == block.n_head * one.d_head(block)
                 assert (shapes.heads[row, place], shapes.attends[row, place]) == (block.n_head, True)
             elif isinstance(block, FeedForward):
                 assert shapes.width[row, place] == block.d_inner
@@ -70,25 +67,23 @@ PASSES = (
 def test_rows_of_a_batch_are_counted_as_each_alone() -> None:
     """Of any length, kind and positions, with and without a source."""
     architectures = [named_model.architecture for named_model in named_models().values()]
-    architectures += [architecture for name in SPACES for architecture in drawn(name, 3)]
+    architectures += [one for name in SPACES for one in drawn(name, 3)]
     shapes, alone = Shapes.of(architectures), [Shapes.of([architecture]) for architecture in architectures]
     for run in PASSES:
-        assert products(shapes, run).tolist() == [products(shape, run)[0] for shape in alone]
-        sizes = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
-        assert sizes.tolist() == [
-            kept_bytes(kept(shape, run.batch, run.memory, run.source), 2, None)[0] for shape in alone
-        ]
+        assert products(shapes, run).tolist() == [products(one, run)[0] for one in alone]
+        found = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
+        assert found.tolist() == [kept_bytes(kept(one, run.batch, run.memory, run.source), 2, None)[0] for one in alone]
     quantisations: tuple[Quantisation, ...] = ("full", "int8", "int4", "q8_0")
     for quantisation in quantisations:
-        sizes = weight_bytes(shapes, 4, quantisation, 64)
-        assert sizes.tolist() == [weight_bytes(shape, 4, quantisation, 64)[0] for shape in alone]
+        found = weight_bytes(shapes, 4, quantisation, 64)
+        assert found.tolist() == [weight_bytes(one, 4, quantisation, 64)[0] for one in alone]
 
 
 def test_the_largest_model_is_counted_exactly() -> None:
     """Its parameters are below 2⁶³, its products far above."""
     widest = 1 << 16
     attention = {"kind": "attention", "n_head": widest, "d_head": widest, "bias": "none"}
-    largest = Architecture.parse(
+    one = Architecture.parse(
         {"d_model": widest, "embedding": {"vocab_size": 2}, "positions": {"kind": "none"}, "blocks": [attention] * 1024}
     )
     maps = 4 * widest**3
@@ -112,16 +107,16 @@ def test_output_weights_are_the_difference_that_scores_make() -> None:
 def test_sources_and_outputs_of_every_kind() -> None:
     architectures = [named_model.architecture for named_model in named_models().values()]
     shapes = Shapes.of(architectures)
-    for row, architecture in enumerate(architectures):
-        blocks = len(architecture.blocks) + (len(architecture.source.blocks) if architecture.source else 0)
+    for row, one in enumerate(architectures):
+        blocks = len(one.blocks) + (len(one.source.blocks) if one.source else 0)
         assert (shapes.kind[row] >= 0).sum() == blocks
-        assert shapes.total_parameters[row] == count(architecture).total
+        assert shapes.total_parameters[row] == count(one).total
 
 
 def test_rows_of_different_spaces_together() -> None:
     parts = [Shapes.of(drawn(name, 3)) for name in SPACES]
     together = Shapes.concatenate(parts)
-    whole = Shapes.of([architecture for name in SPACES for architecture in drawn(name, 3)])
+    whole = Shapes.of([one for name in SPACES for one in drawn(name, 3)])
     for name in vars(whole):
         np.testing.assert_array_equal(getattr(together, name), getattr(whole, name))
         assert getattr(together, name).dtype == getattr(whole, name).dtype

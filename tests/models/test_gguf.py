@@ -77,9 +77,9 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(tmp_path: P
     model, cache = gpt2(), WeightCache(tmp_path / "cache")
     write_gguf(model, 7, tmp_path / "model.gguf", numbers)
     with cached_gguf(cache, model, 7, numbers) as path:
-        written, counted = gguf.GGUFReader(tmp_path / "model.gguf"), gguf.GGUFReader(path)
-    assert [tensor.name for tensor in written.tensors] == [tensor.name for tensor in counted.tensors]
-    for left, right in zip(written.tensors, counted.tensors, strict=True):
+        one, two = gguf.GGUFReader(tmp_path / "model.gguf"), gguf.GGUFReader(path)
+    assert [tensor.name for tensor in one.tensors] == [tensor.name for tensor in two.tensors]
+    for left, right in zip(one.tensors, two.tensors, strict=True):
         if left.name != "position_embd.weight":
             assert np.array_equal(left.data, right.data)
     kind = "full" if numbers == "float32" else numbers

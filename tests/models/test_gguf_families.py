@@ -103,10 +103,10 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
 
     model = STACKS[name]
     write_gguf(model, 7, tmp_path / "model.gguf", numbers)
-    written = gguf.GGUFReader(tmp_path / "model.gguf")
+    one = gguf.GGUFReader(tmp_path / "model.gguf")
     with cached_gguf(WeightCache(tmp_path / "cache"), model, 7, numbers) as path:
-        counted = gguf.GGUFReader(path)
-    for left, right in zip(written.tensors, counted.tensors, strict=True):
+        two = gguf.GGUFReader(path)
+    for left, right in zip(one.tensors, two.tensors, strict=True):
         assert (left.name, left.data.tolist()) == (right.name, right.data.tolist())
     kind = "full" if numbers == "float32" else numbers
     expected = costs(model, CostOptions(sequence_length=24, weights=kind)).weight_bytes
@@ -142,8 +142,8 @@ def test_what_cannot_be_expressed_is_named_field_by_field(
     with pytest.raises(InvalidInput, match="GGUF cannot express") as caught:
         write_gguf(stack(*blocks, **fields), 1, tmp_path / "model.gguf")
     details = [error["detail"] for error in caught.value.extra["errors"]]
-    for field in named:
-        assert any(detail.startswith(field) for detail in details), details
+    for one in named:
+        assert any(detail.startswith(one) for detail in details), details
     assert not list(tmp_path.iterdir())
 
 

@@ -93,14 +93,14 @@ def imported(name: str, tmp_path: Path, more: int = 0, lively: int = 0) -> Packa
     return read_package(tmp_path / "mine")
 
 
-def shipped(package: Package, tmp_path: Path) -> tuple[Path, Path]:
+def shipped(found: Package, tmp_path: Path) -> tuple[Path, Path]:
     """Its GGUF file, and the folder of transformers."""
-    files = package.hugging_face_files()
-    write_model(package.architecture, "gguf", package.weights, tmp_path / "model.gguf", files=files)
-    write_model(package.architecture, "transformers", package.weights, tmp_path / "model.tar", files=files)
+    files = found.hugging_face_files()
+    write_model(found.architecture, "gguf", found.weights, tmp_path / "model.gguf", files=files)
+    write_model(found.architecture, "transformers", found.weights, tmp_path / "model.tar", files=files)
     with tarfile.open(tmp_path / "model.tar") as archive:
         archive.extractall(tmp_path, filter="data")
-    return tmp_path / "model.gguf", tmp_path / f"edgefront-{package.architecture.digest[:12]}"
+    return tmp_path / "model.gguf", tmp_path / f"edgefront-{found.architecture.digest[:12]}"
 
 
 def in_transformers(folder: Path) -> Any:
@@ -111,11 +111,11 @@ def in_transformers(folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_tokens_are_the_same_everywhere(tmp_path: Path, name: str) -> None:
-    package = imported(name, tmp_path, more=3)
-    ours = package.tokenizer
+    found = imported(name, tmp_path, more=3)
+    ours = found.tokenizer
     original = Tokenizer.from_file(str(tmp_path / "theirs" / "tokenizer.json"))
     original.encode_special_tokens = True
-    gguf, folder = shipped(package, tmp_path)
+    gguf, folder = shipped(found, tmp_path)
     theirs, running = in_transformers(folder), server(gguf)
 
     def in_llama_cpp(text: str, add: bool, parse: bool) -> list[int]:
@@ -127,12 +127,12 @@ def test_tokens_are_the_same_everywhere(tmp_path: Path, name: str) -> None:
     begin = [] if name not in BEGIN else [original.token_to_id(BEGIN[name])]
     texts = [*TEXTS, *(SPACES if name != "mistral" else [])]
     for text in texts:
-        tokens = original.encode(text, add_special_tokens=False).ids
-        assert ours.encode(text) == tokens
-        assert in_llama_cpp(text, add=False, parse=False) == tokens, text
-        assert ours.prompt(text) == [*begin, *tokens]
-        assert in_llama_cpp(text, add=True, parse=False) == [*begin, *tokens]
-        assert theirs(text, split_special_tokens=True)["input_ids"] == [*begin, *tokens]
+        wanted = original.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == wanted
+        assert in_llama_cpp(text, add=False, parse=False) == wanted, text
+        assert ours.prompt(text) == [*begin, *wanted]
+        assert in_llama_cpp(text, add=True, parse=False) == [*begin, *wanted]
+        assert theirs(text, split_special_tokens=True)["input_ids"] == [*begin, *wanted]
         if name != "mistral":  # it puts no space after a special token in a text
             assert in_llama_cpp(text, add=True, parse=True) == theirs(text)["input_ids"]
     assert ours.decode(ours.encode(TEXT)) == TEXT
@@ -142,31 +142,31 @@ def test_special_tokens_and_chat_templates_are_in_the_gguf_file(tmp_path: Path) 
     import gguf
 
     def fields(name: str) -> tuple[dict[str, Any], Package]:
-        package = imported(name, tmp_path / name, more=5)
-        path, _ = shipped(package, tmp_path / name)
+        found = imported(name, tmp_path / name, more=5)
+        path, _ = shipped(found, tmp_path / name)
         read = gguf.GGUFReader(path).fields
         keys = {key.removeprefix("tokenizer.ggml."): read[key].contents() for key in read if "tokenizer" in key}
-        return keys, package
+        return keys, found
 
-    llama2, package = fields("llama2")
+    llama2, found = fields("llama2")
     assert [llama2[f"{role}_token_id"] for role in ("bos", "eos", "unknown", "padding")] == [1, 2, 0, 0]
     assert (llama2["model"], llama2["add_bos_token"], llama2["add_space_prefix"]) == ("llama", True, True)
     kinds = gguf.TokenType
-    vocab_size = package.tokenizer.vocab_size
+    known = found.tokenizer.vocab_size
     assert llama2["token_type"][:4] == [kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, kinds.BYTE]
-    assert llama2["token_type"][vocab_size:] == [kinds.UNUSED] * 5
-    assert llama2["suppress_tokens"] == list(range(vocab_size, vocab_size + 5))
+    assert llama2["token_type"][known:] == [kinds.UNUSED] * 5
+    assert llama2["suppress_tokens"] == list(range(known, known + 5))
     assert "tokenizer.chat_template" not in llama2
-    qwen2, package = fields("qwen2")
+    qwen2, found = fields("qwen2")
     names = {token: number for number, token in enumerate(qwen2["tokens"])}
-    assert qwen2["eos_token_id"] == package.tokenizer.eos == names["<|im_end|>"]
+    assert qwen2["eos_token_id"] == found.tokenizer.eos == names["<|im_end|>"]
     assert qwen2["padding_token_id"] == qwen2["eot_token_id"] == names["<|endoftext|>"]
-    assert package.tokenizer.stops == (names["<|im_end|>"], names["<|endoftext|>"])
+    assert found.tokenizer.stops == (names["<|im_end|>"], names["<|endoftext|>"])
     assert "bos_token_id" not in qwen2
     assert qwen2["add_bos_token"] is False
     assert qwen2["token_type"][names["<tool_call>"]] == kinds.USER_DEFINED
     assert qwen2["tokenizer.chat_template"] == CHAT
-    llama3, package = fields("llama3")
+    llama3, found = fields("llama3")
     assert [llama3["tokens"][llama3[f"{role}_token_id"]] for role in ("bos", "eos", "eot", "eom")] == [
         "<|begin_of_text|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
     ]  # fmt: skip
@@ -175,13 +175,13 @@ def test_special_tokens_and_chat_templates_are_in_the_gguf_file(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["qwen2", "smollm2", "lfm2", "llama2", "llama3"])
 def test_the_folder_of_transformers_has_the_template_and_special_tokens(tmp_path: Path, name: str) -> None:
-    package = imported(name, tmp_path, more=2)
-    _, folder = shipped(package, tmp_path)
+    found = imported(name, tmp_path, more=2)
+    _, folder = shipped(found, tmp_path)
     theirs, original = in_transformers(folder), in_transformers(tmp_path / "theirs")
     for role in ("bos_token", "eos_token", "pad_token", "unk_token"):
         if name != "llama2" or role != "pad_token":  # of which only generation_config.json says it
             assert getattr(theirs, role) == getattr(original, role), role
-    assert len(theirs) == package.tokenizer.vocab_size
+    assert len(theirs) == found.tokenizer.vocab_size
     if name in ("qwen2", "smollm2", "lfm2"):
         messages = [{"role": "user", "content": "the end"}]
         asked = theirs.apply_chat_template(messages, tokenize=False)
@@ -189,18 +189,18 @@ def test_the_folder_of_transformers_has_the_template_and_special_tokens(tmp_path
             asked == "<|im_start|>user\nthe end<|im_end|>\n" == original.apply_chat_template(messages, tokenize=False)
         )
     generation = json.loads((folder / "generation_config.json").read_text())
-    stops = package.tokenizer.stops
+    stops = found.tokenizer.stops
     assert generation["eos_token_id"] == (list(stops) if len(stops) > 1 else stops[0])
     # The package is the same when it is read and saved again.
     again = Pieces.given(tmp_path / "mine" / "tokenizer.json")
-    assert again.hugging_face() == package.tokenizer.hugging_face()
-    assert (again.bos, again.stops) == (package.tokenizer.bos, stops)
+    assert again.hugging_face() == found.tokenizer.hugging_face()
+    assert (again.bos, again.stops) == (found.tokenizer.bos, stops)
 
 
 def test_rows_that_are_no_token_are_never_drawn(tmp_path: Path) -> None:
-    package = imported("qwen2", tmp_path, more=4, lively=2)
-    vocab_size = package.tokenizer.vocab_size
-    prompt = package.tokenizer.prompt("the end")
+    found = imported("qwen2", tmp_path, more=4, lively=2)
+    known = found.tokenizer.vocab_size
+    prompt = found.tokenizer.prompt("the end")
     greedy = Sampling(temperature=0)
     assert max(generate(found.model(), prompt, 8, greedy)) >= known  # where nothing excludes them
     drawn = generate_text(found, "the end", 8, greedy, TextOptions(stop_at_end=False)).tokens
@@ -222,7 +222,7 @@ def test_a_generation_ends_at_each_end_and_begins_as_the_original_does(tmp_path:
     assert generate_text(found, "", 2).prompt_tokens == 1  # the token that begins a text
     drawn = generate_text(found, "the end", 4, Sampling(temperature=0), TextOptions(stop_at_end=False))
     assert drawn.prompt_tokens == len(tokenizer.encode("the end")) + 1
-    scorer = TextScorer(package)
+    scorer = TextScorer(found)
     assert scorer.begin == tokenizer.bos
     assert scorer.encoded("the", " end")[0] == tokenizer.prompt("the")
     assert len(tokenizer.stops) == 3
@@ -337,10 +337,10 @@ def test_numbers_without_a_token_get_names_of_their_own(tmp_path: Path) -> None:
     ours = Pieces.given(tmp_path / "tokenizer.json")
     assert ours.vocab_size == 406
     assert ours.unused(408) == [*range(400, 405), 406, 407]
-    vocabulary = vocabulary_of(ours.hugging_face(), 408)
-    assert vocabulary is not None
-    assert vocabulary.unused == tuple(ours.unused(408))
-    assert len(set(vocabulary.tokens)) == 408
+    found = vocabulary_of(ours.hugging_face(), 408)
+    assert found is not None
+    assert found.unused == tuple(ours.unused(408))
+    assert len(set(found.tokens)) == 408
     write_gguf(model_of(408), 1, tmp_path / "model.gguf", files=ours.hugging_face())
     tokens, _ = generated(tmp_path / "model.gguf", "the", 3)
     assert len(tokens) == 3
@@ -452,10 +452,10 @@ def test_a_flag_that_is_not_stated_is_as_the_tokenizer_puts_it(
     assert ours.prompt("the end") == [1] * begins + tokens
     (tmp_path / "ours").mkdir()
     ours.save(tmp_path / "ours")
-    expected = [1] * begins + tokens + [2] * ends
-    assert in_transformers(tmp_path / "ours")("the end")["input_ids"] == expected
+    wanted = [1] * begins + tokens + [2] * ends
+    assert in_transformers(tmp_path / "ours")("the end")["input_ids"] == wanted
     if around == " ".join(["<s>"] * begins + ["$A"] + ["</s>"] * ends):  # beside it, transformers reads no flag
-        assert in_transformers(tmp_path)("the end")["input_ids"] == expected
+        assert in_transformers(tmp_path)("the end")["input_ids"] == wanted
 
 
 def test_a_model_that_was_trained_without_a_beginning_gets_none(tmp_path: Path) -> None:
@@ -475,16 +475,16 @@ def test_a_model_that_was_trained_without_a_beginning_gets_none(tmp_path: Path) 
     facts = json.loads((trained / "result.json").read_text())
     (trained / "result.json").write_text(json.dumps({**facts, "recipe": {"name": "a recipe"}}))
     shutil.copytree(trained, data)
-    tokenizer = read_package(trained).tokenizer
-    assert tokenizer.bos is None
-    assert tokenizer.prompt("the end") == tokenizer.encode("the end")
+    found = read_package(trained).tokenizer
+    assert found.bos is None
+    assert found.prompt("the end") == found.encode("the end")
     assert load_tokenizer(data).bos is None  # data that was prepared earlier
-    tokenizer.save(trained)
+    found.save(trained)
     assert json.loads((trained / "edgefront_tokenizer.json").read_text())["bos"] is None
     config = json.loads((trained / "tokenizer_config.json").read_text())
     assert (config["add_bos_token"], config["bos_token"]) == (False, "<|begin_of_text|>")
-    assert in_transformers(trained)("the end")["input_ids"] == tokenizer.encode("the end")
-    vocabulary = vocabulary_of(tokenizer.hugging_face(), tokenizer.vocab_size)
+    assert in_transformers(trained)("the end")["input_ids"] == found.encode("the end")
+    vocabulary = vocabulary_of(found.hugging_face(), found.vocab_size)
     assert vocabulary is not None
     assert not vocabulary.add_bos
     (trained / "result.json").write_text(json.dumps(facts))
@@ -493,7 +493,7 @@ def test_a_model_that_was_trained_without_a_beginning_gets_none(tmp_path: Path) 
     assert same_tokens(data, trained)
     stored = json.loads((trained / "edgefront_tokenizer.json").read_text())
     (trained / "edgefront_tokenizer.json").write_text(json.dumps({**stored, "bos": begin}))
-    assert read_package(trained).tokenizer.prompt("the") == [begin, *tokenizer.encode("the")]
+    assert read_package(trained).tokenizer.prompt("the") == [begin, *found.encode("the")]
 
 
 def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path) -> None:
@@ -507,15 +507,15 @@ def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": numbers}))
     ours = Pieces.given(tmp_path / "tokenizer.json")
-    vocabulary = vocabulary_of(ours.hugging_face(), ours.vocab_size)
-    assert vocabulary is not None
+    found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
+    assert found is not None
     roles = {"bos": ours.encode("a")[0], "pad": ours.encode("!")[0]}
-    assert vocabulary.special == {**roles, "eos": numbers[0], "eot": numbers[1], "eom": numbers[2]}
+    assert found.special == {**roles, "eos": numbers[0], "eot": numbers[1], "eom": numbers[2]}
     kinds = gguf.TokenType
-    assert [vocabulary.types[number] for number in roles.values()] == [kinds.NORMAL] * 2
-    assert [vocabulary.types[number] for number in numbers] == [kinds.CONTROL] * 4
+    assert [found.types[number] for number in roles.values()] == [kinds.NORMAL] * 2
+    assert [found.types[number] for number in numbers] == [kinds.CONTROL] * 4
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "a"}))
     ours = Pieces.given(tmp_path / "tokenizer.json")
-    vocabulary = vocabulary_of(ours.hugging_face(), ours.vocab_size)
-    assert vocabulary is not None
-    assert vocabulary.types[roles["bos"]] == kinds.CONTROL
+    found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
+    assert found is not None
+    assert found.types[roles["bos"]] == kinds.CONTROL

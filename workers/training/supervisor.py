@@ -89,12 +89,12 @@ class Supervisor:
         self._id, self._fence = training_id, fence
         self._folder = training_folder(settings, training_id)
         self._stored = StoredTraining(settings, database, training_id, fence, self._folder)
-        self._look_s = min(_LOOK_S, self._own.poll_s / 4)
-        self._beaten_at = float("-inf")
-        self._said = Report()
-        self._wanted = TrainingCommand.RUN
-        self._noted = ""
-        self.told_to_end = False
+        self._poll_s = min(_POLL_S, self._config.poll_s / 4)
+        self._heartbeat_at = float("-inf")
+        self._last_report = Report()
+        self._command = TrainingCommand.RUN
+        self._stored_note = ""
+        self.end_requested = False
         """Set from outside (SIGTERM): the run stops, and the training returns to the queue."""
 
     def run(self) -> None:
@@ -283,12 +283,12 @@ class Supervisor:
 
     def _is_end_requested(self) -> bool:
         """Whether the owner or the worker requested an end."""
-        return self.told_to_end or self._wanted == TrainingCommand.CANCEL
+        return self.end_requested or self._command == TrainingCommand.CANCEL
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""
-        silent_s = now - self._beaten_at
-        if self.told_to_end or self._wanted != TrainingCommand.RUN or silent_s > self._own.ttl_s / 2:
+        silent_s = now - self._heartbeat_at
+        if self.end_requested or self._command != TrainingCommand.RUN or silent_s > self._config.ttl_s / 2:
             process.stop()
         since = process.stopping_since
         if since is not None and now - since > self._config.grace_s:
@@ -320,8 +320,8 @@ class Supervisor:
 
     def _while_waiting(self, note: str = "waits for an earlier run to end") -> None:
         """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
-        self._hold(note)
-        if self.told_to_end or self._wanted != TrainingCommand.RUN:
+        self._keep_lease(note)
+        if self.end_requested or self._command != TrainingCommand.RUN:
             self._release("")
             raise LeaseLost("it was asked to stop before the run had started")
 
