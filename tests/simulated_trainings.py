@@ -19,13 +19,15 @@ from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, LawVersion
 
-BASE = "lts-gpt2-wikitext103"
+BASE = "own-data-gpt2"
+TRUTH = "lts-gpt2-wikitext103"
+"""The law by which trainings come out."""
 DIGEST = "d" * 64
 
 
 def perplexity_of(architecture: Architecture) -> float:
     """What these trainings come to: the base law's perplexity to a power, and a share of it for wide models."""
-    predicted = law_named(BASE).predict(Shapes.of([architecture])).log_perplexity[0]
+    predicted = law_named(TRUTH).predict(Shapes.of([architecture])).log_perplexity[0]
     return math.exp(1.0 + 1.1 * float(predicted) + 0.02 * math.sin(architecture.d_model))
 
 

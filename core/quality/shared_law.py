@@ -23,10 +23,10 @@ from edgefront.core.quality.features import NAMES, features
 from edgefront.core.quality.law import Origin, Prediction, QualityLaw
 from edgefront.core.quality.parts import NO_MODEL, Covariance, Deviation, Places, Rows, Shared
 from edgefront.core.quality.trends import Trend
+from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]
 
-QUANTILE = 1.96
 FREEDOM = 8.0
 """Of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014, arXiv 1402.4306)."""
 MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
@@ -149,11 +149,12 @@ class SharedLaw(QualityLaw):
     reference: tuple[str, Shapes]
     """Name and shape (one row) of the model to which predictions are ratios where no perplexity is known."""
     own: OwnTrainings | None = None
+    base: str | None = None
+    """The law that own trainings have refined."""
 
     @cached_property
     def models(self) -> int:  # type: ignore[override]
-        own = 0 if self.own is None else self.own.trainings
-        return len(np.unique(self.study.rows.model)) + own
+        return len(np.unique(self.study.rows.model)) if self.own is None else self.own.trainings
 
     @cached_property
     def low(self) -> Floats:  # type: ignore[override]
@@ -184,7 +185,7 @@ class SharedLaw(QualityLaw):
         """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
         on.
         """
-        return replace(self, own=own, origin=origin, known=False)
+        return replace(self, own=own, origin=origin, known=False, base=self.origin.name)
 
     def renamed(self, name: str) -> SharedLaw:
         return replace(self, origin=replace(self.origin, name=name))
@@ -194,7 +195,7 @@ class SharedLaw(QualityLaw):
             return self.ratio(shapes, self.reference[1])
         rows, beyond, extra = self._points(shapes)
         mean, variance = self._posterior.predict(rows)
-        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+        return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         (rows, beyond, extra), (other, _, other_extra) = self._points(shapes), self._points(reference)
@@ -202,13 +203,13 @@ class SharedLaw(QualityLaw):
         # Too few tokens shift all models alike: what differs is less.
         early = self._early
         extra = extra + other_extra - 2 * (_EARLY * early) ** 2 + (_EARLY_RATIO * early) ** 2
-        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+        return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
     def at(self, inputs_of: Shapes, log_tokens: ArrayLike) -> Prediction:
         """Perplexities of n architectures, each after its own tokens: points of learning curves."""
         rows, beyond, extra = self._points(inputs_of, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(rows)
-        return Prediction(mean, QUANTILE * np.sqrt(variance + extra), beyond)
+        return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         predicted = self.predict(shapes)
@@ -389,17 +390,19 @@ def _inputs(shapes: Shapes) -> Floats:
 
 
 def own_trainings(
-    shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str], study: Study
+    law: SharedLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
 ) -> OwnTrainings:
-    """Rows of learning curves; `trainings` names the training of each. Of more than `MAX_OWN_ROWS` so many are kept,
-    evenly.
+    """Rows of learning curves from which the law may learn; `trainings` names the training of each. Of more than
+    `MAX_OWN_ROWS` so many are kept, evenly. A law that knows one budget takes all for trained as long as that.
     """
+    tokens = np.asarray(log_tokens, dtype=np.float64)
+    tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)
     _, model = np.unique(np.array(trainings), return_inverse=True)
     kept = np.unique(np.linspace(0, len(model) - 1, min(len(model), MAX_OWN_ROWS)).round().astype(np.int64))
     return OwnTrainings(
         _inputs(shapes)[kept],
-        differences(shapes, study.usual)[kept],
-        np.asarray(log_tokens, dtype=np.float64)[kept],
+        differences(shapes, law.study.usual)[kept],
+        tokens[kept],
         np.asarray(log_perplexity, dtype=np.float64)[kept],
         model.reshape(-1).astype(np.int64)[kept],
     )

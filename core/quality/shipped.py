@@ -188,6 +188,6 @@ def _shipped(name: str) -> QualityLaw:
         study,
         place,
         known,
-        float(np.log(TRAIN_TOKENS)),
+        float(np.log(TRAIN_TOKENS)) if study.budgets else float(study.log_tokens[0]),
         (reference, Shapes.of([named_model(reference).architecture])),
     )

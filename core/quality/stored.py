@@ -126,6 +126,7 @@ class _StoredShared(_About):
     known: bool
     train_tokens: Positive
     reference: str
+    base: str | None
     own: _OwnTrainings | None
 
 
@@ -163,6 +164,7 @@ def _shared_json(law: SharedLaw) -> dict[str, Any]:
         "known": law.known,
         "train_tokens": float(f"{np.exp(law.log_train_tokens):.10g}"),
         "reference": law.reference[0],
+        "base": law.base,
         "own": None
         if own is None
         else {
@@ -243,6 +245,7 @@ def _shared_law(stored: _StoredShared) -> SharedLaw:
         log_train_tokens=float(np.log(stored.train_tokens)),
         reference=(stored.reference, Shapes.of([named_model(stored.reference).architecture])),
         own=None if own is None else _own(own),
+        base=stored.base,
     )
 
 
@@ -284,7 +287,9 @@ def _indented(value: dict[str, Any], depth: int = 1) -> str:
 
 def summary(law: QualityLaw) -> dict[str, Any]:
     """A law as JSON without its tables: what it predicts, where it holds, and its prior's name."""
-    prior = law.prior if isinstance(law, TableLaw) else None
+    prior = law.base if isinstance(law, SharedLaw) else None
+    if isinstance(law, TableLaw) and law.prior is not None:
+        prior = law.prior.origin.name
     return {
         **{name: getattr(law.origin, name) for name in _ORIGIN},
         "table_models": law.models,
@@ -294,7 +299,7 @@ def summary(law: QualityLaw) -> dict[str, Any]:
             for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
         ],
         "widening": law.widening if isinstance(law, TableLaw) else 1.0,
-        "prior": prior.origin.name if prior else None,
+        "prior": prior,
         "relative_to": law.relative_to,
         "train_tokens": law.train_tokens,
         "min_train_tokens": law.token_range[0] if law.token_range else None,

@@ -69,7 +69,7 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
 def test_what_intervals_do_not_support_is_not_claimed() -> None:
     stock = option("stock", 30.5, 41.0, stock=True, half_width_ms=2.0)
     told = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law").sentence
-    assert "no measurable difference in predicted perplexity (± 2.8 %)" in told
+    assert "no sure difference in predicted perplexity (1.6 ± 2.8 % lower)" in told
     assert "no measurable difference in latency (± 6.8 %)" in told
     unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
     assert "latency 27 % lower by one launch each, whose interval is not known" in unknown

@@ -149,7 +149,7 @@ def test_a_law_of_other_data_is_accepted_with_a_warning(service: Service, job: J
     other = "hwgpt-gpt2-openwebtext"
     warned = move(service, job.id, other).note
     assert warned.startswith(f"The law {other} predicts the perplexity of models trained on OpenWebText")
-    assert f"{BASE} that of models trained on WikiText-103" in warned
+    assert f"{BASE} that of models trained on your own data" in warned
     work(service)
     assert law.law_view(service.database, service.user, job.id).note == warned
     assert move(service, job.id, other).note == warned, "the law that it has"

@@ -70,7 +70,7 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_s
     assert view.baseline.digest == MINE.digest
     assert "my model" in view.sentence
     assert "stock model" not in view.sentence
-    assert "learnt from models without the blocks of llama" in view.note
+    assert "No table of the law own-data-llama varies" in view.note
 
 
 def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service: Service) -> None:

@@ -52,7 +52,7 @@ def test_latency_memory_quality_and_where_the_time_goes(measured: Service) -> No
         rising(predicted.latency_low_ms, predicted.latency_ms, predicted.latency_high_ms)
         rising(prediction.weight_bytes, predicted.memory_low_bytes, predicted.memory_bytes, predicted.memory_high_bytes)
         rising(predicted.perplexity_low, predicted.perplexity, predicted.perplexity_high)
-        assert predicted.law == "lts-gpt2-wikitext103"
+        assert (predicted.law, predicted.relative_to) == ("own-data-gpt2", "gpt2-small")
         assert sum(part.ms for part in prediction.parts) == pytest.approx(predicted.latency_ms)
         assert [part.block for part in prediction.parts] == [*range(len(prediction.parts) - 1), None]
     stock, large = found.predictions

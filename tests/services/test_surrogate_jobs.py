@@ -66,7 +66,7 @@ def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAg
         assert {"predicted", "audit"} <= set(operators)
         for candidate in candidates:
             predicted = candidate.predicted or {}
-            assert predicted["law"] == "lts-gpt2-wikitext103"
+            assert predicted["law"] == "own-data-gpt2"
             assert predicted["perplexity_low"] < predicted["perplexity"] < predicted["perplexity_high"]
             assert ("latency_ms" in predicted) == (candidate.operator in ("predicted", "audit"))
         late = [

@@ -11,11 +11,12 @@ import pytest
 from simulated_pool import Pool, alive, settings_for
 
 from edgefront.core.services import sweep
-from edgefront.core.services.trainings.claims import Ending, Outcome
+from edgefront.core.services.trainings.claims import Outcome
 from edgefront.core.services.trainings.files.folder import checkpoints_in
 from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
 from edgefront.core.services.trainings.files.store import TrainingManifest, training_store
 from edgefront.core.services.trainings.lifecycle import list_metrics
+from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
 from edgefront.workers.training.store.stored_training import StoredTraining
@@ -203,7 +204,7 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
     (folder / "result" / "model.safetensors").write_text("weights")
     (tmp_path / "store").write_text("a file in the way")
 
-    def ended(fence: int, ending: Ending) -> Outcome:
+    def ended(fence: int, ending: TrainingEnding) -> Outcome:
         here.change(training, fence=fence, state="training")
         claim = StoredTraining(here.settings, here.database, training, fence, folder)
         claim.upload()

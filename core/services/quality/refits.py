@@ -149,19 +149,22 @@ def _law(group: _Group, curves: Sequence[CurvePoint], models: int, origin: Origi
     if models >= PROCESS_MODELS or not isinstance(group.base, SharedLaw):
         return TableLaw.fit(Shapes.of(group.architectures), logs, origin)
     chosen = []  # of each point of a curve: the place of its model, its tokens, ln perplexity
-    for place, (model, end) in enumerate(zip(group.models, logs, strict=True)):
+    # By what they are and came to: ids change nothing in what is stored.
+    for place in sorted(range(len(logs)), key=lambda place: (group.models[place].digest, logs[place])):
+        model, end = group.models[place], logs[place]
         curve = [point for point in curves if point.training_id == model.training_id and math.isfinite(point.loss)]
         late = [point for point in curve if CURVE_SHARE * model.tokens <= point.tokens < model.tokens]
         # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
-        chosen += [(place, point.tokens, end + point.loss - curve[-1].loss) for point in late[-CURVE_POINTS:]]
+        if group.base.study.budgets:
+            chosen += [(place, point.tokens, end + point.loss - curve[-1].loss) for point in late[-CURVE_POINTS:]]
         chosen.append((place, max(model.tokens, 1), end))
     places = [place for place, _, _ in chosen]
     own = own_trainings(
+        group.base,
         Shapes.of([group.architectures[place] for place in places]),
         [math.log(tokens) for _, tokens, _ in chosen],
         [log for _, _, log in chosen],
-        [group.models[place].evaluation_id for place in places],
-        group.base.study,
+        [f"{places.index(place):09}" for place in places],
     )
     tokens = sorted(model.tokens for model in group.models)[len(group.models) // 2]
     law = group.base.refined(own, origin)
