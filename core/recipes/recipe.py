@@ -14,7 +14,8 @@ from edgefront.core.validation import checked
 Task = Literal["streams", "sentences", "masked", "pairs"]
 """What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
 Precision = Literal["float32", "bfloat16", "float16"]
-Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
+Order = Literal["contiguous", "shuffled"]
+Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation", "completep"]
 """Schemes of initialisation (`core.training.initialise`)."""
 NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
 """Fields that do not change the weights."""
@@ -42,6 +43,20 @@ class Optimizer(_Part):
     weight_decay: Rate = 0.0
     decays: Literal["all", "matrices"] = "matrices"
     """What weight decay applies to: every parameter, or all but biases, norms and other vectors."""
+
+
+class Parametrisation(_Part):
+    """The shape for which `optimizer.lr` is stated, so that one rate serves other widths and depths (µP, CompleteP).
+
+    Initial values and learning rates of another shape follow from it: `core.training.parametrisation`.
+    """
+
+    base_width: Count = 64
+    """d_model of that shape."""
+    base_blocks: Count = 4
+    """Its residual blocks: two layers of attention and feed-forward."""
+    embedding_lr: Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] = 2.0
+    """Rate of the embedding tables over `optimizer.lr`."""
 
 
 class Schedule(_Part):
@@ -88,6 +103,9 @@ class Recipe(_Part):
     level: Literal["bytes", "characters", "words", "bpe"] | None = None
     """What a token of that data set is to be, where one prepared otherwise may lie under its name."""
     task: Task = "streams"
+    order: Order = "contiguous"
+    """Of the task streams: each row reads on where it stopped, or segments of the text in an order that is reshuffled
+    for each pass over it, which needs a model without memory."""
     steps: Count = 1000
     rows: Count = 16
     segment: Count = 128
@@ -103,6 +121,8 @@ class Recipe(_Part):
     """Largest global gradient norm."""
     dropout: Dropout = NO_DROPOUT
     initialisation: Scheme = "gpt2"
+    parametrisation: Parametrisation | None = None
+    """With initialisation completep, and only then: which shape the learning rate is stated for."""
     precision: Precision = "float32"
     """Of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
@@ -129,7 +149,33 @@ class Recipe(_Part):
                 value=self.micro_rows,
                 allowed=f"at most {self.rows}",
             )
+        if self.order == "shuffled" and (self.task != "streams" or self.memory):
+            what = f"task {self.task}" if self.task != "streams" else f"a memory of {self.memory} tokens"
+            raise InvalidInput(
+                f"order shuffled does not go with {what}",
+                field="order",
+                value=self.order,
+                allowed="contiguous; or shuffled with task streams and memory 0",
+            )
+        self._check_parametrisation()
         return self
+
+    def _check_parametrisation(self) -> None:
+        if (self.initialisation == "completep") != (self.parametrisation is not None):
+            given = "no parametrisation" if self.parametrisation is None else f"initialisation {self.initialisation}"
+            raise InvalidInput(
+                f"initialisation completep and a parametrisation go together, and this recipe has {given}",
+                field="parametrisation",
+                value=None if self.parametrisation is None else self.parametrisation.model_dump(),
+                allowed="an object with initialisation completep, null with the others",
+            )
+        if self.parametrisation is not None and self.optimizer.name not in ("adam", "adamw"):
+            raise InvalidInput(
+                f"a parametrisation scales the steps of Adam, not those of {self.optimizer.name}",
+                field="optimizer.name",
+                value=self.optimizer.name,
+                allowed="adam or adamw, or no parametrisation",
+            )
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Recipe:

@@ -176,10 +176,11 @@ class _Run:
         model = Supernet(self._settings, self._data.vocab_size)
         check_task(model.architecture, recipe)
         model.dropout = recipe.dropout
-        initialise(model, recipe.initialisation, seed)
+        initialise(model, recipe.initialisation, seed, recipe.parametrisation)
         model.to(self._ranks.device)
         batches = make_batches(self._data, recipe, split="train", seed=seed)
-        search = Search(model, batches, recipe, make_optimizer(model, recipe.optimizer), self._lr, seed=seed)
+        optimizer = make_optimizer(model, recipe.optimizer, recipe.parametrisation)
+        search = Search(model, batches, recipe, optimizer, self._lr, seed=seed)
         search.micro_rows = min(search.micro_rows, read_limit(self._folder) or search.micro_rows)
         return search
 

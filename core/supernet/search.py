@@ -169,8 +169,7 @@ class Search:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _weight_step(self, batch: Batch, moment: Moment) -> float:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._lr(self.steps)
+        set_learning_rate(self._optimizer, self._lr(self.steps))
         self._optimizer.zero_grad(set_to_none=True)
         mixture = self._draw(moment).detach()
         loss = self._pass(batch, "weights", mixture, lambda part: part.backward())

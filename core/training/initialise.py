@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import Scheme
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.recipes.recipe import Parametrisation, Scheme
 from edgefront.core.spaces.block import Identity, Sru, Srupp
+from edgefront.core.training.parameter import Parameter, parameters_of
+from edgefront.core.training.parametrisation import Rules
 from edgefront.core.validation import one_of
 
 RESET_BIAS = -2.0
@@ -44,51 +45,9 @@ class Draw:
         return torch.rand(shape, generator=generator).mul_(2 * self.spread).add_(self.centre - self.spread)
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter to be drawn: of which model, under which name there (the source's without its prefix), and shape."""
-
-    architecture: Architecture
-    name: str
-    shape: torch.Size
-    hidden_dropout: float
-
-    @property
-    def last(self) -> str:
-        return self.name.rpartition(".")[2]
-
-    @property
-    def owner(self) -> str:
-        return self.name.rpartition(".")[0]
-
-    @property
-    def block(self) -> object | None:
-        """The description of its block; None outside the blocks."""
-        parts = self.name.split(".")
-        return self.architecture.blocks[int(parts[1])] if parts[0] == "blocks" else None
-
-    @property
-    def is_table(self) -> bool:
-        """Rows that are looked up or compared with: of tokens, positions, segments, an adaptive softmax's clusters."""
-        rows = ("positions.weight", "embedding.segments", "output.cluster_weight")
-        return ".tables." in self.name or self.name in rows
-
-    @property
-    def is_projection(self) -> bool:
-        return ".projections." in self.name
-
-    @property
-    def is_relative_bias(self) -> bool:
-        """u or v of Transformer-XL's attention."""
-        return self.last in ("u", "v")
-
-    @property
-    def is_residual_output(self) -> bool:
-        """Whether it is the last linear layer of an attention or feed-forward block."""
-        return self.block is not None and self.name.endswith((".out.weight", ".down.weight"))
-
-
-def initialise(model: LanguageModel, scheme: Scheme, seed: int) -> LanguageModel:
+def initialise(
+    model: LanguageModel, scheme: Scheme, seed: int, parametrisation: Parametrisation | None = None
+) -> LanguageModel:
     """Initialises every parameter of `model`; returns the model.
 
     - gpt2: N(0, 0.02), projections N(0, 0.01); the last linear layers of the residual blocks N(0, 0.02/√(number of
@@ -99,22 +58,20 @@ def initialise(model: LanguageModel, scheme: Scheme, seed: int) -> LanguageModel
       (asappresearch/sru)
     - bert: N(0, 0.02) (Devlin et al. 2019, by NVIDIA's code)
     - translation: Xavier's for every linear layer; embeddings N(0, 1/√width) (asappresearch/imitkd)
+    - completep: by the shape, as `core.training.parametrisation` says for each kind of parameter
 
     SRU++'s W^o is multiplied by √(1 - p), p being the rate of `model.dropout.hidden`, so set that before.
 
     Each parameter has a generator of its own, by seed and name: neither order nor device nor what else there is
-    changes it. Raises `InvalidInput` for an unknown scheme.
+    changes it. `parametrisation` is completep's, and its defaults if absent. Raises `InvalidInput` for an unknown
+    scheme.
     """
     one_of("scheme", scheme, get_args(Scheme))
-    rate = model.dropout.hidden
+    rules = Rules(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
     with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            architecture, own_name = model.architecture, name
-            if name.startswith("source.") and architecture.source is not None:
-                architecture, own_name = architecture.source, name.removeprefix("source.")
-            parameter = Parameter(architecture, own_name, tensor.shape, rate)
+        for name, parameter, tensor in parameters_of(model):
             generator = torch.Generator().manual_seed(_seed_of(seed, name))
-            tensor.copy_(_first_value(parameter, scheme, generator))
+            tensor.copy_(_first_value(parameter, scheme, rules, model.dropout.hidden, generator))
     return model
 
 
@@ -122,25 +79,31 @@ def _seed_of(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")
 
 
-def _first_value(parameter: Parameter, scheme: Scheme, generator: torch.Generator) -> Tensor:
+def _first_value(
+    parameter: Parameter, scheme: Scheme, rules: Rules | None, hidden_dropout: float, generator: torch.Generator
+) -> Tensor:
     shape, is_sru = parameter.shape, isinstance(parameter.block, Sru | Srupp)
     if parameter.owner.endswith("recurrence"):
         if parameter.last == "weight":
             return Draw("uniform", 1.0).values(shape, generator)
         return torch.tensor([[0.0], [RESET_BIAS]]).expand(shape)
-    if parameter.owner.endswith(".conv") and parameter.last == "weight":
+    if parameter.is_taps:
         return Draw("uniform", shape[0] ** -0.5).values(shape, generator)
     if parameter.last in ("bias", "alpha", "cluster_bias"):
         return torch.zeros(shape)
-    if parameter.owner.endswith("norm"):
-        return Draw("normal", 0.0 if is_sru else _NORM_DEVIATION.get(scheme, 0.0), 1.0).values(shape, generator)
-    return (_sru(parameter) if is_sru else _SCHEMES[scheme](parameter)).values(shape, generator)
+    if parameter.is_norm:
+        centre = 1.0 if rules is None else rules(parameter).scale
+        return Draw("normal", 0.0 if is_sru else _NORM_DEVIATION.get(scheme, 0.0), centre).values(shape, generator)
+    if is_sru:
+        return _sru(parameter, hidden_dropout).values(shape, generator)
+    draw = _SCHEMES[scheme](parameter) if rules is None else Draw("normal", rules(parameter).scale)
+    return draw.values(shape, generator)
 
 
-def _sru(parameter: Parameter) -> Draw:
+def _sru(parameter: Parameter, hidden_dropout: float) -> Draw:
     """Initialises a linear layer of an SRU or SRU++ block."""
     is_scaled = isinstance(parameter.block, Srupp) and parameter.name.endswith(".up.weight")
-    share = 1 - parameter.hidden_dropout if is_scaled else 1.0
+    share = 1 - hidden_dropout if is_scaled else 1.0
     return Draw("uniform", _xavier(parameter).spread * math.sqrt(share))
 
 
@@ -187,7 +150,7 @@ def _translation(parameter: Parameter) -> Draw:
     return Draw("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
 
 
-_SCHEMES: dict[Scheme, Callable[[Parameter], Draw]] = {
+_SCHEMES: dict[str, Callable[[Parameter], Draw]] = {
     "gpt2": _gpt2,
     "opt": _opt,
     "transformer_xl": _transformer_xl,
@@ -196,4 +159,4 @@ _SCHEMES: dict[Scheme, Callable[[Parameter], Draw]] = {
     "bert": _bert,
     "translation": _translation,
 }
-_NORM_DEVIATION: dict[Scheme, float] = {"transformer_xl": 0.02, "transformer_xl_large": 0.005}
+_NORM_DEVIATION: dict[str, float] = {"transformer_xl": 0.02, "transformer_xl_large": 0.005}

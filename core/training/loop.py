@@ -46,7 +46,7 @@ from edgefront.core.training.distributed import Ranks, gradients_kept, share
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.objective import Objective
-from edgefront.core.training.optimizers import learning_rate, make_optimizer
+from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with
 from edgefront.core.training.step import is_out_of_memory, seed_of
@@ -98,7 +98,7 @@ class Trainer:
         )
         self.model = LanguageModel(self.architecture)
         self.model.dropout = self.recipe.dropout
-        initialise(self.model, self.recipe.initialisation, spec.seed)
+        initialise(self.model, self.recipe.initialisation, spec.seed, self.recipe.parametrisation)
         begun_with = None
         if spec.start is not None and self.checkpoints.latest() is None:
             begun_with = begin_with(self.model, Path(spec.start), self.data)
@@ -110,7 +110,7 @@ class Trainer:
         self._shared = share(objective, self.model.blocks, ranks, spec.sharding)
         self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
         self._meter = Meter(self.architecture, self.recipe, memory, ranks)
-        self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: State | None = None
         rows = self.recipe.rows // ranks.ranks
@@ -195,8 +195,7 @@ class Trainer:
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
         """One optimiser step; the mean loss and the gradient's norm, both still on the device."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        set_learning_rate(self.optimizer, lr)
         while True:
             try:
                 loss, state = self._gradients(batch, step, max(1, targets))

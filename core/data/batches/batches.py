@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgefront.core.data.batches.batch import Batches
 from edgefront.core.data.batches.masked import Masked
 from edgefront.core.data.batches.pairs import Pairs
+from edgefront.core.data.batches.segments import Segments
 from edgefront.core.data.batches.sentences import Shuffled
 from edgefront.core.data.batches.streams import InOrder, Streams, Text
 from edgefront.core.data.prepared.prepared import Prepared
@@ -44,6 +45,9 @@ def make_batches(
     elif recipe.task == "masked":
         batches = Masked(chosen, prepared.tokenizer(), rows, segment, recipe.masked_fraction, seed, mine=mine)
         there, needed, what = len(chosen.tokens), rows * (segment - 2), "tokens"
+    elif recipe.order == "shuffled":
+        batches = Segments(chosen, rows, segment, seed, mine=mine)
+        there, needed, what = len(chosen.tokens), rows * segment, "tokens"
     else:
         text: Text = InOrder(chosen) if recipe.task == "streams" else Shuffled(chosen, seed)
         batches = Streams(text, rows, segment, mine=mine, resets=recipe.epoch_resets)

@@ -1,14 +1,31 @@
-"""Recipes for a computer without a GPU: ours, published nowhere."""
+"""Recipes that are ours, published nowhere: one for every decoder without memory, one for the other language models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgefront.core.recipes.recipe import Evaluation, Optimizer, Recipe, Schedule
+from edgefront.core.recipes.recipe import Evaluation, Optimizer, Parametrisation, Recipe, Schedule
 
 
 def recipes() -> Iterator[Recipe]:
-    """One: with 1.3 million parameters less than a minute on two cores, with 5 million two."""
+    """Two of one length: with 1.3 million parameters less than a minute on two cores, with 5 million two."""
+    yield Recipe(
+        name="modern",
+        title="Decoders without memory, one learning rate for all shapes: 300 steps of 1,024 tokens",
+        source="edgefront's own, by CompleteP (arXiv 2505.01618) and µP (arXiv 2203.03466)",
+        dataset="python",
+        order="shuffled",
+        steps=300,
+        rows=8,
+        segment=128,
+        optimizer=Optimizer(name="adamw", lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1),
+        schedule=Schedule(decay="cosine", warmup=30),
+        clip=1.0,
+        initialisation="completep",
+        parametrisation=Parametrisation(base_width=64, base_blocks=4, embedding_lr=2.0),
+        checkpoint_every=100,
+        evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
+    )
     yield Recipe(
         name="quick",
         title="A first look, on a laptop: 300 steps of 1,024 tokens",

@@ -1,0 +1,82 @@
+"""How initial values and learning rates follow from a model's shape, so that one rate serves all widths and depths.
+
+It is CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1), which is µP for Adam (Yang et al. 2022, arXiv
+2203.03466, Table 8) with residual branches that are divided by the depth (α = ½ is Bordelon et al.'s, arXiv
+2309.16620, §3). The papers multiply activations in the forward pass. Here the forward pass belongs to the architecture
+and stays as it is: a multiplier c of a weight w is taken into the weight, c·w, and Adam, whose step does not depend on
+the gradient's scale, then takes c times the step (Yang et al. 2022, Lemma J.1).
+
+With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the recipe's:
+
+| parameters | initial values | learning rate | from |
+| --- | --- | --- | --- |
+| linear layers of blocks, projections | N(0, 1/√inputs) | lr·base_width/inputs | µP, Table 8, hidden weights |
+| the last one of a residual block, norm pre | the same/n | the same/n | CompleteP, Table 1: 1/L of each branch |
+| tables of tokens, positions, segments | N(0, 1/√base_width) | lr·embedding_lr | µP, Table 8, input weights |
+| an output layer's own tables | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 8, output weights |
+| the norm before a tied output | 1/m | lr/m | µP, Table 8: multiplier 1/m of tied output weights |
+| other norms and biases, a convolution's taps | 1, 0, uniform | lr | µP, Table 8, biases and vectors |
+
+- The bias of a residual block's last layer has the rate of its weight without the width: lr/n.
+- A tied table cannot have a multiplier of its own as output layer, since it is the embedding too: the gain of the norm
+  before it has it. That is the final norm, or under norm post that of the last block; a model with neither keeps its
+  logits as large as they are.
+- Where the embedding is multiplied by √d_model in the forward pass, its tables begin at, and learn with, 1/√d_model of
+  that, and the norm before a tied output has √d_model more.
+- Under norm post every block's sum is normalised: n is left out.
+- Attention's scores stay divided by √d_head: over widths of equal d_head that is the same rule as µP's 1/d_head.
+- Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
+  (CompleteP, Table 1). Adam's ε is not scaled: 10⁻⁸ is far below the gradients of these models.
+- SRU's blocks begin as in every scheme, and learn by the same rules.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edgefront.core.recipes.recipe import Parametrisation
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Identity
+from edgefront.core.training.parameter import Parameter
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Of one parameter: the deviation of its initial values (a norm's weight: the value), and its rate over `lr`."""
+
+    scale: float
+    rate: float
+
+
+class Rules:
+    """The rule of each parameter of an architecture, by the table above."""
+
+    def __init__(self, architecture: Architecture, settings: Parametrisation) -> None:
+        self._architecture, self._settings = architecture, settings
+        blocks = [index for index, block in enumerate(architecture.blocks) if not isinstance(block, Identity)]
+        is_pre = architecture.norm == "pre"
+        self._depth = max(1, len(blocks)) / settings.base_blocks if is_pre else 1.0
+        self._embedding_scale = math.sqrt(architecture.d_model) if architecture.scaled_embedding else 1.0
+        self._last_norm: str | None = None
+        if architecture.has_final_norm:
+            self._last_norm = "final_norm"
+        elif not is_pre and blocks:
+            self._last_norm = f"blocks.{blocks[-1]}.norm"
+
+    def __call__(self, parameter: Parameter) -> Rule:
+        base, inputs = self._settings.base_width, parameter.shape[-1]
+        if parameter.is_table:
+            if parameter.name.startswith("output.") and not self._architecture.output.tied:
+                return Rule(math.sqrt(base) / inputs, base / inputs)
+            # What is looked up by place or segment is not multiplied with the tokens' part.
+            is_scaled = parameter.name not in ("positions.weight", "embedding.segments")
+            factor = 1 / self._embedding_scale if is_scaled else 1.0
+            return Rule(factor / math.sqrt(base), factor * self._settings.embedding_lr)
+        if parameter.owner == self._last_norm and self._architecture.output.tied:
+            factor = self._embedding_scale * base / self._architecture.d_model
+            return Rule(factor, factor)
+        depth = self._depth if parameter.is_residual_output else 1.0
+        if parameter.is_matrix and not parameter.is_taps:
+            return Rule(1 / (math.sqrt(inputs) * depth), base / (inputs * depth))
+        return Rule(1.0, 1 / depth)
