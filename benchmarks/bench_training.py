@@ -6,7 +6,9 @@ in reverse; figures are medians over rounds, `relative` of the ratios within a r
 
     python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
 
-On a GPU: GPT-2 124M, 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192
+    python benchmarks/bench_training.py --reference [--grid --processes 16] [--text FILE ...] [--out FOLDER]
+
+With `--reference` it is the recipe `modern` beside a plain loop on the CPU (`reference.py`). On a GPU: GPT-2 124M, 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192
 tokens after 192; enwik8, 512 after 512). On a CPU the same in small, in float32. The compiled models of transformers
 need a C++ compiler on a CPU.
 """
@@ -18,13 +20,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from bench_srupp import contestants
 from record import append, table
+from reference import add_options
+from reference import main as compare_with_plain_loop
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.nn.model import LanguageModel
@@ -38,6 +41,9 @@ from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
 from edgefront.core.training.peak import peak_flops
+
+if TYPE_CHECKING:
+    from transformers import GPT2Config
 
 Step = Callable[[], Tensor]
 OPTIMIZER = Optimizer(name="adamw", lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
@@ -76,6 +82,8 @@ class Gpt2:
     @property
     def config(self) -> GPT2Config:
         """The same for transformers, without dropout."""
+        from transformers import GPT2Config
+
         return GPT2Config(
             vocab_size=self.vocab_size,
             n_positions=self.positions,
@@ -117,6 +125,8 @@ def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
 
 def theirs(size: Gpt2, shape: Shape, compiled: bool) -> Step:
     """A step of the same GPT-2 in transformers, by the same optimiser and in the same numbers."""
+    from transformers import GPT2LMHeadModel
+
     model = GPT2LMHeadModel(size.config).to(shape.device).train()
     assert sum(parameter.numel() for parameter in model.parameters()) == costs(size.architecture).total_parameters
     call = torch.compile(model) if compiled else model
@@ -202,7 +212,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="in a row, each round")
     parser.add_argument("--rows", type=int, help="a step: 16 on a GPU, 4 on a CPU")
+    parser.add_argument("--reference", action="store_true", help="the recipe modern beside a plain loop")
+    add_options(parser)
     options = parser.parse_args()
+    if options.reference:
+        append("reference", {"steps": options.length, "rows": compare_with_plain_loop(options)})
+        return
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     rows = options.rows or (16 if on_gpu else 4)

@@ -12,16 +12,20 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 from plain_loop import D_HEAD, Decoder, train
+from record import table
 from torch import Tensor
 
 from edgefront.core.data.prepared.planning import Preparation
@@ -40,6 +44,7 @@ from edgefront.core.training.run_folder import RunSpec
 FAMILIES = ("gpt2", "llama", "lfm")
 WIDTHS = (64, 128, 256)
 RATES = (0.0025, 0.005, 0.01, 0.02, 0.04)
+LR = 0.01
 ROWS, SEGMENT = 4, 128
 
 
@@ -65,7 +70,7 @@ def architecture(family: str, width: int, layers: int, vocabulary: int) -> Archi
     )
 
 
-class Product:
+class PoolTraining:
     """A training of the pool's own loop, some steps at a time."""
 
     def __init__(self, described: Architecture, data: Path, how: Recipe, seed: int, folder: Path) -> None:
@@ -115,54 +120,68 @@ def perplexity(model: Any, split: Split) -> float:
     return math.exp(float(torch.stack(losses).sum()) / targets.numel())
 
 
-def compare(options: argparse.Namespace, family: str, width: int, lr: float, seed: int) -> dict[str, Any]:
-    """One run of both."""
-    torch.set_num_threads(1)
-    data = open_prepared(Path(options.data))
-    steps, turn = options.steps, options.turn
-    how = recipe(options.recipe).overridden(
-        {
-            "steps": steps,
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a grid have in common."""
+
+    data: Path
+    steps: int
+    layers: int = 2
+    turn: int = 25
+    recipe: str = "modern"
+    overrides: str = "{}"
+
+    def of(self, lr: float) -> Recipe:
+        """The recipe with the plain loop's tokens a step, and nothing between its steps."""
+        fixed = {
+            "steps": self.steps,
             "rows": ROWS,
             "segment": SEGMENT,
             "optimizer": {"lr": lr},
-            "schedule": {"warmup": max(1, steps // 10)},
-            "checkpoint_every": steps,
-            "evaluation": {"every": steps, "tokens": SEGMENT},
+            "schedule": {"warmup": max(1, self.steps // 10)},
+            "checkpoint_every": self.steps,
+            "evaluation": {"every": self.steps, "tokens": SEGMENT},
         }
-        | json.loads(options.overrides)
-    )
+        return recipe(self.recipe).overridden(fixed).overridden(json.loads(self.overrides))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of a grid."""
+
+    family: str
+    width: int
+    lr: float
+    seed: int
+
+
+def compare(settings: Settings, run: Run) -> dict[str, Any]:
+    """Both trainings of a run, in turns."""
+    torch.set_num_threads(1)
+    data = open_prepared(settings.data)
     with tempfile.TemporaryDirectory() as folder:
-        described = architecture(family, width, options.layers, data.vocab_size)
-        product = Product(described, Path(options.data), how, seed, Path(folder))
-        torch.manual_seed(seed)
-        plain = Decoder(family, width, options.layers, data.vocab_size, SEGMENT)
-        plain_lr = options.plain_lr or lr
-        loop = train(plain, data.split("train").tokens, plain_lr, steps, ROWS, SEGMENT, seed)
-        ratios, speeds = [], []
-        for number, count in enumerate(turns(steps, turn)):
-            order = (0, 1) if number % 2 == 0 else (1, 0)
-            seconds = [0.0, 0.0]
-            for which in order:
-                seconds[which] = product.take(count) if which == 0 else taken(loop, count)
-            if number:  # the first turn warms up
-                ratios.append(seconds[1] / seconds[0])
-                speeds.append(count * ROWS * SEGMENT / seconds[0])
+        described = architecture(run.family, run.width, settings.layers, data.vocab_size)
+        pool = PoolTraining(described, settings.data, settings.of(run.lr), run.seed, Path(folder))
+        torch.manual_seed(run.seed)
+        plain = Decoder(run.family, run.width, settings.layers, data.vocab_size, SEGMENT)
+        loop = train(plain, data.split("train").tokens, run.lr, settings.steps, ROWS, SEGMENT, run.seed)
+        seconds = []
+        for number, count in enumerate(turns(settings.steps, settings.turn)):
+            if number % 2 == 0:
+                seconds.append((pool.take(count) / count, taken(loop, count) / count))
+            else:
+                seconds.append((taken(loop, count) / count, pool.take(count) / count)[::-1])
+        later = seconds[1:] or seconds  # the first turn warms up
         valid = data.split("valid")
         return {
-            "family": family,
-            "width": width,
-            "lr": lr,
-            "seed": seed,
-            "steps": steps,
-            "perplexity": perplexity(product.model, valid),
+            **asdict(run),
+            "steps": settings.steps,
+            "layers": settings.layers,
+            "overrides": settings.overrides,
+            "perplexity": perplexity(pool.model, valid),
             "plain": perplexity(plain, valid),
-            "plain_lr": plain_lr,
-            "speed": statistics.median(ratios) if ratios else None,
-            "tokens_per_s": statistics.median(speeds) if speeds else None,
-            "overrides": options.overrides,
-            "recipe": options.recipe,
-            "layers": options.layers,
+            "speed": statistics.median(theirs / ours for ours, theirs in later),
+            "tokens_per_s": ROWS * SEGMENT / statistics.median(ours for ours, _ in later),
         }
 
 
@@ -176,3 +195,99 @@ def taken(loop: Iterator[None], count: int) -> float:
     for _ in range(count):
         next(loop)
     return time.perf_counter() - begun
+
+
+def optimum(perplexities: Mapping[float, float]) -> float:
+    """The learning rate of the lowest perplexity: of the parabola in log lr through the best and its neighbours."""
+    rates = sorted(perplexities)
+    best = min(range(len(rates)), key=lambda index: perplexities[rates[index]])
+    if not 0 < best < len(rates) - 1:
+        return rates[best]
+    x = [math.log(rate) for rate in rates[best - 1 : best + 2]]
+    y = [math.log(perplexities[rate]) for rate in rates[best - 1 : best + 2]]
+    left, right = (y[1] - y[0]) / (x[1] - x[0]), (y[2] - y[1]) / (x[2] - x[1])
+    bend = (right - left) / (x[2] - x[0])
+    return math.exp((x[0] + x[1]) / 2 - left / (2 * bend))
+
+
+def summary(runs: Sequence[Mapping[str, Any]], lr: float) -> list[dict[str, Any]]:
+    """A row for each family and width: both at one rate, and where the optimum of each is. Seeds are averaged."""
+    rows = []
+    shapes = sorted({(run["family"], run["width"]) for run in runs})
+    for family, width in shapes:
+        own = [run for run in runs if (run["family"], run["width"]) == (family, width)]
+        means = {
+            which: {
+                rate: statistics.geometric_mean(run[which] for run in own if run["lr"] == rate)
+                for rate in {run["lr"] for run in own}
+            }
+            for which in ("perplexity", "plain")
+        }
+        if lr not in means["plain"]:
+            continue
+        ours, theirs = means["perplexity"][lr], means["plain"][lr]
+        rows.append(
+            {
+                "family": family,
+                "width": width,
+                "modern": round(ours, 2),
+                "plain": round(theirs, 2),
+                "plain at its best rate": round(min(means["plain"].values()), 2),
+                "relative": round(ours / theirs, 3),
+                "optimum": round(optimum(means["perplexity"]), 4),
+                "plain's optimum": round(optimum(means["plain"]), 4),
+                "speed": round(statistics.median(run["speed"] for run in own), 3),
+                "tokens/s": round(statistics.median(run["tokens_per_s"] for run in own)),
+            }
+        )
+    return rows
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of `--reference`."""
+    group = parser.add_argument_group("--reference")
+    group.add_argument("--grid", action="store_true", help="families x widths x rates, not one width and rate")
+    group.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
+    group.add_argument("--widths", nargs="+", type=int, help=f"default 64, with --grid {WIDTHS}")
+    group.add_argument("--rates", nargs="+", type=float, help=f"default {LR}, with --grid {RATES}")
+    group.add_argument("--seeds", type=int, default=1)
+    group.add_argument("--length", type=int, default=1000, help=f"steps of a training, {ROWS} x {SEGMENT} tokens each")
+    group.add_argument("--layers", type=int, default=2)
+    group.add_argument("--processes", type=int, default=1, help="at once, each on one thread")
+    group.add_argument("--text", nargs="+", type=Path, help="files to train on, as 512 pieces; default: python")
+    group.add_argument("--data", type=Path, help="a prepared data set in place of --text")
+    group.add_argument("--overrides", default="{}", help="fields of the recipe that differ, as JSON")
+    group.add_argument("--out", type=Path, help="folder for a JSON line of each run")
+
+
+def main(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs the grid, the longest first; prints and returns its table."""
+    widths = options.widths or (WIDTHS if options.grid else WIDTHS[:1])
+    rates = options.rates or (RATES if options.grid else (LR,))
+    grid = product(sorted(widths, reverse=True), options.families, rates, range(options.seeds))
+    runs = [Run(family, width, rate, seed) for width, family, rate, seed in grid]
+    with tempfile.TemporaryDirectory() as folder:
+        data = options.data or prepared(options.text, Path(folder))
+        settings = Settings(data, options.length, options.layers, overrides=options.overrides)
+        done = []
+        # Processes that are started anew: a fork would inherit torch's threads.
+        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+            for finished in as_completed([pool.submit(compare, settings, run) for run in runs]):
+                done.append(finished.result())
+                print(json.dumps(done[-1]), file=sys.stderr, flush=True)
+                if options.out is not None:
+                    options.out.mkdir(parents=True, exist_ok=True)
+                    with (options.out / "runs.jsonl").open("a") as lines:
+                        lines.write(json.dumps(done[-1]) + "\n")
+    found = summary(done, LR if LR in rates else rates[0])
+    table(f"modern beside a plain loop: {options.length} steps of {ROWS} x {SEGMENT} tokens", found)
+    return found
+
+
+def prepared(texts: Sequence[Path] | None, folder: Path) -> Path:
+    """The texts, or Python's standard library, as 512 byte pairs."""
+    whole = "python"
+    if texts:
+        (folder / "text.txt").write_text("".join(text.read_text() for text in texts))
+        whole = str(folder / "text.txt")
+    return prepare(whole, folder / "prepared", settings=Preparation(level="bpe", vocab_size=512)).folder

@@ -28,6 +28,7 @@ from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision, Schedule
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
+from edgefront.core.training.step import seed_device
 from edgefront.core.validation import invalid_input
 
 Scores = NDArray[np.float32]
@@ -156,7 +157,7 @@ def fine_tune(
             order = np.random.default_rng([settings.seed, epoch]).permutation(len(rows))
             for start in range(0, len(rows), settings.rows):
                 some = [rows[i] for i in order[start : start + settings.rows]]
-                torch.manual_seed(settings.seed * 1_000_003 + len(losses))
+                seed_device(device, settings.seed * 1_000_003 + len(losses))
                 set_learning_rate(optimizer, learning_rate(schedule, settings.lr, len(losses), steps))
                 optimizer.zero_grad(set_to_none=True)
                 with autocast(device, settings.precision):

@@ -23,7 +23,8 @@ from edgefront.core.supernet.result import Record, SearchOutcome
 from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
 from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.objective import Objective
-from edgefront.core.training.step import is_out_of_memory, seed_of
+from edgefront.core.training.optimizers import set_learning_rate
+from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
 
 _RECENT = 20  # architecture steps in the reported mean loss
 _DIGITS = 5  # of probabilities that are kept
@@ -202,7 +203,7 @@ class Search:
 
     def _pass(self, batch: Batch, kind: Kind, mixture: Tensor, take: Callable[[Tensor], None]) -> float:
         """Mean loss of the batch's targets; `take` is given the graph of each of its parts, some rows at a time."""
-        torch.manual_seed(seed_of(self.seed, self.steps, 1))  # of dropout
+        seed_device(self._device, seed_of(self.seed, self.steps, 1))  # of dropout
         rows, targets = batch.inputs.shape[0], max(1, int((batch.targets != IGNORED).sum()))
         before = self._states[kind]
         if self._carries and (before is None or batch.starts):

@@ -49,7 +49,7 @@ from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with
-from edgefront.core.training.step import is_out_of_memory, seed_of
+from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
 from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
 
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 Outcome = Literal["done", "stopped"]
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_REPORTS = 1000  # of a training, at least
+_REPORTS = 100  # of a training, at least: each is a line of a file, which takes as long as a small layer
 _PENDING = "pending_losses"  # beside a rank's memory
 
 
@@ -108,6 +108,7 @@ class Trainer:
         memory = self.recipe.memory if self._carries else 0
         objective = Objective(self.model, memory, self.recipe.label_smoothing)
         self._shared = share(objective, self.model.blocks, ranks, spec.sharding)
+        self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
         self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
         self._meter = Meter(self.architecture, self.recipe, memory, ranks)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
@@ -213,7 +214,7 @@ class Trainer:
 
     def _gradients(self, batch: Batch, step: int, targets: int) -> tuple[Tensor, State | None]:
         """Leaves the gradients of the mean loss over all ranks' targets, taken some rows at a time."""
-        torch.manual_seed(seed_of(self.spec.seed, step, self.ranks.rank))
+        seed_device(self.ranks.device, seed_of(self.spec.seed, step, self.ranks.rank))
         self.optimizer.zero_grad(set_to_none=True)
         rows = batch.inputs.shape[0]
         before = self._before(batch, rows)
@@ -245,7 +246,7 @@ class Trainer:
     def _clipped(self) -> Tensor:
         self._scaler.unscale_(self.optimizer)
         limit = self.recipe.clip if self.recipe.clip is not None else math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _halve(self, step: int) -> None:
