@@ -1,9 +1,9 @@
 """The recipe `modern` beside a plain loop (`plain_loop.py`): the same shape, data, tokens a step, steps; in turns.
 
-One run trains both, some steps of each at a time, every other turn in reverse order; what is compared is perplexity on
-the validation split by one function, and the median over turns of the ratio of tokens a second. The grid runs families ×
-widths × learning rates, as many processes at once as asked for with one thread each, and leaves a JSON line of each run
-in `FOLDER/runs.jsonl`.
+One run trains both, some steps of each at a time, every other turn in reverse order. Compared are perplexities on the
+validation split, by one function, and tokens a second: the median over turns of the ratio. The grid runs families,
+widths and learning rates, as many processes at once as asked for with one thread each, and leaves a JSON line of each
+run in `FOLDER/runs.jsonl`.
 """
 
 from __future__ import annotations

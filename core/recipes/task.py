@@ -6,7 +6,13 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
-from edgefront.core.spaces.embeddings_and_head import LearnedPositions, SinusoidalPositions
+from edgefront.core.spaces.embeddings_and_head import (
+    LearnedPositions,
+    RelativePositions,
+    SinusoidalPositions,
+)
+
+_RELATIVE = "the attention of Transformer-XL", "transformer-xl"
 
 
 def reads_on(architecture: Architecture) -> bool:
@@ -21,11 +27,18 @@ def reads_on(architecture: Architecture) -> bool:
     )
 
 
+def has_memory(architecture: Architecture) -> bool:
+    """Whether it is a model that is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
+    return isinstance(architecture.positions, RelativePositions) or _is_recurrent(architecture)
+
+
 def carries_state(architecture: Architecture, memory: int) -> bool:
     """Whether a training hands something from one segment to the next: a memory, or a recurrence's cell."""
-    return reads_on(architecture) and (
-        memory > 0 or any(isinstance(block, Sru | Srupp) for block in architecture.blocks)
-    )
+    return reads_on(architecture) and (memory > 0 or _is_recurrent(architecture))
+
+
+def _is_recurrent(architecture: Architecture) -> bool:
+    return any(isinstance(block, Sru | Srupp) for block in architecture.blocks)
 
 
 def check_task(architecture: Architecture, recipe: Recipe) -> None:
@@ -45,6 +58,14 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
             field="recipe",
             value=recipe.name,
             allowed=f"a recipe whose task fits the architecture, or {needs}",
+        )
+    if recipe.order == "shuffled" and has_memory(architecture):
+        what, family = ("the recurrence of SRU", "srupp") if _is_recurrent(architecture) else _RELATIVE
+        raise InvalidInput(
+            f"recipe: {recipe.name} shuffles the segments of a text, and {what} reads on from one to the next",
+            field="recipe",
+            value=recipe.name,
+            allowed=f"quick, or a recipe {family}-…: their text is contiguous",
         )
     most, lengths = architecture.max_length, {"segment": recipe.segment}
     if recipe.task in ("streams", "sentences"):  # the others are evaluated by the rows that they are trained on

@@ -125,10 +125,15 @@ def _name_kv_caches(request: Document) -> Document:
     return _with_each_target(request, "protocol", named)
 
 
+def _name_recipe(request: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 left the recipe to its default of that time, whatever the models."""
+    return {"recipe": "quick", **request}
+
+
 JOB_REQUEST = Stored(
     "request", JobRequest, (_name_defaults, _count_every_difference, _limits_in_megabytes, _name_kv_caches)
 )
-TRAINING_REQUEST = Stored("request", TrainingRequest)
+TRAINING_REQUEST = Stored("request", TrainingRequest, (_name_recipe,))
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
 LIMITS = Stored("limits", Limits, (_in_megabytes,))

@@ -11,7 +11,7 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
 | parameters | initial values | learning rate | from |
 | --- | --- | --- | --- |
 | linear layers of blocks, projections | N(0, 1/√inputs) | lr·base_width/inputs | µP, Table 8, hidden weights |
-| the last one of a residual block, norm pre | the same/n | the same/n | CompleteP, Table 1: 1/L of each branch |
+| the last one of a residual block | 0 | lr·base_width/(inputs·n) | CompleteP, Table 1: 1/L of each branch |
 | tables of tokens, positions, segments | N(0, 1/√base_width) | lr·embedding_lr | µP, Table 8, input weights |
 | an output layer's own tables | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 8, output weights |
 | the norm before a tied output | 1/m | lr/m | µP, Table 8: multiplier 1/m of tied output weights |
@@ -23,6 +23,8 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
   logits as large as they are.
 - Where the embedding is multiplied by √d_model in the forward pass, its tables begin at, and learn with, 1/√d_model of
   that, and the norm before a tied output has √d_model more.
+- A residual block whose last layer is 0 adds nothing at first, so that a model of any depth begins as its embedding and
+  its output layer (Zhang et al. 2019, arXiv 1901.09321, §3; Yang et al. 2022, §D.2, of readout and queries).
 - Under norm post every block's sum is normalised: n is left out.
 - Attention's scores stay divided by √d_head: over widths of equal d_head that is the same rule as µP's 1/d_head.
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
@@ -78,5 +80,5 @@ class Rules:
             return Rule(factor, factor)
         depth = self._depth if parameter.is_residual_output else 1.0
         if parameter.is_matrix and not parameter.is_taps:
-            return Rule(1 / (math.sqrt(inputs) * depth), base / (inputs * depth))
+            return Rule(0.0 if parameter.is_residual_output else inputs**-0.5, base / (inputs * depth))
         return Rule(1.0, 1 / depth)

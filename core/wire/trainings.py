@@ -75,7 +75,8 @@ class TrainingRequest(Request):
     frontier: FrontierPick | None = None
     dataset: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")] | None = None
     """A data set of the service by name, or a folder within its data folder; the recipe's own if absent."""
-    recipe: Text = "quick"
+    recipe: Text | None = None
+    """By name; if absent `modern`, or `quick` where a model carries memory from one segment to the next."""
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
     """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None

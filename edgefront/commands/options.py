@@ -220,7 +220,13 @@ class RecipeOptions(Options):
     data: Annotated[
         str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
     ] = None
-    recipe: Annotated[str, typer.Option(help="Recipe by name.", autocompletion=complete_recipe)] = "quick"
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Recipe by name. Default: modern; quick for models with memory (Transformer-XL, SRU).",
+            autocompletion=complete_recipe,
+        ),
+    ] = None
     setting: Annotated[
         list[str] | None,
         typer.Option(

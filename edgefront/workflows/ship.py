@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.recipes.default import DEFAULTS
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.states import TrainingState
 from edgefront.core.validation import one_of
@@ -47,11 +48,14 @@ class Shipped:
         }
 
 
-def check_recipe(client: Client, name: str, overrides: Mapping[str, Any]) -> None:
-    """Checks the recipe before the search, so that the trainings are not refused after it. Raises `InvalidInput`."""
+def check_recipe(client: Client, name: str | None, overrides: Mapping[str, Any]) -> None:
+    """Checks the recipe before the search, so that the trainings are not refused after it. Raises `InvalidInput`.
+
+    Without a name every recipe that a training without one may take.
+    """
     recipes = {view.name: view for view in client.catalogue.recipes()}
-    recipe = recipes[one_of("recipe", name, tuple(recipes))]
-    Recipe.parse(recipe.recipe).overridden(overrides)
+    for candidate in DEFAULTS if name is None else (one_of("recipe", name, tuple(recipes)),):
+        Recipe.parse(recipes[candidate].recipe).overridden(overrides)
 
 
 def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:

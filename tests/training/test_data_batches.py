@@ -16,6 +16,7 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.batches.masked import Masked
 from edgefront.core.data.batches.order import bits, key, shuffled
 from edgefront.core.data.batches.pairs import Pairs
+from edgefront.core.data.batches.segments import Segments
 from edgefront.core.data.batches.sentences import Shuffled
 from edgefront.core.data.batches.streams import InOrder, Streams
 from edgefront.core.data.prepared.planning import Preparation
@@ -95,6 +96,48 @@ def test_ranks_share_the_rows(lengths: list[int], task: str, ranks: int, step: i
     split, share = split_of(lengths), 6 // ranks
     whole = streams(split, task, 6, 4, range(6))(step)
     parts = [streams(split, task, 6, 4, range(rank * share, (rank + 1) * share))(step) for rank in range(ranks)]
+    assert np.array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
+    assert np.array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
+
+
+@given(st.integers(1, 400), st.integers(1, 5), st.integers(1, 12), st.integers(0, 2**62))
+def test_each_segment_of_a_shuffled_text_is_a_row_once_an_epoch(size: int, rows: int, segment: int, seed: int) -> None:
+    split = split_of([size])
+    batches = Segments(split, rows, segment, seed, mine=range(rows))
+    count = -(-size // segment)
+    assert batches.steps_per_epoch == -(-count // rows)
+    read = [batches(step) for step in range(3 * batches.steps_per_epoch)]
+    inputs, targets = (np.concatenate([getattr(batch, side) for batch in read]) for side in ("inputs", "targets"))
+    for epoch in range(3 * batches.steps_per_epoch * rows // count):
+        own = slice(epoch * count, (epoch + 1) * count)
+        assert sorted(targets[own][targets[own] != IGNORED].tolist()) == list(range(size))
+        there = targets[own] != IGNORED
+        assert ((inputs[own][there] + 1) % size == targets[own][there]).all()
+    starts = targets[:, 0]  # a segment of its own has at least one target
+    assert (starts % segment == 0).all()
+    assert all(batch.starts and batch.inputs.shape == (rows, segment) for batch in read)
+
+
+def test_segments_are_in_another_order_in_each_epoch_and_for_each_seed() -> None:
+    split = split_of([4000])
+    by_epoch = [
+        tuple(Segments(split, 10, 4, seed, mine=range(10))(step).targets[0, 0] for step in range(first, first + 100))
+        for seed in (0, 1)
+        for first in (0, 100)
+    ]
+    assert len(set(by_epoch)) == 4
+    assert all(len(set(order)) == 100 for order in by_epoch)
+
+
+@given(st.integers(1, 4000), st.sampled_from([1, 2, 3, 6]), st.integers(0, 5000), st.integers(0, 2**62))
+def test_ranks_share_shuffled_segments_and_any_step_can_be_the_first(
+    size: int, ranks: int, step: int, seed: int
+) -> None:
+    split, share = split_of([size]), 6 // ranks
+    used = Segments(split, 6, 4, seed, mine=range(6))
+    used(step + 700)  # of another part of the order
+    whole = used(step)
+    parts = [Segments(split, 6, 4, seed, mine=range(at * share, (at + 1) * share))(step) for at in range(ranks)]
     assert np.array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
     assert np.array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
 

@@ -102,6 +102,13 @@ RECIPE: dict[str, Any] = {
     "checkpoint_every": 3,
     "evaluation": {"segment": 16, "memory": 16, "rows": 4, "tokens": 200, "every": 5},
 }
+MODERN: dict[str, Any] = {
+    "order": "shuffled",
+    "memory": 0,
+    "optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.1},
+    "initialisation": "completep",
+    "parametrisation": {"base_width": 8, "base_blocks": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +157,13 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert progress[0] == progress[1]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_training_that_was_stopped_resumes_as_if_it_had_not_been(model: str, data: Path, tmp_path: Path) -> None:
-    spec = spec_of(data, model)
+@pytest.mark.parametrize(
+    ("model", "recipe"), [*((model, {}) for model in MODELS), ("gpt2", MODERN), ("decoder", MODERN)]
+)
+def test_a_training_that_was_stopped_resumes_as_if_it_had_not_been(
+    model: str, recipe: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    spec = spec_of(data, model, **recipe)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert trainer(spec, whole).train() == "done"
     assert trainer(spec, parts, after(2)).train() == "stopped"
@@ -349,6 +360,8 @@ def test_when_its_hours_are_over_it_is_evaluated_and_done(data: Path, tmp_path: 
         ("gpt2", {"task": "masked"}, "trains an encoder"),
         ("gpt2", {"task": "pairs"}, "a model with a source"),
         ("gpt2", {"rows": 4000}, "has .* tokens"),
+        ("transformer-xl", MODERN, "test shuffles the segments .* attention of Transformer-XL reads on"),
+        ("srupp", MODERN, "test shuffles the segments .* recurrence of SRU reads on"),
     ],
 )
 def test_incompatible_inputs_are_reported_before_anything_is_trained(
@@ -439,11 +452,19 @@ def test_the_process_stops_on_sigterm_dies_of_sigkill_and_ends_with_a_model(
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize(("sharding", "optimizer"), [("ddp", "radam"), ("fsdp", "lamb")])  # which has parts to cut
+@pytest.mark.parametrize(
+    ("sharding", "optimizer", "model"),
+    [
+        ("ddp", "radam", "transformer-xl"),
+        ("fsdp", "lamb", "transformer-xl"),  # which has parts to cut
+        ("fsdp", "adamw", "decoder"),  # in groups of their own rates, on shuffled segments
+    ],
+)
 def test_two_ranks_learn_what_one_learns(
-    sharding: str, optimizer: str, data: Path, tmp_path: Path, start: Start
+    sharding: str, optimizer: str, model: str, data: Path, tmp_path: Path, start: Start
 ) -> None:
-    spec = spec_of(data, dropout=dict.fromkeys(DROPOUT, 0.0), steps=6, optimizer={"name": optimizer})
+    recipe = {"dropout": dict.fromkeys(DROPOUT, 0.0), "steps": 6, "optimizer": {"name": optimizer}}
+    spec = spec_of(data, model, **(recipe | MODERN if model == "decoder" else recipe))
     run = folder_with(spec.model_copy(update={"sharding": sharding}), tmp_path / "run")
     one = folder_with(spec, tmp_path / "one")
     if sharding == "ddp":

@@ -72,7 +72,7 @@ def test_a_finished_search(watch: Watch, member: BrowserContext, predicted: dict
     expect(seen.page.locator("#brushes")).to_be_visible()
     inspect(seen)
     seen.page.locator("#train").click()
-    expect(seen.page.get_by_role("dialog").get_by_label("Recipe")).to_have_value("quick")
+    expect(seen.page.get_by_role("dialog").get_by_label("Recipe")).to_have_value("modern")
     inspect(seen)
 
 

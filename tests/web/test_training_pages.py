@@ -216,11 +216,12 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     dialog = seen.page.get_by_role("dialog")
     expect(dialog.get_by_role("button", name="Train", exact=True)).to_be_enabled()
     expect(dialog.get_by_label("Data set")).to_have_value("python")
-    expect(dialog.get_by_label("Recipe")).to_have_value("quick")
+    expect(dialog.get_by_label("Recipe")).to_have_value("modern")
     expect(dialog.get_by_label("Recipe")).not_to_contain_text("masked")
     recipes = dialog.get_by_label("Recipe").locator("option").all_text_contents()
-    assert recipes[:4] == ["quick", "lts-lm1b", "lts-wt103", "lts-pile"]  # those for such models, the shortest first
-    assert all(recipe.endswith("(of other models)") for recipe in recipes[4:])
+    # Those for such models, the shortest first.
+    assert recipes[:5] == ["modern", "quick", "lts-lm1b", "lts-wt103", "lts-pile"]
+    assert all(recipe.endswith("(of other models)") for recipe in recipes[5:])
     dialog.get_by_label("Recipe").select_option("lts-pile")  # longer than the candidate has positions
     dialog.get_by_role("button", name="Train", exact=True).click()
     seen.page.get_by_role("alert").filter(has_text="Not trained: overrides.segment").wait_for()

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, NotFound, within
+from edgefront.core.recipes.default import default_recipe
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
@@ -80,7 +81,9 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
     `NotFound` for an unknown model.
     """
-    recipe = resolved_recipe(request.recipe, request.overrides)
+    subjects = _subjects(request, chosen)
+    name = request.recipe or default_recipe(subject.architecture for subject in subjects)
+    recipe = resolved_recipe(name, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
@@ -90,7 +93,6 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
         )
     level = None if request.dataset else recipe.level
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
-    subjects = _subjects(request, chosen)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
     if chosen.start is not None:

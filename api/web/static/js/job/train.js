@@ -4,7 +4,8 @@ import { Away, randomKey, Refused, request } from "../shared/api.js";
 import { byId, element, setText } from "../shared/dom.js";
 import { count, millions, whole } from "../shared/format.js";
 
-const FIRST_RECIPE = "quick";
+// The service's own choice, by family: models with memory read contiguous text.
+const FIRST_RECIPE = { srupp: "quick", transformer_xl: "quick", gpt2: "modern" };
 const FIRST_DATASET = "python";
 // The task of a recipe decides which models it can train.
 const TASKS = { generates: new Set(["streams", "sentences"]), encodes: new Set(["masked"]) };
@@ -39,10 +40,11 @@ export class TrainDialog {
 
   #offer() {
     const wanted = this.candidate.generates ? TASKS.generates : TASKS.encodes;
-    const fits = (recipe) => recipe.recipe.architecture == null || familyOfScheme(recipe.recipe.initialisation) === this.candidate.family;
+    const { family } = this.candidate;
+    const fits = ({ recipe }) => recipe.order === "shuffled" ? family === "gpt2" : recipe.architecture == null || familyOfScheme(recipe.initialisation) === family;
     // Of one candidate, a training takes the longer the more tokens it has.
     this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
-    fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE);
+    fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE[family]);
     this.#offerDatasets();
   }
 
