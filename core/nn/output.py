@@ -209,7 +209,8 @@ class OutputLayer(nn.Module):
         sizes = [cluster.size for cluster in self.clusters]
         if all(feature is features[0] for feature in features) and len(tables) == 1:
             # All clusters see the same features: one product with the whole matrix, split afterwards.
-            return list(F.linear(features[0], tables[0], self.bias).split(sizes, -1))
+            scores = F.linear(features[0], tables[0], self.bias)
+            return [scores] if len(sizes) == 1 else list(scores.split(sizes, -1))  # whose gradient is a copy
         biases = [None] * len(sizes) if self.bias is None else list(self.bias.split(sizes))
         return [
             F.linear(one, _rows(cluster, tables), bias)
