@@ -74,8 +74,8 @@ class PoolTraining:
     """A training of the pool's own loop, some steps at a time."""
 
     def __init__(self, described: Architecture, data: Path, how: Recipe, seed: int, folder: Path) -> None:
-        self._left, self._begun = 0, 0.0
-        self.seconds = 0.0
+        self._left, self._seconds = 0, 0.0
+        self._begun: float | None = None
         spec = RunSpec(
             architecture=dict(described.canonical),
             data=str(data),
@@ -88,17 +88,19 @@ class PoolTraining:
 
     def _stops(self) -> bool:
         """Asked once before each step."""
+        if self._begun is None:
+            self._begun = time.perf_counter()
         if self._left:
             self._left -= 1
             return False
-        self.seconds = time.perf_counter() - self._begun
+        self._seconds = time.perf_counter() - self._begun
         return True
 
     def take(self, steps: int) -> float:
-        """Seconds of so many steps, without the checkpoint that follows."""
-        self._left, self._begun, self.seconds = steps, time.perf_counter(), 0.0
+        """Seconds of so many steps, without the files of a start and of an end; 0.0 for those to the end of all."""
+        self._left, self._begun, self._seconds = steps, None, 0.0
         self._trainer.train()
-        return self.seconds or time.perf_counter() - self._begun
+        return self._seconds
 
     @property
     def model(self) -> Callable[[Tensor], Tensor]:
@@ -171,7 +173,7 @@ def compare(settings: Settings, run: Run) -> dict[str, Any]:
                 seconds.append((pool.take(count) / count, taken(loop, count) / count))
             else:
                 seconds.append((taken(loop, count) / count, pool.take(count) / count)[::-1])
-        later = seconds[1:] or seconds  # the first turn warms up
+        later = seconds[1:-1]  # the first turn warms up, the last ends with an evaluation
         valid = data.split("valid")
         return {
             **asdict(run),
@@ -180,8 +182,8 @@ def compare(settings: Settings, run: Run) -> dict[str, Any]:
             "overrides": settings.overrides,
             "perplexity": perplexity(pool.model, valid),
             "plain": perplexity(plain, valid),
-            "speed": statistics.median(theirs / ours for ours, theirs in later),
-            "tokens_per_s": ROWS * SEGMENT / statistics.median(ours for ours, _ in later),
+            "speed": statistics.median(theirs / ours for ours, theirs in later) if later else None,
+            "tokens_per_s": ROWS * SEGMENT / statistics.median(ours for ours, _ in later) if later else None,
         }
 
 
@@ -236,11 +238,17 @@ def summary(runs: Sequence[Mapping[str, Any]], lr: float) -> list[dict[str, Any]
                 "relative": round(ours / theirs, 3),
                 "optimum": round(optimum(means["perplexity"]), 4),
                 "plain's optimum": round(optimum(means["plain"]), 4),
-                "speed": round(statistics.median(run["speed"] for run in own), 3),
-                "tokens/s": round(statistics.median(run["tokens_per_s"] for run in own)),
+                "speed": _median([run["speed"] for run in own], 3),
+                "tokens/s": _median([run["tokens_per_s"] for run in own], 0),
             }
         )
     return rows
+
+
+def _median(values: Sequence[float | None], digits: int) -> float | None:
+    """None where a training was too short for a turn of its own."""
+    there = [value for value in values if value is not None]
+    return round(statistics.median(there), digits) if there else None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
