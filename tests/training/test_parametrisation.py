@@ -16,11 +16,12 @@ from edgefront.core.training.initialise import initialise
 from edgefront.core.training.optimizers import make_optimizer, set_learning_rate
 
 BASE = Parametrisation(base_width=32, base_blocks=2, embedding_lr=3.0)
+PAIR = ({"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512})
 GPT2: dict[str, Any] = {
     "d_model": 128,
     "embedding": {"vocab_size": 600},
     "positions": {"kind": "learned", "length": 200},
-    "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}] * 4 + [{"kind": "identity"}],
+    "blocks": [*PAIR * 4, {"kind": "identity"}],
 }
 LFM: dict[str, Any] = {
     "d_model": 64,
@@ -108,7 +109,8 @@ def test_under_norm_post_depth_changes_nothing_and_the_last_block_s_norm_is_befo
 def test_at_the_base_s_shape_every_rate_but_the_embedding_s_and_wide_inputs_is_the_recipe_s() -> None:
     base = Parametrisation(base_width=128, base_blocks=8, embedding_lr=1.0)
     rates = {name: rate for name, (_, rate) in of(GPT2, base).items()}
-    assert {name for name, rate in rates.items() if rate != 1} == {f"blocks.{block}.down.weight" for block in (1, 3, 5, 7)}
+    others = {name for name, rate in rates.items() if rate != 1}
+    assert others == {f"blocks.{block}.down.weight" for block in (1, 3, 5, 7)}
 
 
 def test_a_step_takes_the_same_share_of_every_weight() -> None:
@@ -155,9 +157,11 @@ def after_steps(kind: str, width: int, parametrisation: Parametrisation | None, 
     tokens = torch.randint(64, (4, 33), generator=torch.Generator().manual_seed(1))
     seen: dict[str, float] = {}
     for index, block in enumerate(model.blocks):
-        block.register_forward_hook(
-            lambda _, __, output, name=f"block {index}": seen.update({name: float(output.square().mean().sqrt())})
-        )
+
+        def note(_: object, __: object, output: torch.Tensor, name: str = f"block {index}") -> None:
+            seen[name] = float(output.detach().square().mean().sqrt())
+
+        block.register_forward_hook(note)
     for _ in range(4):
         optimizer.zero_grad()
         model.token_losses(model(tokens[:, :-1], "none"), tokens[:, 1:]).mean().backward()

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
+from edgefront.core.recipes.default import DEFAULTS, default_recipe
 from edgefront.core.recipes.papers import recipe, recipes
 from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.recipes.task import check_task
 from edgefront.core.spaces.models import named_models
 from edgefront.core.training.optimizers import learning_rate
 
@@ -202,7 +204,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", recipes())
 def test_as_published(name: str) -> None:
-    if name == "quick":
+    if name in DEFAULTS:  # ours
         assert recipe(name).steps * recipe(name).rows * recipe(name).segment < 1_000_000
         return
     found = recipe(name).model_dump(mode="json")
@@ -215,7 +217,7 @@ def test_as_published(name: str) -> None:
 
 
 def test_every_published_one_is_there() -> None:
-    assert set(recipes()) == {*PUBLISHED, "quick"}
+    assert set(recipes()) == {*PUBLISHED, *DEFAULTS}
 
 
 @pytest.mark.parametrize("name", recipes())
@@ -254,12 +256,62 @@ def test_overrides_are_checked() -> None:
     assert "hiden" in str(caught.value)
 
 
+def test_what_modern_added_leaves_the_published_ones_as_they_were() -> None:
+    """Their digests, and those of stored trainings, have none of its fields."""
+    added = {"order", "parametrisation"}
+    for name, found in recipes().items():
+        assert added & set(found.learnt()) == (added if name == "modern" else set()), name
+        if name != "modern":
+            stored = {field: value for field, value in found.model_dump(mode="json").items() if field not in added}
+            assert Recipe.parse(stored) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"memory": 128}, "recipe.order"),
+        ({"task": "sentences"}, "recipe.order"),
+        ({"initialisation": "gpt2"}, "recipe.parametrisation"),
+        ({"parametrisation": None}, "recipe.parametrisation"),
+        ({"optimizer": {"name": "lamb"}}, "recipe.optimizer.name"),
+        ({"parametrisation": {"base_width": 0}}, "recipe.parametrisation.base_width"),
+    ],
+)
+def test_what_does_not_go_with_modern_is_refused_by_its_field(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught, within("recipe"):
+        recipe("modern").overridden(changes)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("lts-gpt2-baseline", "modern"),
+        ("smollm2-135m", "modern"),
+        ("lfm2-350m", "modern"),
+        ("transformer-xl-base", "quick"),
+        ("par-base", "quick"),
+        ("srupp-small", "quick"),
+    ],
+)
+def test_the_default_is_modern_but_for_models_with_memory_which_it_refuses(model: str, chosen: str) -> None:
+    architecture = named_models()[model].architecture
+    assert default_recipe([architecture]) == chosen
+    check_task(architecture, recipe(chosen))
+    if chosen != "modern":
+        with pytest.raises(InvalidInput, match="modern shuffles the segments") as caught:
+            check_task(architecture, recipe("modern"))
+        assert str(caught.value.allowed).startswith("quick, or a recipe ")
+        gpt2 = named_models()["lts-gpt2-baseline"].architecture
+        assert default_recipe([gpt2, architecture]) == "quick"  # what is trained together has one recipe
+
+
 def test_the_page_has_every_recipe_and_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "training-recipes.md").read_text(encoding="utf-8")
     for name, found in recipes().items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert f"| {found.steps:,} | {found.rows:,} × {found.segment:,} " in row
         assert f"{found.optimizer.name}: {found.optimizer.lr:g}" in row
-    for field, value in recipe("quick").model_dump().items():
+    for field, value in recipe("modern").model_dump().items():
         for path in [f"{field}.{inner}" for inner in value] if isinstance(value, dict) else [field]:
             assert f"`{path}`" in page, path
