@@ -125,7 +125,7 @@ def _name_kv_caches(request: Document) -> Document:
     return _with_each_target(request, "protocol", named)
 
 
-def _name_recipe(request: dict[str, Any]) -> dict[str, Any]:
+def _name_recipe(request: Document) -> Document:
     """Version 1 left the recipe to its default of that time, whatever the models."""
     return {"recipe": "quick", **request}
 
