@@ -10,7 +10,8 @@ in reverse; figures are medians over rounds, `relative` of the ratios within a r
 
 With `--reference` it is the recipe `modern` beside a plain loop on the CPU (`reference.py`). On a GPU: GPT-2 124M,
 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192 tokens after 192; enwik8,
-512 after 512). On a CPU the same in small, in float32. The compiled models of transformers need a C++ compiler on a CPU.
+512 after 512). On a CPU the same in small, in float32. The compiled models of transformers need a C++ compiler on a
+CPU.
 """
 
 from __future__ import annotations
