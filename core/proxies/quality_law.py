@@ -18,7 +18,7 @@ def score(architecture: Architecture, _seed: int, settings: ProxySettings, *_: o
 
 def score_by(law: QualityLaw, architecture: Architecture) -> float:
     """Minus the ln perplexity that this law predicts."""
-    return -float(law.predict(Shapes.of([architecture])).log_perplexity[0])
+    return -float(law.expected(Shapes.of([architecture]))[0])
 
 
 def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> QualityLaw:

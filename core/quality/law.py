@@ -136,6 +136,10 @@ class QualityLaw(ABC):
         """Perplexities, or ratios to that of `relative_to`, of these architectures. 100,000 take a few seconds."""
 
     @abstractmethod
+    def expected(self, shapes: Shapes) -> Floats:
+        """(n,) ln perplexity of `predict` without its interval, which takes most of the time."""
+
+    @abstractmethod
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         """Perplexity of each architecture by that of `reference` (one row), both trained alike: what they have in
         common is uncertain in neither.

@@ -120,22 +120,33 @@ class Covariance:
     def between(self, first: Rows, second: Rows) -> Floats:
         """(n, m) covariance of the perplexities, without the noise of an evaluation."""
         shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
-        stage = matern52(first.log_tokens[:, None] / _TOKEN_LENGTH, second.log_tokens[:, None] / _TOKEN_LENGTH)
-        same = first.table[:, None] == second.table[None]
-        total = shape * (self.shared.shape**2 + self.shared.shape_by_tokens**2 * stage)
+        total = self.shared.shape**2 * shape
+        stage: Floats | float = 1.0  # the processes on tokens are one where no table varies them
+        if self.shared.shape_by_tokens:
+            asked = first.log_tokens[:1] if np.ptp(first.log_tokens) == 0 else first.log_tokens  # one row for all
+            stage = matern52(asked[:, None] / _TOKEN_LENGTH, second.log_tokens[:, None] / _TOKEN_LENGTH)
+            total += self.shared.shape_by_tokens**2 * shape * stage
         if self.shared.linear:
             total += self.shared.linear**2 * _columns(first, _LINEAR, 1.0) @ _columns(second, _LINEAR, 1.0).T
-        total += (first.differences * self.stated**2) @ second.differences.T
-        embedding = matern52(_columns(first, _EMBEDDING), _columns(second, _EMBEDDING))
-        data = self._of("data_embedding", first)[:, None] * self._of("data_embedding", second)[None]
-        total += (first.data[:, None] == second.data[None]) * data * embedding
+        if first.differences.any() and second.differences.any():
+            total += (first.differences * self.stated**2) @ second.differences.T
+        same_data, same = (getattr(first, name)[:, None] == getattr(second, name)[None] for name in ("data", "table"))
+        if same_data.any():
+            embedding = matern52(_columns(first, _EMBEDDING), _columns(second, _EMBEDDING))
+            data = self._of("data_embedding", first)[:, None] * self._of("data_embedding", second)[None]
+            total += same_data * data * embedding
+            if same.any():  # a table is of one data set
+                total += same * self._own(first, second, shape, stage, embedding)
+        return np.asarray(total)
+
+    def _own(self, first: Rows, second: Rows, shape: Floats, stage: Floats | float, embedding: Floats) -> Floats:
+        """What rows of one table have in common beside what they share with others."""
         own = self._of("shift", first)[:, None] ** 2 + self._of("embedding", first)[:, None] ** 2 * embedding
         own = own + np.outer(*(self._of("slope", rows) * (rows.log_tokens - LOG_TOKENS) for rows in (first, second)))
         own = own + np.outer(*(self._of("scale", rows) * (rows.trend - _NATS) for rows in (first, second)))
         own = own + self._of("shape", first)[:, None] ** 2 * shape * (0.5 + 0.5 * stage)
-        training = same & (first.model[:, None] == second.model[None]) & (first.model[:, None] != NO_MODEL)
-        own = own + training * self._of("model", first)[:, None] ** 2 * stage
-        return np.asarray(total + same * own)
+        training = (first.model[:, None] == second.model[None]) & (first.model[:, None] != NO_MODEL)
+        return np.asarray(own + training * self._of("model", first)[:, None] ** 2 * stage)
 
     def variance(self, rows: Rows) -> Floats:
         """(n,) of each perplexity, with the noise of its training and evaluation."""

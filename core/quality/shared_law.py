@@ -197,6 +197,12 @@ class SharedLaw(QualityLaw):
         mean, variance = self._posterior.predict(rows)
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
+    def expected(self, shapes: Shapes) -> Floats:
+        mean = self._posterior.expected(self._points(shapes)[0])
+        if self.relative_to is None:
+            return mean
+        return np.asarray(mean - self._posterior.expected(self._points(self.reference[1])[0])[0])
+
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         (rows, beyond, extra), (other, _, other_extra) = self._points(shapes), self._points(reference)
         mean, variance = self._posterior.ratio(rows, other)
@@ -345,10 +351,19 @@ class _Posterior:
         self.inverse = np.linalg.inv(np.linalg.cholesky(seen))
         self.weights = self.inverse.T @ (self.inverse @ (log_perplexity - rows.trend))
 
+    def expected(self, asked: Rows) -> Floats:
+        """(n,) mean of perplexities in ln."""
+        parts = (asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend)))) for start in self._starts(asked))
+        means = [part.trend + self.covariance.between(part, self.rows) @ self.weights for part in parts]
+        return np.concatenate([np.empty(0), *means])
+
+    def _starts(self, asked: Rows) -> range:
+        return range(0, len(asked.trend), _CHUNK)
+
     def predict(self, asked: Rows) -> tuple[Floats, Floats]:
         """(n,) mean and variance of perplexities in ln."""
         mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
-        for start in range(0, len(mean), _CHUNK):
+        for start in self._starts(asked):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
             near = self.covariance.between(part, self.rows)
             mean[start : start + _CHUNK] = part.trend + near @ self.weights
@@ -363,7 +378,7 @@ class _Posterior:
         base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
         base_mean = float(other.trend[0] + base_near[0] @ self.weights)
         mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
-        for start in range(0, len(mean), _CHUNK):
+        for start in self._starts(asked):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
             near = self.covariance.between(part, self.rows)
             seen = near @ self.inverse.T

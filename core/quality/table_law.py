@@ -123,6 +123,9 @@ class TableLaw(QualityLaw):
         mean, deviation = self._process.predict(self._within_reach(inputs))
         return Prediction(mean + self._mean(inputs), self._half_width(deviation, beyond), beyond)
 
+    def expected(self, shapes: Shapes) -> Floats:
+        return self.log_of(features(shapes))
+
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         """Perplexities by that of the reference (one row)."""
         ours, other = (self._within_reach(features(part)) for part in (shapes, reference))
