@@ -136,7 +136,7 @@ def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     model = library(asked.runtime).generator(request(weights, subjects.gpt(), asked))
     seen = []
     for _ in range(3):
-        model.let_go()
+        model.release()
         model.prepare()
         model.generate()
         seen.append(model.tokens.copy())
@@ -259,7 +259,7 @@ class Counted:
         self._use(3)
         return Generated(2.0, 5.0)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._use(500)
 
     def finite(self) -> bool:
