@@ -10,9 +10,10 @@ from running_client import SMALL, Running
 
 from edgefront import exits
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.law import Origin, QualityLaw
+from edgefront.core.quality.law import Origin
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_law import TableLaw
 from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
@@ -33,7 +34,7 @@ def learn(running: Running, versions: int) -> None:
             for version in range(1, versions + 1):
                 shapes = Shapes.of(models[: 4 + version])
                 logs = 0.5 + law_named(BASE).predict(shapes).log_perplexity + 0.01 * np.arange(4 + version)
-                law = QualityLaw.fit(shapes, logs, origin, prior=law_named(BASE))
+                law = TableLaw.fit(shapes, logs, origin, prior=law_named(BASE))
                 session.add(
                     LawVersion(
                         name=NAME, version=version, base=BASE, manner="0123456789abcdef", dataset="letters",

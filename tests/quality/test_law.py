@@ -12,9 +12,10 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.correlation import best, spearman
 from edgefront.core.proxies.trained import Trained
 from edgefront.core.quality.features import features
-from edgefront.core.quality.law import Origin, Prediction, QualityLaw, cross_validated, folds
+from edgefront.core.quality.law import Origin, Prediction
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_law import TableLaw, cross_validated, folds
 from edgefront.core.spaces.catalogue import space
 
 ORIGIN = Origin("test", "test")
@@ -30,8 +31,8 @@ def held(wanted: np.ndarray, found: Prediction) -> float:
     return float(np.mean(np.abs(wanted - found.log_perplexity) <= found.half_width))
 
 
-def learnt(table: Trained, prior: QualityLaw | None = None) -> QualityLaw:
-    return QualityLaw.fit(table.shapes, table.log_perplexity, ORIGIN, prior=prior)
+def learnt(table: Trained, prior: TableLaw | None = None) -> TableLaw:
+    return TableLaw.fit(table.shapes, table.log_perplexity, ORIGIN, prior=prior)
 
 
 @pytest.mark.parametrize(("name", "best_tenth"), [("gpt2", 0.92), ("txl", 0.94)])
@@ -49,7 +50,7 @@ def test_a_table_given_twice_is_no_better_known(gpt2: Trained) -> None:
     twice = np.concatenate([part, part])
     once = (gpt2.shapes.take(part), gpt2.log_perplexity[part])
     again = (gpt2.shapes.take(twice), gpt2.log_perplexity[twice])
-    laws = [QualityLaw.fit(*each, ORIGIN) for each in (once, again)]
+    laws = [TableLaw.fit(*each, ORIGIN) for each in (once, again)]
     assert to_text(laws[0]) == to_text(laws[1])
     found = [cross_validated(*each) for each in (once, again)]
     assert np.array_equal(found[0].log_perplexity, found[1].log_perplexity[:40])
@@ -69,8 +70,8 @@ def test_models_of_one_shape_are_in_one_fold(gpt2: Trained) -> None:
 def test_more_seeds_of_the_same_architectures_leave_the_intervals_as_wide(gpt2: Trained) -> None:
     rng = np.random.default_rng(0)
     part, seeds = gpt2.shapes.take(np.arange(12)), gpt2.shapes.take(np.repeat(np.arange(12), 10))
-    one = QualityLaw.fit(part, gpt2.log_perplexity[:12], ORIGIN)
-    ten = QualityLaw.fit(seeds, np.repeat(gpt2.log_perplexity[:12], 10) + rng.normal(0, 0.003, 120), ORIGIN)
+    one = TableLaw.fit(part, gpt2.log_perplexity[:12], ORIGIN)
+    ten = TableLaw.fit(seeds, np.repeat(gpt2.log_perplexity[:12], 10) + rng.normal(0, 0.003, 120), ORIGIN)
     assert ten.quantile == one.quantile
 
 
@@ -92,7 +93,7 @@ def test_few_models_and_another_law(
     for seed in range(9):
         order = np.random.default_rng(seed).permutation(len(table.log_perplexity))
         mine, others = order[:number], order[number:]
-        law = QualityLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN, prior=law_named(prior))
+        law = TableLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN, prior=law_named(prior))
         found = law.predict(table.shapes.take(others))
         ranks.append(rank(table.log_perplexity[others], found))
         holds.append(held(table.log_perplexity[others], found))
@@ -107,7 +108,7 @@ def test_intervals_hold_whatever_the_number(number: int, gpt2: Trained, txl: Tra
         for seed in range(5):
             order = np.random.default_rng(seed).permutation(len(table.log_perplexity))
             mine, others = order[:number], order[number:]
-            law = QualityLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN)
+            law = TableLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN)
             holds.append(held(table.log_perplexity[others], law.predict(table.shapes.take(others))))
         assert median(holds) >= 0.88
 
@@ -133,14 +134,14 @@ def test_models_of_the_law_are_predicted_by_leaving_them_out(txl: Trained) -> No
     assert not law.out_of_sample(txl.shapes, txl.log_perplexity + 0.1)[1].any()  # trained on other data
     one = 17
     rest = np.delete(np.arange(200), one)
-    without = QualityLaw.fit(txl.shapes.take(rest), txl.log_perplexity[rest], ORIGIN).predict(txl.shapes.take([one]))
+    without = TableLaw.fit(txl.shapes.take(rest), txl.log_perplexity[rest], ORIGIN).predict(txl.shapes.take([one]))
     assert outside.log_perplexity[one] == pytest.approx(without.log_perplexity[0], abs=0.003)
 
 
 def test_the_order_of_the_table_changes_nothing(txl: Trained) -> None:
     order = np.random.default_rng(0).permutation(60)
-    one = QualityLaw.fit(txl.shapes.take(slice(60)), txl.log_perplexity[:60], ORIGIN)
-    two = QualityLaw.fit(txl.shapes.take(order), txl.log_perplexity[order], ORIGIN)
+    one = TableLaw.fit(txl.shapes.take(slice(60)), txl.log_perplexity[:60], ORIGIN)
+    two = TableLaw.fit(txl.shapes.take(order), txl.log_perplexity[order], ORIGIN)
     assert one.kernel == two.kernel
     assert (one.predict(txl.shapes).log_perplexity == two.predict(txl.shapes).log_perplexity).all()
 
@@ -186,5 +187,5 @@ def test_blocks_that_no_table_has_are_extrapolated() -> None:
 )
 def test_tables_from_which_no_law_can_be_fitted(rows: list[int], values: list[float], field: str, txl: Trained) -> None:
     with pytest.raises(InvalidInput) as caught:
-        QualityLaw.fit(txl.shapes.take(list(rows)), values, ORIGIN)
+        TableLaw.fit(txl.shapes.take(list(rows)), values, ORIGIN)
     assert caught.value.field == field
