@@ -1,0 +1,91 @@
+"""Shared laws that were learnt without a shape or without a table, for the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.quality import studies
+from edgefront.core.quality.differences import NAMES
+from edgefront.core.quality.parts import Rows
+from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, Study
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.trends import BudgetTrend
+from edgefront.core.statistics import Z_95
+
+Floats = NDArray[np.float64]
+Chosen = NDArray[np.bool_]
+
+
+def shared(name: str) -> SharedLaw:
+    law = law_named(name)
+    assert isinstance(law, SharedLaw)
+    return law
+
+
+def rows_of(law: SharedLaw, study: Study, chosen: Chosen) -> Rows:
+    """Rows of a study, as models that the law is asked about."""
+    return law._rows(study.inputs[chosen], np.zeros((int(chosen.sum()), len(NAMES))), study.log_tokens[chosen])
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """Of each row of a study, by a law that never saw its shape."""
+
+    study: Study
+    mean: Floats
+    half_width: Floats
+
+    def table(self, name: str) -> Chosen:
+        return self.study.table == [table.name for table in self.study.tables].index(name)
+
+    @property
+    def error(self) -> Floats:
+        """In ln perplexity."""
+        return np.asarray(self.mean - self.study.log_perplexity)
+
+
+@cache
+def shapes_left_out() -> Foretold:
+    """Each shape of the Gemstones by a law of the others; the trend, too, is fitted without it."""
+    study, law = studies.study("gemstones"), shared("llama-dolma-cooled")
+    mean, half_width = np.empty(len(study.inputs)), np.empty(len(study.inputs))
+    for shape in np.unique(study.inputs, axis=0):
+        own = (study.inputs == shape).all(1)
+        others = study.without(own)
+        trend = BudgetTrend.fit(others.inputs, others.log_tokens, others.log_perplexity, others.table)
+        without = replace(law, study=replace(others, trend=trend))
+        posterior = without._posterior  # the same whichever table is asked about
+        for table in np.unique(study.table[own]).tolist():
+            asked = own & (study.table == table)
+            mean[asked], variance = posterior.predict(rows_of(replace(without, asked=table), study, asked))
+            half_width[asked] = Z_95 * np.sqrt(variance)
+    return Foretold(study, mean, half_width)
+
+
+def trainings(study: Study, places: NDArray[np.int64]) -> OwnTrainings:
+    """These rows of a study as trainings of one's own, each of another model."""
+    return OwnTrainings(
+        study.inputs[places],
+        np.zeros((len(places), len(NAMES))),
+        study.log_tokens[places],
+        study.log_perplexity[places],
+        np.arange(len(places)),
+    )
+
+
+def pairs_held(law: SharedLaw, study: Study, places: NDArray[np.int64], references: int = 12) -> list[bool]:
+    """Whether the interval of each model's ratio to one of the first `references` holds."""
+    chosen = np.zeros(len(study.inputs), dtype=np.bool_)
+    chosen[places] = True
+    rows, logs = rows_of(law, study, chosen), study.log_perplexity[chosen]
+    held: list[bool] = []
+    for reference in range(min(references, len(logs))):
+        mean, variance = law._posterior.ratio(rows, rows.take(np.array([reference])))
+        others = np.arange(len(logs)) != reference
+        apart = logs - logs[reference] - mean
+        held += (np.abs(apart) <= Z_95 * np.sqrt(variance))[others].tolist()
+    return held

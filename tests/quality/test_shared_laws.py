@@ -1,0 +1,281 @@
+"""Laws that are shared by several tables: what they predict of shapes, recipes and data that were left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from left_out import pairs_held, rows_of, shapes_left_out, shared, trainings
+
+from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.correlation import best, spearman
+from edgefront.core.proxies.table import architecture_of, read_table
+from edgefront.core.quality import studies
+from edgefront.core.quality.features import NAMES
+from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, own_trainings
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_model
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECIPES = ("constant_lr", "cooled", "half_lr")
+DATA_SETS = tuple(table.name for table in studies.study("lts").tables)
+SIZE, WIDTH = NAMES.index("log_decoder"), NAMES.index("log_d_model")
+
+
+def decoder(width: int = 512, depth: int = 12, **changes: Any) -> Architecture:
+    """A decoder as those of the Gemstones, with heads of 64."""
+    attention = {"kind": "attention", "n_head": width // 64, "n_kv_head": width // 128, "bias": "none"}
+    inner = {"kind": "feed_forward", "d_inner": 4 * width, "gated": True, "bias": False}
+    return Architecture.parse(
+        {
+            "d_model": width,
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "embedding": {"vocab_size": changes.get("vocab_size", 50_304)},
+            "blocks": [attention | changes.get("attention", {}), inner | changes.get("inner", {})] * depth,
+        }
+    )
+
+
+def shapes(*architectures: Architecture) -> Shapes:
+    return Shapes.of(list(architectures))
+
+
+# Shapes --------------------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_all_gemstones_are_exact_by_our_own_formulas() -> None:
+    """2·50,304·w + w + depth·(15 w² + 2 w), where three heads have one for keys and values 14⅔ w²."""
+    models = {
+        (row["width"], row["depth"]): row
+        for recipe in RECIPES
+        for row in read_table(GOLDEN / f"gemstones_{recipe}.csv.gz")
+    }
+    assert len(models) == 18
+    for (width, depth), row in models.items():
+        architecture = architecture_of(row)
+        assert architecture is not None
+        counted = costs(architecture, CostOptions(sequence_length=1)).total_parameters
+        layer = (44 * width**2 // 3 if width == 384 else 15 * width**2) + 2 * width
+        assert counted == row["parameters"] == 2 * 50_304 * width + width + depth * layer
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_shape_that_was_left_out_is_predicted(recipe: str) -> None:
+    foretold = shapes_left_out()
+    of_table = foretold.table(recipe)
+    error = np.abs(np.expm1(foretold.error[of_table]))
+    assert error.mean() <= 0.01
+    assert (np.abs(foretold.error) <= foretold.half_width)[of_table].mean() >= 0.92
+    assert np.median(foretold.half_width[of_table]) < 0.05
+    ranks = []
+    for tokens in np.unique(foretold.study.log_tokens[of_table]):
+        equal = of_table & (foretold.study.log_tokens == tokens)
+        if equal.sum() > 7:
+            ranks.append(spearman(foretold.mean[equal], foretold.study.log_perplexity[equal]))
+    assert len(ranks) >= 5
+    assert np.mean(ranks) >= 0.99
+
+
+def test_inside_a_size_class_shape_and_tokens_are_told_apart() -> None:
+    """Where the number of parameters is about the same."""
+    foretold = shapes_left_out()
+    study = foretold.study
+    for low, high in ((40e6, 80e6), (80e6, 130e6), (450e6, 600e6), (900e6, 1.2e9), (1.8e9, 2.1e9)):
+        rows = _of_size(low, high) & foretold.table("constant_lr")
+        assert len(np.unique(study.inputs[rows], axis=0)) >= 2
+        assert spearman(foretold.mean[rows], study.log_perplexity[rows]) >= 0.95
+
+
+def _of_size(low: float, high: float) -> np.ndarray:
+    """Rows of models with so many parameters in all."""
+    study = studies.study("gemstones")
+    total = np.exp(study.inputs[:, SIZE]) + 2 * 50_304 * np.exp(study.inputs[:, WIDTH])
+    return np.asarray((total >= low) & (total < high))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_that_was_left_out_keeps_the_ratios(recipe: str) -> None:
+    study = studies.study("gemstones")
+    own = study.table == RECIPES.index(recipe)
+    other = 1 if recipe != "cooled" else 0
+    law = replace(shared("llama-dolma-other-recipe"), study=study.without(own), asked=other)
+    held: list[bool] = []
+    for tokens in np.unique(study.log_tokens[own]):
+        places = np.flatnonzero(own & (study.log_tokens == tokens))
+        if len(places) > 7:
+            held += pairs_held(law, study, places)
+    assert len(held) > 400
+    assert np.mean(held) >= 0.92
+
+
+@pytest.mark.parametrize("name", ["llama-dolma-cooled", "llama-dolma", "own-data-llama", "llama-dolma-other-recipe"])
+def test_more_tokens_are_never_worse(name: str) -> None:
+    law, of = shared(name), space("llama")
+    wide = of.narrow({"n_layer": {"min": 1}, "d_model": {"min": 128}, "layers": "alike"})
+    rng = np.random.default_rng(0)
+    drawn = [part.architecture(genome) for part in (of, wide) for genome in part.samples(100, rng)]
+    low, high = law.token_range or (0.0, 0.0)
+    steps = np.linspace(np.log(low), np.log(high), 40)
+    many = Shapes.of(drawn)
+    curves = np.array([law.at(many, np.full(len(drawn), step)).log_perplexity for step in steps])
+    assert (np.diff(curves, axis=0) < 0).all()
+
+
+# Data ----------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def without_table(name: str) -> SharedLaw:
+    """The law of own data, of all tables but this."""
+    study = studies.study("lts")
+    return replace(shared("own-data-gpt2"), study=study.without(study.table == DATA_SETS.index(name)))
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_a_table_that_was_left_out_is_ranked(name: str) -> None:
+    study, law = studies.study("lts"), without_table(name)
+    own = study.table == DATA_SETS.index(name)
+    mean, _ = law._posterior.predict(rows_of(law, study, own))
+    logs = study.log_perplexity[own]
+    chosen = best(-logs, 0.3)
+    ours, parameters = (spearman(values[chosen], logs[chosen]) for values in (mean, -study.inputs[own, SIZE]))
+    assert ours >= 0.95 if parameters >= 0.95 else ours > parameters
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+@pytest.mark.parametrize("count", [0, 1, 3, 5, 10])
+def test_ratios_hold_in_a_table_that_was_left_out(name: str, count: int) -> None:
+    study, law = studies.study("lts"), without_table(name)
+    places = np.flatnonzero(study.table == DATA_SETS.index(name))
+    held: list[bool] = []
+    for seed in range(1 if count == 0 else 4):
+        order = np.random.default_rng(seed).permutation(places)
+        refined = law if count == 0 else law.refined(trainings(study, order[:count]), law.origin)
+        held += pairs_held(refined, study, order[count:])
+    assert np.mean(held) >= 0.90
+
+
+def test_own_trainings_narrow_the_intervals() -> None:
+    study, law = studies.study("lts"), without_table(DATA_SETS[0])
+    order = np.random.default_rng(0).permutation(np.flatnonzero(study.table == 0))
+    asked = np.zeros(len(study.inputs), dtype=np.bool_)
+    asked[order[10:40]] = True
+    widths = []
+    for count in (1, 3, 10):
+        refined = law.refined(trainings(study, order[:count]), law.origin)
+        widths.append(float(np.median(refined._posterior.predict(rows_of(refined, study, asked))[1])))
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_an_interval_counts_models_not_rows() -> None:
+    """A hundred points of one learning curve tell no more of other models than three."""
+    law = shared("own-data-llama")
+    one, other = shapes(decoder(512, 12)), shapes(decoder(768, 20))
+    widths = []
+    for points in (3, 100):
+        log_tokens = np.linspace(np.log(1e10), np.log(1e11), points)
+        logs = law.study.trend(law.study.inputs[:1], log_tokens) + 0.1
+        own = own_trainings(one.take(np.zeros(points, dtype=int)), log_tokens, logs, ["a"] * points, law.study)
+        assert own.trainings == 1
+        refined = law.refined(own, law.origin)
+        assert refined.models == law.models + 1
+        widths.append(float(refined.predict(other).half_width[0]))
+    assert widths[1] >= 0.9 * widths[0]
+
+
+def test_own_data_without_trainings_gives_ratios_alone() -> None:
+    law = law_named("own-data-llama")
+    assert law.relative_to == "smollm2-135m"
+    assert law.predict(shapes(named_model("smollm2-135m").architecture)).perplexity[0] == pytest.approx(1)
+    assert law_named("llama-dolma").relative_to is None
+
+
+# What is known and what is not ---------------------------------------------------------------------------------------
+
+
+def test_intervals_widen_where_tokens_and_shapes_are_beyond_the_tables() -> None:
+    law, one = law_named("llama-dolma"), shapes(decoder())
+    widths = {tokens: float(law.at_tokens(tokens).predict(one).half_width[0]) for tokens in (1e9, 2e9, 4e9, 30e9, 1e12)}
+    assert widths[1e9] > widths[2e9] > 1.5 * widths[4e9]
+    assert widths[1e12] > widths[30e9]
+    assert law.at_tokens(2e9).beyond(one) == [("train_tokens",)]
+    assert law.beyond(one) == [()]
+    small, far = shapes(decoder(128, 4)), shapes(decoder(4096, 4))
+    assert {"log_decoder", "log_d_model"} <= set(law.beyond(small)[0])
+    assert "log_d_model" in law.beyond(far)[0]
+    assert law.predict(small).half_width[0] > law.predict(one).half_width[0] < law.predict(far).half_width[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("kv_share", {"attention": {"n_kv_head": 8}}),
+        ("inner_ratio", {"inner": {"d_inner": 512}}),
+        ("window", {"attention": {"window": 128}}),
+        ("gate", {"inner": {"gated": False, "d_inner": 3072}}),
+        ("vocabulary", {"vocab_size": 8_192}),
+    ],
+)
+def test_what_no_table_varies_is_named_and_widens(name: str, changes: dict[str, Any]) -> None:
+    law = law_named("llama-dolma-cooled")
+    usual, apart = shapes(decoder()), shapes(decoder(**changes))
+    assert law.beyond(apart) == [(name,)]
+    assert law.predict(apart).extrapolated[0]
+    assert law.predict(apart).half_width[0] > law.predict(usual).half_width[0]
+    # What two models have in common cancels in their ratio.
+    other = shapes(decoder(512, 10, **changes))
+    assert law.ratio(apart, other).half_width[0] < law.ratio(apart, usual).half_width[0]
+
+
+def test_convolutions_and_parts_left_out_are_named() -> None:
+    law = law_named("llama-dolma-cooled")
+    lfm = named_model("lfm2-350m").architecture
+    assert "short_conv" in law.beyond(shapes(lfm))[0]
+    whole = decoder().canonical
+    partial = Architecture.parse({**whole, "blocks": list(whole["blocks"])[:-1]})
+    assert law.beyond(shapes(partial)) == [("left_out",)]
+
+
+def test_the_space_llama_narrowed_as_the_law_knows_it() -> None:
+    """docs/spaces.md gives these values: nothing but the vocabulary is beyond the law."""
+    narrow = {
+        "n_layer": {"min": 3, "max": 32},
+        "d_model": 512,
+        "d_head": 64,
+        "n_head": 8,
+        "n_kv_head": 4,
+        "d_inner": 2048,
+        "layers": "alike",
+        "min_attention_percent": 100,
+    }
+    of, law = space("llama").narrow(narrow), law_named("llama-dolma-cooled")
+    drawn = [of.architecture(genome) for genome in of.enumerate()]
+    assert len(drawn) == 30
+    assert set(law.beyond(Shapes.of(drawn))) <= {(), ("vocabulary",)}
+
+
+@pytest.mark.parametrize("name", ["own-data-gpt2", "lts-gpt2-wikitext103"])
+def test_a_law_that_knows_one_budget_is_not_asked_for_others(name: str) -> None:
+    law = law_named(name)
+    assert law.train_tokens is None
+    assert law.token_range is None
+    with pytest.raises(InvalidInput, match=f"train_tokens: the law {name} knows one budget") as caught:
+        law.at_tokens(1e10)
+    assert caught.value.field == "train_tokens"
+
+
+def test_seen_models_are_judged_without_themselves() -> None:
+    study, law = studies.study("lts"), without_table(DATA_SETS[0])
+    own = OwnTrainings(study.inputs[:1], np.zeros((1, 8)), study.log_tokens[:1], study.log_perplexity[:1], np.zeros(1))
+    assert own.without(study.inputs[0]) is None
+    assert own.without(study.inputs[5]) is not None
+    assert law.refined(own, law.origin)._without(study.inputs[0]).own is None
