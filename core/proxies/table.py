@@ -1,8 +1,8 @@
 """Tables of trained models: JSON lines, JSON or CSV (also compressed by gzip), one model a row.
 
 A row has the quality of a trained model, and either its description (`architecture`, the fields of LTS's logs, or
-those of HW-GPT-Bench) or a proxy's value in a column of its own. Nested objects become columns with dots:
-`params.total`.
+those of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column of its own. Nested objects become columns with
+dots: `params.total`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.json_lines import lines_of, object_in
 from edgefront.core.spaces.architecture import MAX_BLOCKS, Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.validation import short
 
 Row = dict[str, Any]
 
@@ -61,6 +62,11 @@ LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
 HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
 GEMSTONES_FIELDS = ("width", "depth")
 """Columns that describe a model."""
+
+
+TOKENS = "tokens"
+"""Column of the training tokens; rows of one model at several are points of its learning curve."""
+MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,29 @@ def number_in(row: Row, column: str) -> float | None:
     except OverflowError:  # a whole number of more than 308 digits
         return None
     return found if math.isfinite(found) else None
+
+
+def tokens_of(rows: Sequence[Row]) -> list[float] | None:
+    """Training tokens of each row; None where no row states them. `InvalidInput` names the row (from 1) that is wrong,
+    or does not state them where others do.
+    """
+    if all(row.get(TOKENS) is None for row in rows):
+        return None
+    tokens = []
+    for number, row in enumerate(rows, 1):
+        value, count = row.get(TOKENS), number_in(row, TOKENS)
+        if count is None or not MIN_TOKENS <= count <= MAX_TOKENS:
+            said = (
+                "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
+            )
+            raise InvalidInput(
+                f"row {number}: {TOKENS} is {said}",
+                field=f"rows.{number}.{TOKENS}",
+                value=str(value),
+                allowed="a number from 1 to 1e18 in each row, as 10000000000, or in none",
+            )
+        tokens.append(count)
+    return tokens
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:

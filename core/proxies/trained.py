@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.table import Quality, Row, architecture_of, missing_fields, number_in
+from edgefront.core.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in, tokens_of
 from edgefront.core.spaces.architecture import Architecture
 
 
@@ -23,6 +23,8 @@ class Trained:
     log_perplexity: NDArray[np.float64]
     first: NDArray[np.intp]
     """Places of those that do not give an earlier training again."""
+    log_tokens: NDArray[np.float64] | None
+    """ln of the training tokens of each; None where the table does not state them."""
 
     @property
     def once(self) -> tuple[Shapes, NDArray[np.float64]]:
@@ -33,13 +35,30 @@ class Trained:
     def note(self) -> str:
         """What a person should know of rows about the same model; empty where there are none."""
         trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
+        if self.log_tokens is not None:
+            points = len({(self.architectures[place].digest, self.log_tokens[place]) for place in self.first})
+            said = f"{points} points of the learning curves of {different} architectures" if points > different else ""
+            again = repeats_in_words(len(self.architectures) - trainings, trainings, trainings)
+            return "; ".join(part for part in (again, said) if part)
         return repeats_in_words(len(self.architectures) - trainings, trainings, different)
+
+    def take(self, places: Sequence[int] | NDArray[np.intp]) -> Trained:
+        """These rows, each as a training."""
+        chosen = np.asarray(places, dtype=np.intp)
+        return Trained(
+            tuple(self.architectures[place] for place in chosen.tolist()),
+            self.shapes.take(chosen),
+            self.log_perplexity[chosen],
+            np.arange(len(chosen)),
+            None if self.log_tokens is None else self.log_tokens[chosen],
+        )
 
 
 def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
     """All rows. `InvalidInput` names the first row (from 1) and the field that tells no model or no perplexity."""
     architectures, logs = [], []
     first: dict[tuple[str, float | None], int] = {}
+    tokens = tokens_of(rows)
     for number, row in enumerate(rows, 1):
         found = described(number, row)
         if found is None:
@@ -53,15 +72,17 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
         logs.append(_log_perplexity(number, row, quality))
         first.setdefault(identity(found, row, quality), number - 1)
     places = np.array(list(first.values()), dtype=np.intp)
-    return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places)
+    log_tokens = None if tokens is None else np.log(tokens)
+    return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places, log_tokens)
 
 
 def identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
     """Rows of equal identity give one training again: the same model (all columns where none is described) with the
-    same quality. Trainings of one model that came out differently are several.
+    same quality after the same tokens. Trainings of one model that came out differently are several.
     """
     model = json.dumps(row, sort_keys=True) if architecture is None else architecture.digest
-    return model, number_in(row, quality.column)
+    tokens = number_in(row, TOKENS)
+    return model if tokens is None else f"{model} after {tokens:.17g}", number_in(row, quality.column)
 
 
 def repeats_in_words(repeated: int, trainings: int, models: int) -> str:

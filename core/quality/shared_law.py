@@ -94,6 +94,18 @@ class Study:
             model.reshape(-1).astype(np.int64),
         )
 
+    @cached_property
+    def _posteriors(self) -> dict[Deviation, _Posterior]:
+        return {}
+
+    def posterior(self, asked: Deviation) -> _Posterior:
+        """What its rows tell of a table that is none of them, with such deviations. Laws of one study share it."""
+        if asked not in self._posteriors:
+            deviations = (*(self.known for _ in self.tables), asked)
+            covariance = Covariance(self.shared, deviations, DEVIATIONS)
+            self._posteriors[asked] = _Posterior.of(covariance, self.rows, self.log_perplexity)
+        return self._posteriors[asked]
+
     def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> Study:
         """The study of these rows, its trend as it is."""
         return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
@@ -254,19 +266,16 @@ class SharedLaw(QualityLaw):
 
     @cached_property
     def _posterior(self) -> _Posterior:
-        study, rows, logs = self.study, self.study.rows, self.study.log_perplexity
-        deviations = (*(study.known for _ in study.tables), study.recipe if self.asked is not None else study.stranger)
-        covariance = Covariance(study.shared, deviations, DEVIATIONS)
-        if self.own is None:
-            return _Posterior(covariance, rows, logs)
-        own, count = self.own, len(self.own.inputs)
-        asked = self._rows(own.inputs, own.differences, own.log_tokens)._replace(model=rows.model.max() + 1 + own.model)
-        prior = _Posterior(covariance, rows, logs)
+        study, own = self.study, self.own
+        prior = study.posterior(study.recipe if self.asked is not None else study.stranger)
+        if own is None:
+            return prior
+        asked = self._rows(own.inputs, own.differences, own.log_tokens)
+        asked = asked._replace(model=study.rows.model.max() + 1 + own.model)
         # Student's t (Shah et al. 2014, eq. 6): own trainings that are farther off than thought widen all deviations.
-        surprise = prior.surprise(asked, own.log_perplexity) * own.trainings / count
+        surprise = prior.surprise(asked, own.log_perplexity) * own.trainings / len(own.inputs)
         factor = (FREEDOM + surprise) / (FREEDOM + own.trainings - 1)
-        together = Rows.joined(rows, asked)
-        return _Posterior(covariance, together, np.concatenate([logs, own.log_perplexity]), factor)
+        return prior.after(asked, own.log_perplexity, factor)
 
     def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
         """Rows about the data that the law is about."""
@@ -344,12 +353,29 @@ def _beyond(log_factor: float) -> float:
 class _Posterior:
     """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
 
-    def __init__(self, covariance: Covariance, rows: Rows, log_perplexity: Floats, factor: float = 1.0) -> None:
-        self.covariance, self.rows, self.factor = covariance, rows, factor
-        seen = covariance.between(rows, rows)
-        seen[np.diag_indices_from(seen)] += covariance.shared.row**2
-        self.inverse = np.linalg.inv(np.linalg.cholesky(seen))
-        self.weights = self.inverse.T @ (self.inverse @ (log_perplexity - rows.trend))
+    def __init__(self, covariance: Covariance, rows: Rows, residuals: Floats, inverse: Floats, factor: float) -> None:
+        self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
+        self.inverse = inverse
+        """Of the lower Cholesky factor of the rows' covariance."""
+        self.weights = inverse.T @ (inverse @ residuals)
+
+    @classmethod
+    def of(cls, covariance: Covariance, rows: Rows, log_perplexity: Floats) -> _Posterior:
+        """After these rows."""
+        inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
+        return cls(covariance, rows, log_perplexity - rows.trend, inverse, 1.0)
+
+    def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> _Posterior:
+        """After these rows too; `factor` widens all variances. The factor of the former rows is kept."""
+        seen, count = len(self.residuals), len(log_perplexity)
+        near = self.covariance.between(rows, self.rows) @ self.inverse.T
+        corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
+        inverse = np.zeros((seen + count, seen + count))
+        inverse[:seen, :seen] = self.inverse
+        inverse[seen:, :seen] = -corner @ (near @ self.inverse)
+        inverse[seen:, seen:] = corner
+        residuals = np.concatenate([self.residuals, log_perplexity - rows.trend])
+        return _Posterior(self.covariance, Rows.joined(self.rows, rows), residuals, inverse, factor)
 
     def expected(self, asked: Rows) -> Floats:
         """(n,) mean of perplexities in ln."""
@@ -388,16 +414,30 @@ class _Posterior:
             variance[start : start + _CHUNK] = np.maximum(own + base_variance - 2 * together, 0.0)
         return mean, variance * self.factor
 
+    def together(self, asked: Rows) -> tuple[Floats, Floats]:
+        """(n,) mean and (n, n) covariance of perplexities in ln, each with its training's noise."""
+        near = self.covariance.between(asked, self.rows)
+        seen = near @ self.inverse.T
+        covariance = self.covariance.between(asked, asked) - seen @ seen.T
+        covariance[np.diag_indices_from(covariance)] = self.covariance.variance(asked) - (seen**2).sum(1)
+        return asked.trend + near @ self.weights, covariance * self.factor
+
     def surprise(self, asked: Rows, log_perplexity: Floats) -> float:
         """The quadratic form of the residuals of what was seen next."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
-        expected = self.covariance.between(asked, asked) - near @ near.T
-        expected[np.diag_indices_from(expected)] += self.covariance.shared.row**2
+        expected = _noisy(self.covariance, asked) - near @ near.T
         residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
         return float(residual @ np.linalg.solve(expected, residual))
 
 
 _CHUNK = 4096
+
+
+def _noisy(covariance: Covariance, rows: Rows) -> Floats:
+    """(n, n) covariance of what was observed."""
+    observed = covariance.between(rows, rows)
+    observed[np.diag_indices_from(observed)] += covariance.shared.row**2
+    return observed
 
 
 def _inputs(shapes: Shapes) -> Floats:

@@ -145,6 +145,16 @@ def family(architecture: Architecture) -> str | None:
     return None
 
 
+def own_data_law(family: str) -> SharedLaw | None:
+    """The law about data that no table has, of models of this family; None where there is none."""
+    name = f"own-data-{family}"
+    if name not in _SHARED:
+        return None
+    law = _shipped(name)
+    assert isinstance(law, SharedLaw)
+    return law
+
+
 def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
     """The law of an architecture's family, or of a space's; None where there is none.
 

@@ -13,7 +13,6 @@ from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
     from edgefront.core.quality.law import QualityLaw
-    from edgefront.core.quality.table_law import TableLaw
     from edgefront.core.spaces.architecture import Architecture
 
 app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
@@ -108,23 +107,23 @@ def fit_law(
     """Fit a law to a table of models that were trained in the same way.
 
     Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
-    over ten folds, each architecture in one of them.
+    over ten folds, each architecture in one of them. With a column `tokens`, or after a law of several tables
+    (`--prior own-data-llama`), your trainings refine that law, from one on; rows of one model are its learning curve.
     """
     from edgefront.commands.proxy import conditions
     from edgefront.core.files import check_free, whole_file
-    from edgefront.core.proxies.law_study import agreement
+    from edgefront.core.proxies.law_fit import fit
     from edgefront.core.proxies.table import quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.proxies.trained import trained_models
     from edgefront.core.quality.law import Origin
+    from edgefront.core.quality.shipped import find_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
-    from edgefront.core.quality.table_law import TableLaw, cross_validated
 
     if out is not None:
         check_free(out, force=force)
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
-    departs = None if prior is None else _table_law(prior)
     origin = Origin(
         name=_name(file) if name is None else checked_name(name),
         title=f"{len(models.first)} models of {file.name}",
@@ -134,49 +133,29 @@ def fit_law(
         trained=trained,
         source=file.name,
     )
-    law = TableLaw.fit(models.shapes, models.log_perplexity, origin, prior=departs)
-    shapes, wanted = models.once
-    folds = agreement(wanted, cross_validated(shapes, wanted, prior=departs))
-    seen = (
-        0
-        if departs is None
-        else len({models.architectures[place].digest for place in departs.has_seen(models.shapes).nonzero()[0]})
-    )
-    known = f"{prior} was learnt from {seen} of these architectures: of others predictions are worse than the folds'"
-    note = "; ".join(part for part in (models.note, known if seen else "") if part)
+    fitted = fit(models, origin, None if prior is None else find_law(prior))
+    law, folds = fitted.law, fitted.folds
+    note = "; ".join(part for part in (models.note, *fitted.notes) if part)
     if out is not None:
         with whole_file(out) as target:
             target.write(to_text(law).encode())
 
     def show() -> None:
         _show(session, summary(law))
-        rho, tenth = ("–" if one is None else f"{one:.3f}" for one in (folds.spearman, folds.best_tenth))
-        session.out.print(
-            f"ten folds: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of perplexity; "
-            f"{folds.held:.0%} of the 95 % intervals hold",
-            markup=False,
-            soft_wrap=True,
-        )
+        if folds is not None:
+            rho, tenth = ("–" if value is None else f"{value:.3f}" for value in (folds.spearman, folds.best_tenth))
+            session.out.print(
+                f"folds by model: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of "
+                f"perplexity; {folds.held:.0%} of the 95 % intervals hold",
+                markup=False,
+                soft_wrap=True,
+            )
         if note:
             session.note(note)
         session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
 
     written = None if out is None else str(out)
-    session.put({**summary(law), "folds": folds.to_json(), "note": note, "file": written}, show)
-
-
-def _table_law(name: str) -> TableLaw:
-    """The law of a table that may be a prior."""
-    from edgefront.core.errors import InvalidInput
-    from edgefront.core.quality.shipped import find_law
-    from edgefront.core.quality.table_law import TableLaw
-
-    law = find_law(name)
-    if isinstance(law, TableLaw):
-        return law
-    raise InvalidInput(
-        f"prior: {name} is a law of several tables", field="prior", value=name, allowed="the law of one table"
-    )
+    session.put({**summary(law), "folds": folds and folds.to_json(), "note": note, "file": written}, show)
 
 
 @command(app, "predict", server=False)

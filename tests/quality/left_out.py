@@ -77,15 +77,13 @@ def trainings(study: Study, places: NDArray[np.int64]) -> OwnTrainings:
     )
 
 
-def pairs_held(law: SharedLaw, study: Study, places: NDArray[np.int64], references: int = 12) -> list[bool]:
-    """Whether the interval of each model's ratio to one of the first `references` holds."""
+def pairs_held(law: SharedLaw, study: Study, places: NDArray[np.int64]) -> Floats:
+    """(n (n - 1) / 2,): whether the interval of the ratio of two models holds, for all pairs."""
     chosen = np.zeros(len(study.inputs), dtype=np.bool_)
     chosen[places] = True
-    rows, logs = rows_of(law, study, chosen), study.log_perplexity[chosen]
-    held: list[bool] = []
-    for reference in range(min(references, len(logs))):
-        mean, variance = law._posterior.ratio(rows, rows.take(np.array([reference])))
-        others = np.arange(len(logs)) != reference
-        apart = logs - logs[reference] - mean
-        held += (np.abs(apart) <= Z_95 * np.sqrt(variance))[others].tolist()
-    return held
+    mean, covariance = law._posterior.together(rows_of(law, study, chosen))
+    first, second = np.triu_indices(len(mean), 1)
+    variance = np.diag(covariance)
+    deviation = np.sqrt(variance[first] + variance[second] - 2 * covariance[first, second])
+    apart = study.log_perplexity[chosen] - mean
+    return np.asarray(np.abs(apart[first] - apart[second]) <= Z_95 * deviation)
