@@ -86,12 +86,13 @@ def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreeme
 
 
 def judge(
-    rows: Sequence[Row], quality: Quality, law: QualityLaw | None = None
+    rows: Sequence[Row], quality: Quality, law: QualityLaw | None = None, train_tokens: float | None = None
 ) -> tuple[dict[str, float], tuple[Judged, ...]]:
     """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
 
     `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
-    extrapolates least over the table. Rows without an architecture or a quality are left out, and repeats of others.
+    extrapolates least over the table; one that knows the training budget is asked about `train_tokens`. Rows without an
+    architecture or a quality are left out, and repeats of others.
     """
     found = list(
         {
@@ -110,7 +111,8 @@ def judge(
     for name, one in {each.origin.name: each for each in chosen if each is not None}.items():
         mine = np.array([each is not None and each.origin.name == name for each in chosen])
         part = [architecture for architecture, is_mine in zip(architectures, mine, strict=True) if is_mine]
-        values, result = _judged(one, part, wanted[mine])
+        budget = train_tokens if one.token_range is not None else None
+        values, result = _judged(one if budget is None else one.at_tokens(budget), part, wanted[mine])
         scores |= values
         judged.append(result)
     return scores, tuple(judged)

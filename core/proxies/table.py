@@ -13,6 +13,7 @@ import io
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,18 @@ def tokens_of(rows: Sequence[Row]) -> list[float] | None:
             )
         tokens.append(count)
     return tokens
+
+
+def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
+    """The rows after the tokens that most of them share (of equally many the most), and these; all rows, and None,
+    where the table states no tokens. Models after different tokens have no order by shape.
+    """
+    tokens = tokens_of(rows)
+    if tokens is None:
+        return list(rows), None
+    counts = Counter(tokens)
+    shared = max(counts, key=lambda count: (counts[count], count))
+    return [row for row, count in zip(rows, tokens, strict=True) if count == shared], shared
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.differences import DEVIATIONS, Usual, differences
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import NAMES, features
@@ -191,6 +192,13 @@ class SharedLaw(QualityLaw):
     def at_tokens(self, train_tokens: float) -> QualityLaw:
         if not self.study.budgets:
             return super().at_tokens(train_tokens)
+        if not MIN_TOKENS <= train_tokens <= MAX_TOKENS:
+            raise InvalidInput(
+                f"train_tokens is {train_tokens:g}: no number of training tokens",
+                field="train_tokens",
+                value=str(train_tokens),
+                allowed="a number from 1 to 1e18, as 10000000000",
+            )
         return replace(self, log_train_tokens=float(np.log(train_tokens)))
 
     def refined(self, own: OwnTrainings, origin: Origin) -> SharedLaw:
@@ -219,7 +227,7 @@ class SharedLaw(QualityLaw):
         (rows, beyond, extra), (other, _, other_extra) = self._points(shapes), self._points(reference)
         mean, variance = self._posterior.ratio(rows, other)
         # Too few tokens shift all models alike: what differs is less.
-        early = self._early
+        early = float(self._early(self._asked_tokens)[0])
         extra = extra + other_extra - 2 * (_EARLY * early) ** 2 + (_EARLY_RATIO * early) ** 2
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
@@ -228,6 +236,12 @@ class SharedLaw(QualityLaw):
         rows, beyond, extra = self._points(inputs_of, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(rows)
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
+
+    def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
+        """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise: of one or of ratios."""
+        rows, _, extra = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
+        mean, covariance = self._posterior.together(rows)
+        return mean, covariance + np.diag(extra)
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         predicted = self.predict(shapes)
@@ -247,7 +261,8 @@ class SharedLaw(QualityLaw):
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         outside = self._outside(features(shapes)) > 0
         apart = differences(shapes, self.study.usual) != 0
-        tokens = ("train_tokens",) if self._early > 0 or self._late > 0 else ()
+        asked = self._asked_tokens
+        tokens = ("train_tokens",) if (self._early(asked) + self._late(asked))[0] > 0 else ()
         return [
             (
                 *(name for name, out in zip(_RANGES, ranges, strict=True) if out),
@@ -302,7 +317,7 @@ class SharedLaw(QualityLaw):
         log_tokens = np.full(len(shapes), self.log_train_tokens) if log_tokens is None else log_tokens
         apart = differences(shapes, self.study.usual)
         outside = self._outside(inputs).sum(1)
-        early, late = self._early, self._late
+        early, late = self._early(log_tokens), self._late(log_tokens)
         beyond = outside + np.abs(apart).sum(1) + early + late
         extra = (_OUTSIDE * outside) ** 2 + (_EARLY * early) ** 2 + (_LATE * late) ** 2
         return self._rows(inputs, apart, log_tokens), beyond, extra
@@ -324,17 +339,20 @@ class SharedLaw(QualityLaw):
         tables = self.study.tables if self.asked is None else (self.study.tables[self.asked],)
         return min(table.min_tokens for table in tables), max(table.max_tokens for table in tables)
 
-    @property
-    def _early(self) -> float:
-        """Octaves below the tokens that it knows."""
+    def _early(self, log_tokens: Floats) -> Floats:
+        """(n,) octaves below the tokens that it knows."""
         known = self.token_range
-        return 0.0 if known is None else _beyond(np.log(known[0]) - self.log_train_tokens)
+        return np.zeros(len(log_tokens)) if known is None else _beyond(np.log(known[0]) - log_tokens)
+
+    def _late(self, log_tokens: Floats) -> Floats:
+        """(n,) octaves above them."""
+        known = self.token_range
+        return np.zeros(len(log_tokens)) if known is None else _beyond(log_tokens - np.log(known[1]))
 
     @property
-    def _late(self) -> float:
-        """Octaves above them."""
-        known = self.token_range
-        return 0.0 if known is None else _beyond(self.log_train_tokens - np.log(known[1]))
+    def _asked_tokens(self) -> Floats:
+        """(1,)"""
+        return np.array([self.log_train_tokens])
 
     def _without(self, row: Floats) -> SharedLaw:
         """The law without the models of these features."""
@@ -346,8 +364,8 @@ _SLACK = 0.05
 """Octaves, or ln, beyond a range that are still within."""
 
 
-def _beyond(log_factor: float) -> float:
-    return max(0.0, float(log_factor) / float(np.log(2)) - _SLACK)
+def _beyond(log_factor: Floats) -> Floats:
+    return np.asarray(np.maximum(log_factor / np.log(2) - _SLACK, 0.0))
 
 
 class _Posterior:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.gaussian_process import Kernel
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
@@ -237,13 +237,19 @@ def _shared_law(stored: _StoredShared) -> SharedLaw:
             value=stored.table,
             allowed=", ".join(names),
         )
+    try:
+        reference = named_model(stored.reference)
+    except NotFound as error:
+        raise InvalidInput(
+            f"reference: {error.detail}", field="reference", value=stored.reference, allowed="a named model"
+        ) from None
     return SharedLaw(
         origin=stored.origin,
         study=of,
         asked=None if stored.table is None else names.index(stored.table),
         known=stored.known,
         log_train_tokens=float(np.log(stored.train_tokens)),
-        reference=(stored.reference, Shapes.of([named_model(stored.reference).architecture])),
+        reference=(stored.reference, Shapes.of([reference.architecture])),
         own=None if own is None else _own(own),
         base=stored.base,
     )

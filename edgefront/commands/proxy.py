@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
     from edgefront.core.proxies.law_study import Judged
+    from edgefront.core.proxies.own_data_study import OwnDataStudy
     from edgefront.core.proxies.proxy import Proxy
     from edgefront.core.proxies.settings import ProxySettings
     from edgefront.core.proxies.study import Study
@@ -173,13 +175,16 @@ def study_table(
 
     Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50, 30 and
     10 %. A proxy's values are those of its column, or computed from what the rows say of the models. A quality law
-    predicts the models of its own table without them (leave-one-out).
+    predicts the models of its own table without them (leave-one-out). Besides, the law about data that no table has is
+    asked about the table as if it were yours: how many of its 95 % intervals hold, alone and after 1 to 10 trainings.
     """
     from edgefront.core.files import check_free
     from edgefront.core.proxies.law_study import judge
+    from edgefront.core.proxies.own_data_study import own_data_study
     from edgefront.core.proxies.study import study
-    from edgefront.core.proxies.table import best_of, has_scores, quality_of, read_table
+    from edgefront.core.proxies.table import after_equal_tokens, best_of, has_scores, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
+    from edgefront.core.quality.law import in_words
     from edgefront.core.quality.shipped import find_law
 
     for written in (save, output):
@@ -196,12 +201,16 @@ def study_table(
     scores: dict[str, dict[str, float]] = {}
     studies: dict[str, Study] = {}
     laws: dict[str, tuple[Judged, ...]] = {}
+    own_data: dict[str, OwnDataStudy | None] = {}
+    budgets: dict[str, float | None] = {}
     with _progress(session) as scored:
         score = _scorer(how.seed, settings, scores, scored)
         for name, part in _parts(table_rows, by).items():
             asked = chosen
+            own_data[name] = own_data_study(part, measure)
+            part, budgets[name] = after_equal_tokens(part)
             if any(one.name == QUALITY_LAW for one in chosen):
-                values, laws[name] = judge(part, measure, None if how.law is None else find_law(how.law))
+                values, laws[name] = judge(part, measure, None if how.law is None else find_law(how.law), budgets[name])
                 scores[QUALITY_LAW] = scores.get(QUALITY_LAW, {}) | values
                 if proxy is None and not values:
                     asked = [one for one in chosen if one.name != QUALITY_LAW]
@@ -219,9 +228,18 @@ def study_table(
             _show(session, found, name)
             for one in laws.get(name, ()):
                 session.out.print(_judged(one), markup=False, soft_wrap=True)
+            for line in _of_own_data(own_data[name]):
+                session.out.print(line, markup=False, soft_wrap=True)
+            if (tokens := budgets[name]) is not None:
+                session.note(f"models are ranked after {in_words(tokens)} tokens, which most of them share")
 
     found = {
-        name: {**found.to_json(), "laws": [one.to_json() for one in laws.get(name, ())]}
+        name: {
+            **found.to_json(),
+            "tokens": budgets[name],
+            "laws": [one.to_json() for one in laws.get(name, ())],
+            **_own_data_json(own_data[name]),
+        }
         for name, found in studies.items()
     }
     session.put(found if by else {"table": str(file), **found[""]}, show)
@@ -291,6 +309,36 @@ def _judged(found: Judged) -> str:
             f"trained to predicted perplexity, {found.ratio:.3f}, is taken out"
         )
     return text
+
+
+def _own_data_json(found: OwnDataStudy | None) -> dict[str, Any]:
+    """How the law about own data did: `held`, `held_ratios` and `after`, which are empty where there is none."""
+    if found is None:
+        return {"held": None, "held_ratios": None, "half_width_ratios": None, "after": [], "own_data": None}
+    value = found.to_json()
+    about = {name: value.pop(name) for name in ("law", "models", "left_out")}
+    return {**value, "own_data": about}
+
+
+def _of_own_data(found: OwnDataStudy | None) -> list[str]:
+    """The same for people, a line for each number of known models."""
+    if found is None:
+        return []
+    left_out = f", learnt anew without {found.left_out} rows that are in this table" if found.left_out else ""
+    lines = [f"{found.law}{left_out}, as if these {found.models} models were your own data:"]
+
+    def ratios(held: float | None, half_width: float | None) -> str:
+        if held is None or half_width is None:
+            return "no two models after equal tokens"
+        return f"{held:.0%} of the ratios of two (× {exp(half_width):.3f})"
+
+    shares = f"{found.held:.0%} of the 95 % intervals of one model hold after one shift of all"
+    lines.append(f"  no trainings: {shares}, {ratios(found.held_ratios, found.half_width_ratios)}")
+    for after in found.after:
+        known = "1 model" if after.trainings == 1 else f"{after.trainings} models"
+        one = f"{after.held:.0%} of one model hold (× {exp(after.half_width):.3f})"
+        lines.append(f"  {known} known: {one}, {ratios(after.held_ratios, after.half_width_ratios)}")
+    return lines
 
 
 def _folder(data: str | None) -> Path | None:

@@ -246,21 +246,23 @@ def test_convolutions_and_parts_left_out_are_named() -> None:
 
 
 def test_the_space_llama_narrowed_as_the_law_knows_it() -> None:
-    """docs/spaces.md gives these values: nothing but the vocabulary is beyond the law."""
-    narrow = {
-        "n_layer": {"min": 3, "max": 32},
-        "d_model": 512,
-        "d_head": 64,
-        "n_head": 8,
-        "n_kv_head": 4,
-        "d_inner": 2048,
-        "layers": "alike",
-        "min_attention_percent": 100,
-    }
-    of, law = space("llama").narrow(narrow), law_named("llama-dolma-cooled")
-    drawn = [of.architecture(genome) for genome in of.enumerate()]
-    assert len(drawn) == 30
-    assert set(law.beyond(Shapes.of(drawn))) <= {(), ("vocabulary",)}
+    """By each row of the table in docs/spaces.md: nothing but the vocabulary is beyond the law."""
+    text = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text(encoding="utf-8")
+    part = text.split("## As the law of budgets knows it")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    names, rows = [name.strip("`") for name in lines[0]], [list(map(int, line)) for line in lines[2:]]
+    law = law_named("llama-dolma-cooled")
+    assert len(rows) == 7
+    for row in rows:
+        narrow = {**dict(zip(names, row, strict=True)), "layers": "alike", "min_attention_percent": 100}
+        of = space("llama").narrow({**narrow, "n_layer": {"min": 10, "max": 39}})
+        drawn = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
+        assert len(drawn) == 30
+        named = {name for names in law.beyond(drawn) for name in names}
+        assert "vocabulary" in named
+        assert named <= {"vocabulary", "log_decoder"}  # the deepest are larger than the tables' models
+        if row[0] == 512:
+            assert named == {"vocabulary"}
 
 
 @pytest.mark.parametrize("name", ["own-data-gpt2", "lts-gpt2-wikitext103"])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.trained import Trained
 from edgefront.core.quality.law import Origin
+from edgefront.core.quality.shared_law import SharedLaw, own_trainings
 from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
-from edgefront.core.quality.stored import from_json, to_json, to_text
+from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.table_law import TableLaw
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
@@ -89,6 +92,63 @@ def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt:
     mixed = laws_for_table([*gpt2.architectures[:3], *txl.architectures[:2], named_model("bert-base").architecture])
     assert [law and law.origin.name for law in mixed] == [OF_TABLES[0]] * 3 + [OF_TABLES[1]] * 2 + [None]
     assert {law.origin.name for law in laws_for_table(hwgpt.architectures[:50]) if law} == {OF_TABLES[2]}
+
+
+def refined_law() -> SharedLaw:
+    """After three points of two learning curves."""
+    law = law_named("own-data-llama")
+    assert isinstance(law, SharedLaw)
+    shapes = Shapes.of([named_model(name).architecture for name in ("smollm2-135m", "smollm2-135m", "smollm2-360m")])
+    own = own_trainings(shapes, np.log([1e10, 2e10, 2e10]), [3.2, 3.1, 2.9], ["a", "a", "b"], law.study)
+    return law.refined(own, Origin("mine", "Mine", family="llama"))
+
+
+@pytest.mark.parametrize("name", [*NAMES[:-3], "refined"])
+def test_a_stored_shared_law_predicts_the_same(name: str) -> None:
+    law = refined_law() if name == "refined" else law_named(name)
+    value = to_json(law)
+    assert value["version"] == 2
+    again = from_json(to_text(law))
+    assert to_json(again) == value
+    assert (again.origin, again.relative_to, again.models) == (law.origin, law.relative_to, law.models)
+    shapes = Shapes.of([named_model(model).architecture for model in ("smollm2-360m", "gpt2-small")])
+    one, two = law.predict(shapes), again.predict(shapes)
+    np.testing.assert_allclose(two.perplexity, one.perplexity, rtol=1e-9)
+    np.testing.assert_allclose(two.high, one.high, rtol=1e-9)
+    assert summary(again) == summary(law)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"study": "other"}, "law.study"),
+        ({"table": "other"}, "table"),
+        ({"train_tokens": 0}, "law.train_tokens"),
+        ({"train_tokens": "10 B"}, "law.train_tokens"),
+        ({"known": None}, "law.known"),
+        ({"more": 1}, "law.more"),
+        ({"reference": "no-such-model"}, "reference"),
+        ({"own": {"training": [0]}}, "law.own.tokens"),
+        ({"own": {"tokens": [1e10, 2e10]}}, "own"),
+        ({"own": {"tokens": [1e10, -1.0, 2e10]}}, "law.own.tokens.1"),
+        ({"own": {"features": [[1.0, 2.0]] * 3}}, "own"),
+    ],
+)
+def test_wrong_shared_laws_name_the_field(change: dict[str, Any], field: str) -> None:
+    value = to_json(refined_law())
+    own = change.get("own")
+    if own is not None:
+        kept = {} if field == "law.own.tokens" else value["own"]
+        change = {"own": {**kept, **own}}
+    with pytest.raises(InvalidInput) as caught:
+        from_json(json.dumps({**value, **change}))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("tokens", [0.0, -1.0, 1e30, float("nan")])
+def test_a_law_is_not_asked_for_impossible_tokens(tokens: float) -> None:
+    with pytest.raises(InvalidInput, match=r"train_tokens is .*no number of training tokens"):
+        law_named("llama-dolma").at_tokens(tokens)
 
 
 @pytest.mark.parametrize(
