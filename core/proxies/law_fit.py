@@ -104,7 +104,7 @@ def _refined(models: Trained, origin: Origin, prior: SharedLaw, budgets: bool) -
 def _own(models: Trained, law: SharedLaw) -> OwnTrainings:
     assert models.log_tokens is not None
     names = [architecture.digest for architecture in models.architectures]
-    return own_trainings(models.shapes, models.log_tokens, models.log_perplexity, names, law.study)
+    return own_trainings(law, models.shapes, models.log_tokens, models.log_perplexity, names)
 
 
 def _cross_validated(models: Trained, prior: SharedLaw) -> Prediction | None:

@@ -136,7 +136,7 @@ def _after(law: SharedLaw, models: Trained, model: NDArray[np.int64], count: int
         own = models.take(np.flatnonzero(is_known))
         assert own.log_tokens is not None
         names = [architecture.digest for architecture in own.architectures]
-        trainings = own_trainings(own.shapes, own.log_tokens, own.log_perplexity, names, law.study)
+        trainings = own_trainings(law, own.shapes, own.log_tokens, own.log_perplexity, names)
         refined = law.refined(trainings, law.origin)
         draws.append(_judged(refined, models.take(np.flatnonzero(~is_known)), shifted=False))
     return After(

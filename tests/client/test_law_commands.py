@@ -58,7 +58,8 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
         assert words in shown.stdout
     assert edgefront("quality", "show", f"{NAME}@9", home=running.home).returncode == exits.NOT_FOUND
 
-    job = running.client.jobs.wait(running.client.jobs.create(SMALL | {"seed": 31, "proxy_settings": {"law": BASE}}).id, timeout_s=60)
+    asked = SMALL | {"seed": 31, "proxy_settings": {"law": BASE}}
+    job = running.client.jobs.wait(running.client.jobs.create(asked).id, timeout_s=60)
     told = edgefront("job", "law", job.id, home=running.home)
     assert told.returncode == exits.OK, told.stderr
     assert told.stdout.startswith(f"law {BASE}: 200 models, perplexity on WikiText-103")

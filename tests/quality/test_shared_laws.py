@@ -184,7 +184,7 @@ def test_an_interval_counts_models_not_rows() -> None:
     for points in (3, 100):
         log_tokens = np.linspace(np.log(1e10), np.log(1e11), points)
         logs = law.study.trend(law.study.inputs[:1], log_tokens) + 0.1
-        own = own_trainings(one.take(np.zeros(points, dtype=int)), log_tokens, logs, ["a"] * points, law.study)
+        own = own_trainings(law, one.take(np.zeros(points, dtype=int)), log_tokens, logs, ["a"] * points)
         assert own.trainings == 1
         refined = law.refined(own, law.origin)
         assert refined.models == law.models + 1

@@ -99,7 +99,7 @@ def refined_law() -> SharedLaw:
     law = law_named("own-data-llama")
     assert isinstance(law, SharedLaw)
     shapes = Shapes.of([named_model(name).architecture for name in ("smollm2-135m", "smollm2-135m", "smollm2-360m")])
-    own = own_trainings(shapes, np.log([1e10, 2e10, 2e10]), [3.2, 3.1, 2.9], ["a", "a", "b"], law.study)
+    own = own_trainings(law, shapes, np.log([1e10, 2e10, 2e10]), [3.2, 3.1, 2.9], ["a", "a", "b"])
     return law.refined(own, Origin("mine", "Mine", family="llama"))
 
 
