@@ -68,7 +68,8 @@ def test_an_earlier_releases_requests_are_read(store: sqlite3.Connection) -> Non
     asked = JOB_REQUEST.read(old_request(store, "under way"))
     assert (asked.name, asked.targets[0].device_class, asked.seed) == ("under way", "simulated board", 8)
     (text,) = store.execute("SELECT request FROM training").fetchone()
-    assert TRAINING_REQUEST.read(json.loads(text)).dataset == "letters"
+    training = TRAINING_REQUEST.read(json.loads(text))
+    assert (training.dataset, training.recipe) == ("letters", "quick")  # the default of that time
 
 
 def test_absent_fields_have_their_defaults(store: sqlite3.Connection) -> None:

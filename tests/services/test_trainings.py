@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,26 @@ def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: py
     with pytest.raises(NotFound, match="no candidate"):
         pool.create(request)
     assert seen == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("positions", "blocks", "chosen"),
+    [
+        ("learned", "attention", "modern"),
+        ("rotary", "attention", "modern"),
+        ("relative", "attention", "quick"),
+        ("none", "sru", "quick"),
+    ],
+)
+def test_a_training_without_a_recipe_takes_the_one_for_its_model(
+    sqlite_pool: Pool, positions: str, blocks: str, chosen: str
+) -> None:
+    block = {"kind": "attention", "n_head": 2} if blocks == "attention" else {"kind": "sru"}
+    architecture = {**ARCHITECTURE, "positions": {"kind": positions}, "blocks": [block]}
+    training = sqlite_pool.get(sqlite_pool.submit(architecture=architecture, recipe=None))
+    assert training.recipe["name"] == chosen
+    with pytest.raises(InvalidInput, match="shuffles") if chosen == "quick" else nullcontext():
+        sqlite_pool.submit(architecture=architecture, recipe="modern")
 
 
 def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
