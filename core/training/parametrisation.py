@@ -1,7 +1,7 @@
 """How initial values and learning rates follow from a model's shape, so that one rate serves all widths and depths.
 
 It is CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1), which is µP for Adam (Yang et al. 2022, arXiv
-2203.03466, Table 8) with residual branches that are divided by the depth (α = ½ is Bordelon et al.'s, arXiv
+2203.03466, Table 3) with residual branches that are divided by the depth (α = ½ is Bordelon et al.'s, arXiv
 2309.16620, §3). The papers multiply activations in the forward pass. Here the forward pass belongs to the architecture
 and stays as it is: a multiplier c of a weight w is taken into the weight, c·w, and Adam, whose step does not depend on
 the gradient's scale, then takes c times the step (Yang et al. 2022, Lemma J.1).
@@ -10,12 +10,12 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
 
 | parameters | initial values | learning rate | from |
 | --- | --- | --- | --- |
-| linear layers of blocks, projections | N(0, 1/√inputs) | lr·base_width/inputs | µP, Table 8, hidden weights |
+| linear layers of blocks, projections | N(0, 1/√inputs) | lr·base_width/inputs | µP, Table 3, hidden weights |
 | the last one of a residual block | 0 | lr·base_width/(inputs·n) | CompleteP, Table 1: 1/L of each branch |
-| tables of tokens, positions, segments | N(0, 1/√base_width) | lr·embedding_lr | µP, Table 8, input weights |
-| an output layer's own tables | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 8, output weights |
+| tables of tokens, positions, segments | N(0, 1/√base_width) | lr·embedding_lr | µP, Table 3, input weights |
+| an output layer's own tables | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 3, output weights |
 | the norm before a tied output | 1/m | lr/m | µP, Table 8: multiplier 1/m of tied output weights |
-| other norms and biases, a convolution's taps | 1, 0, uniform | lr | µP, Table 8, biases and vectors |
+| other norms and biases, a convolution's taps | 1, 0, uniform | lr | µP, Table 3, biases and vectors |
 
 - The bias of a residual block's last layer has the rate of its weight without the width: lr/n.
 - A tied table cannot have a multiplier of its own as output layer, since it is the embedding too: the gain of the norm
@@ -24,7 +24,7 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
 - Where the embedding is multiplied by √d_model in the forward pass, its tables begin at, and learn with, 1/√d_model of
   that, and the norm before a tied output has √d_model more.
 - A residual block whose last layer is 0 adds nothing at first, so that a model of any depth begins as its embedding and
-  its output layer (Zhang et al. 2019, arXiv 1901.09321, §3; Yang et al. 2022, §D.2, of readout and queries).
+  its output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, of readout and queries).
 - Under norm post every block's sum is normalised: n is left out.
 - Attention's scores stay divided by √d_head: over widths of equal d_head that is the same rule as µP's 1/d_head.
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight

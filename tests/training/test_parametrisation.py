@@ -61,7 +61,7 @@ def nearly(scale: float, rate: float) -> Any:
 
 
 def test_of_each_kind_of_parameter_first_values_and_rate() -> None:
-    """Width 4 times the base's, 8 blocks for its 2: µP's table 8 and CompleteP's table 1."""
+    """Width 4 times the base's, 8 blocks for its 2: µP's table 3 and CompleteP's table 1."""
     found = of(GPT2)
     assert found["embedding.tables.0"] == nearly(32**-0.5, 3)
     assert found["positions.weight"] == nearly(32**-0.5, 3)
