@@ -180,7 +180,7 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     validated = {"valid_loss": 3.4, "valid_perplexity": 30.0}
     pool.report(claim, step=150, metrics=[metric(100, **validated), metric(150, 3.25)], seconds_left=75.0)
     shown.get_by_text("150 of 300 steps").wait_for()
-    figures = ["150 of 300 steps", "3.250", "30.0 last validation", "2,048", "1 min", "python", "quick"]
+    figures = ["150 of 300 steps", "3.250", "30.0 last validation", "2,048", "1 min", "python", "modern"]
     row = ["1 layer × 32", "training", *figures, "", ""]  # whenever it began, and whoever owns it
     expect(shown.locator("td")).to_have_count(len(row))
     expect(shown.locator("td")).to_contain_text(row, use_inner_text=True)
