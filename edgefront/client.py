@@ -127,13 +127,23 @@ class Client:
         device: str | None = None,
         device_class: str | None = None,
         protocol: Mapping[str, Any] | None = None,
+        law: str | None = None,
+        train_tokens: int | None = None,
     ) -> PredictionsView:
         """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
         that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
+        `train_tokens`: quality of models that are trained so long, by a `law` that knows the budget.
 
         Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
         """
-        return predict(self._transport, architectures, device=device, device_class=device_class, protocol=protocol)
+        asked = {
+            "device": device,
+            "device_class": device_class,
+            "protocol": protocol or {},
+            "law": law,
+            "train_tokens": train_tokens,
+        }
+        return predict(self._transport, architectures, asked)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
         """The whole identifier that `text` stands for: its first or last characters, if only one has them, or `last`.

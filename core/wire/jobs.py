@@ -20,11 +20,12 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
 Quality = Literal["proxy", "perplexity"]
-TrainTokens = Annotated[StrictInt, Field(ge=1, le=10**18)]
+TrainTokens = Annotated[StrictInt, Field(ge=MIN_TRAIN_TOKENS, le=MAX_TRAIN_TOKENS)]
 
 ProxyName = Literal[
     "decoder_parameters",

@@ -10,7 +10,7 @@ import typer
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_mode, complete_space
 from edgefront.commands.options import Described
-from edgefront.commands.quality import predicted, sentence
+from edgefront.commands.quality import TrainedOn, at_budget, predicted, sentence, token_count, trained_in_words
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
@@ -54,13 +54,16 @@ def describe(
     logits: Annotated[str, typer.Option(help="Positions whose logits are computed: all, last or none.")] = "all",
     dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
     weights: Annotated[str, typer.Option(help="full, or int8 or int4 for the linear layers of the blocks.")] = "full",
+    tokens: TrainedOn = None,
 ) -> None:
     """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality. Needs
     no server."""
     from edgefront.core.cost.costs import CostOptions, costs
     from edgefront.core.evaluation.given_model import architecture_of
 
+    asked = token_count(tokens)
     model = architecture_of(architecture)
+    quality = _predicted(model, asked)
     found = costs(
         model,
         CostOptions(
@@ -73,7 +76,6 @@ def describe(
             weights=weights,
         ),
     )
-    quality = _predicted(model)
     result = {**found.to_json(), "quality": quality}
 
     def show() -> None:
@@ -89,18 +91,22 @@ def describe(
         session.note(f"{mode}, sequence length {found.sequence_length}{after}, batch {batch}, logits {logits}, {kind}")
         if quality is not None:
             session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
-            session.note(f"by the law {quality['law']}; trained {quality['trained']}")
+            session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
 
 
-def _predicted(model: Architecture) -> dict[str, Any] | None:
-    """The quality that a law predicts; None where no law is about such models, or without numpy, which it needs."""
+def _predicted(model: Architecture, tokens: int | None) -> dict[str, Any] | None:
+    """The quality that a law predicts; None where no law is about such models, or without numpy, which it needs.
+
+    `InvalidInput` where tokens are given that no law about such models knows.
+    """
     if find_spec("numpy") is None:
         return None
+    from edgefront.core.proxies.quality_law import law_about
     from edgefront.core.quality.shipped import law_for
 
-    law = law_for(model)
+    law = law_for(model) if tokens is None else at_budget(law_about(model), tokens)
     return None if law is None else predicted(law, model)
 
 

@@ -10,9 +10,11 @@ from edgefront.commands.base import Helps, Session, command
 from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
+    LawName,
     LimitOptions,
     ModelSpaceOptions,
     ProtocolOptions,
+    TrainingBudgetOptions,
     WhenBusy,
 )
 from edgefront.core.measurement.runtimes import Runtime
@@ -27,7 +29,7 @@ _PANELS = {
     "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
     "when_busy",
     "Generation": "prompt new context latency",
-    "Search": "space narrow model candidates minutes seed",
+    "Search": "space narrow model train_tokens law candidates minutes seed",
 }
 
 
@@ -63,6 +65,8 @@ def find(
     how: ProtocolOptions = ProtocolOptions(),
     when_busy: WhenBusy = None,
     within: ModelSpaceOptions = ModelSpaceOptions(),
+    training: TrainingBudgetOptions = TrainingBudgetOptions(),
+    law: LawName = None,
     candidates: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
     ] = 60,
@@ -86,7 +90,7 @@ def find(
 
     limits = limit.limits
     check_limits(limits)  # before the server is asked for its devices
-    fields = how.fields
+    fields, tokens = how.fields, training.tokens
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
     where: dict[str, Any] = {"device_class": device_class, "protocol": {}}
@@ -111,6 +115,7 @@ def find(
         model=within.model,
         budget={"candidates": candidates, "minutes": minutes},
         seed=seed,
+        others={"train_tokens": tokens, "proxy_settings": {} if law is None else {"law": law}},
     )
     job = session.client.jobs.create(request)
     session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")

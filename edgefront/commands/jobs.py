@@ -22,6 +22,7 @@ from edgefront.commands.options import (
     Newest,
     ProtocolFields,
     ProtocolOptions,
+    TrainingBudgetOptions,
     Watch,
     WhenBusy,
 )
@@ -39,7 +40,7 @@ _PANELS = {
     "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision when_busy",
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Proxy": "proxy proxy_setting",
+    "Proxy": "proxy proxy_setting train_tokens",
 }
 _OUT_OF_BOUNDS = {
     "max_latency_ms": "Slower candidates are out of bounds.",
@@ -104,6 +105,7 @@ def submit(
         list[str] | None,
         typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
     ] = None,
+    training: TrainingBudgetOptions = TrainingBudgetOptions(),
     candidates: Annotated[int | None, typer.Option(help="Number of candidates for each target.")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Wall-clock minutes on each device, from the first launch there.")
@@ -148,6 +150,7 @@ def submit(
                 **chosen,
                 **({} if epsilon is None else {"epsilon": epsilon}),
                 "proxy_settings": submission.settings(proxy_setting or []),
+                "train_tokens": training.tokens,
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
                 "seed": seed,

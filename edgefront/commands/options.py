@@ -13,6 +13,7 @@ from edgefront.commands.completion import (
     complete_candidate,
     complete_device,
     complete_job,
+    complete_law,
     complete_mode,
     complete_model,
     complete_recipe,
@@ -133,6 +134,27 @@ class ProtocolOptions(Options):
         return generation_fields(self.mode, lengths, **generation) | given
 
 
+@dataclass(frozen=True)
+class TrainingBudgetOptions(Options):
+    """How long a model is to be trained, which decides what perplexity is predicted for it."""
+
+    train_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Tokens that a model will be trained on: 300M, 10B, 1e9. Predicted quality is of models trained so "
+            "long, by a law that knows the training budget. Default: what the law says.",
+        ),
+    ] = None
+
+    @property
+    def tokens(self) -> int | None:
+        """The count. `InvalidInput` where it is none."""
+        from edgefront.core.token_counts import parse_token_count
+
+        return None if self.train_tokens is None else parse_token_count(self.train_tokens)
+
+
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
 Licence = Annotated[
@@ -251,6 +273,14 @@ class RecipeOptions(Options):
         }
 
 
+LawName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Quality law that predicts perplexity, from `quality list`. Default: the law of the models' family.",
+        autocompletion=complete_law,
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Watch until it ends.")]
 After = Annotated[int, typer.Option(help="With --json: only events after this number.")]

@@ -8,7 +8,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.completion import complete_device, complete_model
-from edgefront.commands.options import WAYS, ProtocolFields
+from edgefront.commands.options import WAYS, LawName, ProtocolFields, TrainingBudgetOptions
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
@@ -38,6 +38,8 @@ def predict(
         ),
     ] = None,
     protocol: ProtocolFields = None,
+    law: LawName = None,
+    training: TrainingBudgetOptions = TrainingBudgetOptions(),
 ) -> None:
     """Predict latency, memory and quality of models on a device, and where the milliseconds go. Nothing is run.
 
@@ -47,10 +49,11 @@ def predict(
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.requests import jobs as submission
 
+    tokens = training.tokens
     models = [architecture_of(given) for given in architectures]
     place = submission.target(device or only_device(session), option="device")
     fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    found = session.client.predict(models, **place, protocol=fields)
+    found = session.client.predict(models, **place, protocol=fields, law=law, train_tokens=tokens)
 
     def show() -> None:
         for given, model, one in zip(architectures, models, found.predictions, strict=True):
@@ -63,19 +66,21 @@ def predict(
 def _show(session: Session, title: str, model: Architecture, one: PredictionView) -> None:
     from edgefront.core.units import MB
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, share, table
+    from edgefront.show.quality import median_quality, quality_header, quality_interval
 
     predicted = one.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
-    quality = (predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high)
     latency = (predicted.latency_ms, predicted.latency_low_ms, predicted.latency_high_ms)
     memory = (predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes)
     far = ", extrapolated" if one.beyond_measured else ""
     shown.add_row("latency (ms)", milliseconds(latency[0]), _interval(latency) + far)
     shown.add_row("peak memory (MB)", megabytes(memory[0]), _interval(memory, MB) + far)
     shown.add_row(
-        "perplexity",
-        NONE if quality[0] is None else f"{quality[0]:.1f}",
-        NONE if quality[0] is None else _interval(quality) + (", extrapolated" if predicted.extrapolated else ""),
+        quality_header([predicted]).removeprefix("predicted "),
+        median_quality(predicted),
+        NONE
+        if predicted.perplexity is None
+        else quality_interval(predicted) + (", extrapolated" if predicted.extrapolated else ""),
     )
     shown.add_row("decoder parameters", millions(one.decoder_parameters), "exact")
     if one.measured is not None:
@@ -110,7 +115,7 @@ def _notes(session: Session, found: PredictionsView) -> None:
         f"{found.memory_error:.1%} (memory) if each is predicted from the others"
     )
     if found.perplexity_of:
-        session.note(f"predicted perplexity is that of {found.perplexity_of}")
+        session.note(f"predicted perplexity: {found.perplexity_of}")
     if any(prediction.beyond_measured for prediction in found.predictions):
         session.note("extrapolated: it does much more, or much less, than anything that was measured there")
     if found.note:

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
 
+TrainedOn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="Tokens that the model is trained on, for laws that know the training budget: 300M, 10B, 1e9.",
+    ),
+]
 _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 
 
@@ -39,13 +46,21 @@ def list_laws(
         from edgefront.show.output import table
 
         shown = table(
-            *("name", "family", "data", "split", "models", "what it is of"),
+            *("name", "family", "predicts", "data", "split", "models", "what it is of"),
             right=("models",),
             prose=("what it is of",),
-            less=("split", "what it is of", "family", "models"),
+            less=("split", "what it is of", "family", "models", "data"),
         )
         for of in laws:
-            shown.add_row(_reference(of), of["family"], of["data"], of["split"], str(of["table_models"]), of["title"])
+            shown.add_row(
+                _reference(of),
+                of["family"],
+                _predicts(of),
+                of["data"],
+                of["split"],
+                str(of["table_models"]),
+                of["title"],
+            )
         session.out.print(shown)
 
     session.put(laws, show)
@@ -168,24 +183,43 @@ def predict(
             metavar="NAME_OR_FILE", help="Default: the law of the model's family.", autocompletion=complete_law
         ),
     ] = None,
+    tokens: TrainedOn = None,
 ) -> None:
-    """Predict the perplexity of a model, if it is trained like those of the law."""
+    """Predict the perplexity of a model, if it is trained like those of the law; of laws about your own data its ratio
+    to that of a named model.
+    """
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.proxies.quality_law import law_about
-    from edgefront.core.quality.law import NOT_STATED
     from edgefront.core.quality.shipped import find_law
 
+    asked = token_count(tokens)
     model = architecture_of(architecture)
-    found = law_about(model) if law is None else find_law(law)
+    found = at_budget(law_about(model) if law is None else find_law(law), asked)
     result = predicted(found, model)
 
     def show() -> None:
         session.out.print(sentence(result), markup=False, soft_wrap=True)
-        how = found.origin.trained
-        trained = "" if how == NOT_STATED else f"; trained {how}"
-        session.note(f"{found.origin.name}: {found.origin.title}{trained}")
+        session.note(f"{found.origin.name}: {found.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
+
+
+def token_count(tokens: str | None) -> int | None:
+    """The count that `--tokens` gives; `InvalidInput` where it is none."""
+    from edgefront.core.token_counts import parse_token_count
+
+    return None if tokens is None else parse_token_count(tokens, "tokens")
+
+
+def at_budget(law: QualityLaw, tokens: int | None) -> QualityLaw:
+    """The law for models trained on so many tokens. `InvalidInput` names `--tokens` where it knows one budget alone."""
+    from edgefront.core.errors import InvalidInput
+
+    try:
+        return law if tokens is None else law.at_tokens(float(tokens))
+    except InvalidInput as error:
+        text = f"--tokens{str(error).removeprefix('train_tokens')}"
+        raise InvalidInput(text, field="tokens", value=tokens, allowed=error.allowed) from None
 
 
 def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
@@ -205,18 +239,37 @@ def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
         "split": law.origin.split,
         "tokens": law.origin.tokens,
         "trained": law.origin.trained,
+        "train_tokens": law.train_tokens,
+        "relative_to": law.relative_to,
+        "about": law.about,
     }
 
 
 def sentence(value: dict[str, Any]) -> str:
-    """A prediction for people."""
+    """A prediction for people: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
+    (0.72 to 0.95), on your own data`.
+    """
     from edgefront.core.quality.law import NOT_STATED
 
+    beyond = f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else ""
+    if value["relative_to"] is not None:
+        interval = f"({value['low']:.2f} to {value['high']:.2f})"
+        return f"{value['perplexity']:.2f} × {value['relative_to']}'s perplexity {interval}, on {value['data']}{beyond}"
     text = f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g})"
     words = {"data": "on ", "split": "", "tokens": "per "}
     stated = [begin + value[name] for name, begin in words.items() if value[name] != NOT_STATED]
     text += f" {', '.join(stated)}" if stated else "; the law does not state on which data"
-    return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
+    return text + beyond
+
+
+def trained_in_words(value: dict[str, Any]) -> str:
+    """How the models of a prediction are trained, and on how many tokens where the law knows that."""
+    from edgefront.core.quality.law import NOT_STATED, in_words
+
+    how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
+    if value["relative_to"] is None and value["trained"] == NOT_STATED:
+        how = "how they are trained is not stated"
+    return how if value["train_tokens"] is None else f"{how} on {in_words(value['train_tokens'])} tokens"
 
 
 def _show(session: Session, law: dict[str, Any]) -> None:
@@ -233,6 +286,10 @@ def _show(session: Session, law: dict[str, Any]) -> None:
         session.out.print(f"  The law does not state its {', '.join(unstated)}.", markup=False, soft_wrap=True)
     blocks = ", ".join(sorted(law["blocks"]))
     session.out.print(f"  models: {law['table_models']}, of {blocks}", markup=False, soft_wrap=True)
+    if law["relative_to"] is not None:
+        session.out.print(f"  predicts: perplexity by that of {law['relative_to']}", markup=False, soft_wrap=True)
+    if law["train_tokens"] is not None:
+        session.out.print(f"  training tokens: {_budget(law)}", markup=False, soft_wrap=True)
     if law["prior"] is not None:
         session.out.print(f"  prior: {law['prior']}", markup=False, soft_wrap=True)
     shown = table(
@@ -241,6 +298,22 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     for row in law["features"]:
         shown.add_row(row["name"], *_range(row), row["unit"].removeprefix("ln of "), row["meaning"])
     session.out.print(shown)
+
+
+def _predicts(law: dict[str, Any]) -> str:
+    """`perplexity by tokens`, or `ratios`."""
+    what = "perplexity" if law["relative_to"] is None else "ratios"
+    return what if law["train_tokens"] is None else f"{what} by tokens"
+
+
+def _budget(law: dict[str, Any]) -> str:
+    """`30 billion unless others are asked for; learnt from 2 billion to 350 billion`."""
+    from edgefront.core.quality.law import in_words
+
+    text = f"{in_words(law['train_tokens'])} unless others are asked for"
+    if law["min_train_tokens"] is None or law["max_train_tokens"] is None:
+        return text
+    return f"{text}; learnt from {in_words(law['min_train_tokens'])} to {in_words(law['max_train_tokens'])}"
 
 
 def _reference(law: dict[str, Any]) -> str:

@@ -14,17 +14,16 @@ from edgefront.transport import Transport
 def predict(
     transport: Transport,
     architectures: Sequence[Architecture | Mapping[str, Any] | str],
-    *,
-    device: str | None,
-    device_class: str | None,
-    protocol: Mapping[str, Any] | None,
+    asked: Mapping[str, Any],
 ) -> PredictionsView:
-    """See `Client.predict`. Raises `InvalidInput` that names the field, here for what the client can see."""
+    """See `Client.predict`; `asked` are the further fields of the request.
+
+    Raises `InvalidInput` that names the field, here for what the client can see.
+    """
     given = [
         architecture.canonical if isinstance(architecture, Architecture) else architecture
         for architecture in architectures
     ]
-    value = {"device": device, "device_class": device_class, "protocol": protocol or {}, "architectures": given}
-    request = checked(PredictionRequest, value)
+    request = checked(PredictionRequest, {**asked, "architectures": given})
     # It changes nothing, so it may be sent again.
     return transport.ask(PredictionsView, "POST", "/v1/predictions", body=request, repeatable=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds, table
+from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
+from edgefront.show.quality import predicted_quality, quality_header
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +31,7 @@ def show(view: RecommendationView, console: Console) -> None:
     for runner_up in view.runners_up:
         line(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.", "dim")
     if view.perplexity_of:
-        line(f"Predicted perplexity is that of {view.perplexity_of}.", "dim")
+        line(f"Predicted perplexity: {view.perplexity_of}.", "dim")
     if view.note:
         line(view.note, "yellow")
     for title, command in commands(view).items():
@@ -55,7 +56,8 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
         candidate is not None and candidate.token_ms is not None for candidate in (view.recommended, view.nearest)
     )
     times = ("first token ms", "further token ms") if generates else ()
-    numbers = ("parameters", "perplexity", "latency ms", *times, "memory MB")
+    header = quality_header(candidate.predicted for candidate in _rows(view)).removeprefix("predicted ")
+    numbers = ("parameters", header, "latency ms", *times, "memory MB")
     shown = table(
         *("", "model", "architecture", *numbers),
         right=numbers,
@@ -101,16 +103,7 @@ def _rows(view: RecommendationView) -> list[CandidateView]:
 
 
 def _perplexity(candidate: CandidateView, trained: float | None) -> str:
-    """`31.2 ± 0.8`, with a `*` where it is extrapolated, `31.2 trained`, or a dash."""
+    """What was trained, `31.2 trained`, or what is predicted."""
     if trained is not None:
         return f"{trained:.4g} trained"
-    predicted = candidate.predicted
-    if (
-        predicted is None
-        or predicted.perplexity is None
-        or predicted.perplexity_low is None
-        or predicted.perplexity_high is None
-    ):
-        return NONE
-    half = (predicted.perplexity_high - predicted.perplexity_low) / 2
-    return f"{predicted.perplexity:.1f} ± {half:.1f}{'*' if predicted.extrapolated else ''}"
+    return predicted_quality(candidate.predicted)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import within
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
@@ -107,7 +107,16 @@ def resolved(session: Session, request: JobRequest) -> ResolvedJob:
     """A request whose defaults are named, as jobs store it. Raises `InvalidInput` where this release cannot carry it
     out.
     """
-    return ResolvedJob(request, space_of(request.space), laws.law_of(session, request))
+    law = laws.law_of(session, request)
+    if law is None and request.train_tokens is not None:
+        raise InvalidInput(
+            f"train_tokens: no quality law is about the models of {request.space.name}, so no training budget changes "
+            "what is predicted of them",
+            field="train_tokens",
+            value=request.train_tokens,
+            allowed="none",
+        )
+    return ResolvedJob(request, space_of(request.space), law)
 
 
 def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Problem:

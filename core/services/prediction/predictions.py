@@ -15,6 +15,8 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.prediction.checks import MIN_ARCHITECTURES
+from edgefront.core.proxies.quality_law import law_about
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
@@ -22,7 +24,8 @@ from edgefront.core.services.jobs.placement import check_runtime, find_devices
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
-from edgefront.core.services.quality.expected import perplexities, perplexity_of
+from edgefront.core.services.quality import laws
+from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.states import KeyRole
@@ -62,12 +65,15 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
             session, device_key, protocol.digest, {architecture.digest for architecture in architectures}
         )
         variance = launch_variance(session, device_key, protocol.digest)
+        named = None if request.law is None else laws.named(session, request.law)
+    by_law = [_law(architecture, named, request.train_tokens) for architecture in architectures]
     fit = fits.fit(asked)
     if fit is None:
         check_runtime(place, devices, label)
         with database.read() as session:
             raise _too_few(session, device_key, label, protocol, asked.extent.measurements, devices[0].device_class)
-    predictions = _predictions(fit, architectures, protocol, known, variance)
+    quality = [perplexities(law, [each])[0] for law, each in zip(by_law, architectures, strict=True)]
+    predictions = _predictions(fit, architectures, protocol, known, variance, quality)
     return PredictionsView(
         device=label,
         protocol=protocol,
@@ -77,7 +83,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         memory_error=fit.memory.error,
         hard_to_predict=fit.hard_to_predict,
         note=fit.note,
-        perplexity_of=perplexity_of(prediction.predicted.law for prediction in predictions),
+        perplexity_of="; ".join(dict.fromkeys(law.about for law in by_law if law is not None)),
         predictions=predictions,
     )
 
@@ -90,12 +96,23 @@ def _architecture(given: str | Document, index: int, protocol: MeasurementProtoc
     return found
 
 
+def _law(architecture: Architecture, named: QualityLaw | None, train_tokens: int | None) -> QualityLaw | None:
+    """The law that predicts the model's quality; None where none is about it. `InvalidInput` names `train_tokens`
+    where the law knows one budget, or there is no law.
+    """
+    law = named or law_for(architecture)
+    if train_tokens is None:
+        return law
+    return (law or law_about(architecture)).at_tokens(float(train_tokens))
+
+
 def _predictions(
     fit: DeviceFit,
     architectures: Sequence[Architecture],
     protocol: MeasurementProtocol,
     known: Mapping[str, Measurement],
     variance: LaunchVariance,
+    quality: Sequence[Document],
 ) -> tuple[PredictionView, ...]:
     shapes = Shapes.of(architectures)
     latency = fit.latency.predict(shapes)
@@ -120,7 +137,7 @@ def _predictions(
                     memory_bytes=peak,
                     memory_low_bytes=least,
                     memory_high_bytes=most,
-                    **perplexities(law_for(architecture), [architecture])[0],
+                    **quality[row],
                 ),
                 parts=part_views(fit, shapes, row),
                 beyond_measured=bool(beyond[row]),

@@ -1,0 +1,162 @@
+"""The training budget in commands: how it is written, what it changes, and where it is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from command_line import edgefront
+from running_client import BOARD, Running
+
+from edgefront import exits
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
+from edgefront.core.wire.jobs import PredictedView
+from edgefront.requests.find import find_request
+from edgefront.show.quality import predicted_quality, quality_header
+
+WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)
+LLAMA = ("--space", "llama", "--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
+
+
+def predicted(*arguments: str) -> dict[str, Any]:
+    told = edgefront("quality", "predict", *arguments, "--json")
+    assert told.returncode == exits.OK, told.stderr
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("10B", 10**10),
+        ("300M", 3 * 10**8),
+        ("1e9", 10**9),
+        ("10000000000", 10**10),
+        ("1.5t", 15 * 10**11),
+        ("2k", 2000),
+        ("1", 1),
+        ("1e18", MAX_TRAIN_TOKENS),
+        ("0.3B", 3 * 10**8),
+    ],
+)
+def test_counts_of_tokens_are_read_exactly(text: str, count: int) -> None:
+    assert parse_token_count(text) == count
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_count_of_tokens_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_token_count(text, "tokens")
+    assert str(caught.value).startswith(
+        f"--tokens {text!r} is no count of tokens: give a count from 1 to 10^18, such as"
+    )
+    assert caught.value.field == "tokens"
+
+
+def test_a_law_by_budget_predicts_less_perplexity_after_more_tokens() -> None:
+    few, many = (
+        predicted("smollm2-135m", "--law", "llama-dolma-cooled", "--tokens", tokens) for tokens in ("10B", "100B")
+    )
+    assert few["train_tokens"] == 1e10
+    assert few["relative_to"] is None
+    assert many["perplexity"] < few["perplexity"]
+    assert "on 10 billion tokens" in few["about"]
+    expected = law_named("llama-dolma-cooled").train_tokens
+    assert predicted("smollm2-135m", "--law", "llama-dolma-cooled")["train_tokens"] == expected
+
+
+def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
+    found = predicted("smollm2-360m")
+    assert (found["law"], found["relative_to"], found["data"]) == ("own-data-llama", "smollm2-135m", "your own data")
+    told = edgefront("quality", "predict", "smollm2-360m")
+    ratio = f"{found['perplexity']:.2f} × smollm2-135m's perplexity ({found['low']:.2f} to {found['high']:.2f})"
+    assert told.stdout.startswith(f"{ratio}, on your own data")
+    described = edgefront("describe", "smollm2-360m", "--tokens", "10B")
+    assert "× smollm2-135m's perplexity" in described.stdout
+    assert "both trained alike on 10 billion tokens" in described.stderr
+
+
+@pytest.mark.parametrize("command", [("quality", "predict"), ("describe",)])
+def test_a_law_that_knows_one_budget_refuses_another(command: tuple[str, ...]) -> None:
+    told = edgefront(*command, "gpt2-small", "--tokens", "10B")
+    assert told.returncode == exits.REFUSED
+    assert "--tokens: the law own-data-gpt2 knows one budget" in told.stderr
+    wrong = edgefront(*command, "gpt2-small", "--tokens", "10 B")
+    assert wrong.returncode == exits.REFUSED
+    assert "--tokens '10 B' is no count of tokens" in wrong.stderr
+
+
+def test_laws_are_listed_with_what_they_predict() -> None:
+    listed = edgefront("quality", "list", "--wide").stdout
+    row = next(line for line in listed.splitlines() if "llama-dolma-cooled" in line)
+    assert "perplexity by tokens" in row
+    shown = edgefront("quality", "show", "own-data-llama").stdout
+    assert "predicts: perplexity by that of smollm2-135m" in shown
+    assert "training tokens: 30 billion unless others are asked for" in shown
+
+
+def test_predictions_on_a_device_are_of_the_training_that_was_asked_for(running: Running) -> None:
+    place = ("--device", f"class={BOARD}")
+    by_tokens = ("--law", "llama-dolma-cooled", "--train-tokens", "10B")
+    told = edgefront("predict", "smollm2-135m", *place, *by_tokens, "--json", home=running.home)
+    assert told.returncode == exits.OK, told.stderr
+    found = json.loads(told.stdout)
+    assert found["predictions"][0]["predicted"]["train_tokens"] == 1e10
+    assert "on 10 billion tokens" in found["perplexity_of"]
+    ratio = edgefront("predict", "smollm2-360m", *place, home=running.home)
+    assert "perplexity, smollm2-135m = 1" in ratio.stdout
+    assert "×" in ratio.stdout
+    assert "your own data; both trained alike" in ratio.stderr
+    refused = edgefront("predict", "gpt2-small", *place, "--train-tokens", "10B", home=running.home)
+    assert refused.returncode == exits.REFUSED
+    assert "knows one budget" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("find", "--max-latency-ms", "50", "--device"), ("job", "submit", "--target")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--train-tokens", "10 B"), "--train-tokens '10 B' is no count of tokens"),
+        (("--train-tokens", "0"), "--train-tokens '0' is no count of tokens"),
+        (("--train-tokens", "10B"), "train_tokens: the law own-data-gpt2 knows one budget"),
+        (("--train-tokens", "10B", "--space", "bert"), "no quality law is about the models of bert"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused_and_nothing_is_stored(
+    running: Running, command: tuple[str, ...], options: tuple[str, ...], words: str
+) -> None:
+    before = [job.id for job in running.client.jobs.list()]
+    told = edgefront(*command, f"class={BOARD}", *options, home=running.home)
+    assert told.returncode == exits.REFUSED, told.stdout
+    assert words in told.stderr
+    assert [job.id for job in running.client.jobs.list()] == before
+
+
+def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
+    asked = ("--law", "llama-dolma-cooled", "--train-tokens", "10B", "--candidates", "4", "--max-latency-ms", "500")
+    told = edgefront("find", "--device", f"class={BOARD}", *LLAMA, *asked, "--json", home=running.home)
+    assert told.returncode == exits.OK, told.stderr
+    answer = json.loads(told.stdout)
+    assert running.client.jobs.get(answer["job"]).request.train_tokens == 10**10
+    view = answer["targets"][0]["recommendation"]
+    assert view["recommended"]["predicted"]["train_tokens"] == 1e10
+    assert "on 10 billion tokens" in view["perplexity_of"]
+
+
+def test_the_request_has_the_budget() -> None:
+    limited = [{"device": "here", "protocol": {}, "limits": {"latency_ms": 5.0}}]
+    request = find_request(limited, space="llama", narrow={}, budget={}, others={"train_tokens": 10**10})
+    assert request.train_tokens == 10**10
+
+
+def test_a_ratio_is_never_shown_as_a_perplexity() -> None:
+    ratio = PredictedView(perplexity=0.83, perplexity_low=0.72, perplexity_high=0.95, relative_to="smollm2-135m")
+    perplexity = PredictedView(perplexity=31.2, perplexity_low=30.3, perplexity_high=32.1, extrapolated=True)
+    assert predicted_quality(ratio) == "0.83× (0.72–0.95)"
+    assert predicted_quality(perplexity) == "31.2 ± 0.9*"
+    assert predicted_quality(None) == predicted_quality(PredictedView()) == "–"
+    assert quality_header([ratio]) == "predicted perplexity, smollm2-135m = 1"
+    assert quality_header([perplexity, None]) == "predicted perplexity"
