@@ -47,7 +47,15 @@ _TYPES = {
         pa.int64(),
     ),
     **dict.fromkeys(
-        ("proxy", *PREDICTED, "latency_ms", "latency_half_width_ms", "latency_p90_ms", *MEASURED), pa.float64()
+        (
+            "proxy",
+            *(name for name in PREDICTED if name not in ("predicted_relative_to", "predicted_law")),
+            "latency_ms",
+            "latency_half_width_ms",
+            "latency_p90_ms",
+            *MEASURED,
+        ),
+        pa.float64(),
     ),
     **dict.fromkeys(
         ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),

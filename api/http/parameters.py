@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.services.idempotency import MAX_KEY
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.wire.jobs import Limits
 
 _ID = r"^[A-Za-z0-9_\-]+$"
@@ -59,6 +60,15 @@ TargetName = Annotated[
         pattern=r"^[^\x00]+$",
         description="Id or name of a target of the job",
         examples=["laptop, onnxruntime"],
+    ),
+]
+TrainTokensAsked = Annotated[
+    int | None,
+    Query(
+        ge=MIN_TRAIN_TOKENS,
+        le=MAX_TRAIN_TOKENS,
+        description="Tokens that a model is to be trained on; only where the job's law knows the budget",
+        examples=[10_000_000_000],
     ),
 ]
 LatencyBound = Annotated[

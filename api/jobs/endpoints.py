@@ -14,7 +14,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
+from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName, TrainTokensAsked
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import agreement, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
@@ -114,20 +114,16 @@ def get_recommendation(
     here: Here,
     limits: AskedLimits,
     target: TargetName = None,
+    train_tokens: TrainTokensAsked = None,
 ) -> RecommendationView:
     """Compares it with the largest stock model within the same limits, and says what the next best models trade.
 
     Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
-    Without `target`, the job's first target is meant.
+    Without `target`, the job's first target is meant. With `train_tokens` it is the best model to train on so many
+    tokens.
     """
     with here.database.read() as session:
-        stored = recommendation.read(
-            session,
-            person,
-            job_id,
-            target,
-            limits,
-        )
+        stored = recommendation.read(session, person, job_id, target, limits, train_tokens)
     return stored.recommendation()
 
 

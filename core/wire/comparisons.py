@@ -50,8 +50,11 @@ class ComparedArchitecture(View):
     decoder_parameters: int
     total_parameters: int
     perplexity: float | None
-    """As predicted; None where no quality law covers it."""
+    """As predicted; None where no quality law covers it. Of a law that knows no perplexity of these data, the ratio to
+    that of `relative_to`."""
     law: str | None
+    relative_to: str | None = None
+    train_tokens: float | None = None
     baseline: bool = False
     """A baseline of one of the targets."""
     entries: tuple[ComparedEntry | None, ...]
@@ -65,5 +68,7 @@ class ComparisonView(View):
 
     targets: tuple[ComparedTarget, ...]
     architectures: tuple[ComparedArchitecture, ...]
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
     note: str = ""
     """What a person should know: passes, runtimes or number formats that differ."""

@@ -443,6 +443,8 @@ class FrontierView(View):
     """Whether `baseline` is the model that the job starts from (`space.model`)."""
     note: str = ""
     """What a person should know: that the target was added later, and how few were measured there."""
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
     epsilon: float = 0.0
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"

@@ -54,6 +54,8 @@ class PointsHeader(View):
     latency_ms: tuple[float, float] | None
     """Least and most of the measured candidates of the whole target; None before the first."""
     memory_bytes: tuple[float, float] | None
+    relative_to: str | None = None
+    """The model to whose perplexity predictions are ratios; None: they are perplexities."""
     ids: tuple[Identifier, ...]
     columns: dict[str, str]
     """As `COLUMNS`, without those that would hold nothing."""

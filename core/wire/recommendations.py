@@ -25,6 +25,18 @@ class LimitMove(View):
     candidate_id: Identifier
 
 
+class TrainingBudgetView(View):
+    """Training tokens that predicted perplexities are for; there where the job's law knows the budget."""
+
+    train_tokens: float
+    """Those that were asked for, else `own`."""
+    own: float
+    """Those that the job searched for."""
+    known_from: float | None
+    """Least and most tokens of the trainings that the law was learnt from; beyond them intervals widen."""
+    known_to: float | None
+
+
 class RecommendationView(View):
     """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
 
@@ -42,6 +54,8 @@ class RecommendationView(View):
     proxy: str
     perplexity_of: str = ""
     """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    training: TrainingBudgetView | None = None
+    """None where the law knows one budget alone, and without one."""
     sentence: str
     """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
     note: str = ""

@@ -72,7 +72,9 @@ def _ids(client: Client, given: str) -> list[str]:
 
 
 def _show(session: Session, found: ComparisonView) -> None:
+    from edgefront.core.wire.jobs import PredictedView
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
+    from edgefront.show.quality import header_of, median_quality
 
     summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, one in enumerate(found.targets, 1):
@@ -82,7 +84,8 @@ def _show(session: Session, found: ComparisonView) -> None:
     if found.note:
         session.note(found.note)
     columns = [name for number in range(1, len(found.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
-    shown = table("digest", "parameters", "perplexity", *columns, right=("parameters", "perplexity", *columns))
+    header = header_of(model.relative_to for model in found.architectures).removeprefix("predicted ")
+    shown = table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
     for model in found.architectures:
         cells: list[str] = []
         first = model.entries[0]
@@ -100,9 +103,11 @@ def _show(session: Session, found: ComparisonView) -> None:
                 megabytes(here.memory_bytes)
                 + _difference(here.memory_bytes, None if other is None else other.memory_bytes)
             )
-        perplexity = NONE if model.perplexity is None else f"{model.perplexity:.1f}"
-        shown.add_row(model.digest[:10], millions(model.decoder_parameters), perplexity, *cells)
+        quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
+        shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
     session.out.print(shown)
+    if found.perplexity_of:
+        session.note(f"predicted perplexity: {found.perplexity_of}")
 
 
 def _difference(value: float, reference: float | None) -> str:

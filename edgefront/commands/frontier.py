@@ -86,6 +86,8 @@ def frontier(
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()
+            if view.perplexity_of:
+                session.note(f"predicted perplexity: {view.perplexity_of}")
             if view.note:
                 session.note(view.note)
             if view.by == "perplexity" and not view.trained:

@@ -284,6 +284,7 @@ def recommend(
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
     limit: LimitOptions = LimitOptions(),
+    training: TrainingBudgetOptions = TrainingBudgetOptions(),
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
@@ -293,9 +294,9 @@ def recommend(
     from edgefront import exits
     from edgefront.show.recommendation import show
 
-    client = session.client
+    client, tokens = session.client, training.tokens
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]
-    found = [client.jobs.recommendation(job, target=name, **asdict(limit)) for name in names]
+    found = [client.jobs.recommendation(job, target=name, **asdict(limit), train_tokens=tokens) for name in names]
 
     def say() -> None:
         for view in found:

@@ -93,10 +93,13 @@ class Jobs:
         max_memory_mb: float | None = None,
         max_first_token_ms: float | None = None,
         max_token_ms: float | None = None,
+        train_tokens: int | None = None,
     ) -> RecommendationView:
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
-        Limits that are not given are the target's own. Answered from what is known: no other job is needed.
+        Limits that are not given are the target's own. With `train_tokens` it is the best to train on so many tokens;
+        `InvalidInput` where the job's quality law knows one training budget alone. Answered from what is known: no
+        other job is needed.
         """
         params = {
             "target": target,
@@ -104,6 +107,7 @@ class Jobs:
             "max_memory_mb": max_memory_mb,
             "max_first_token_ms": max_first_token_ms,
             "max_token_ms": max_token_ms,
+            "train_tokens": train_tokens,
         }
         path = f"/v1/jobs/{segment(job_id)}/recommendation"
         return self._transport.ask(RecommendationView, "GET", path, params=params)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from edgefront.core.units import MB
 from edgefront.resources.points import Chart
 from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE, set_title
+from edgefront.show.quality import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     axes.set_title(view.target, loc="left")
     axes.set_xlabel("median latency (ms), less is better")
     axes.set_ylabel(
-        "predicted perplexity, less is better"
+        f"{header_of([chart.points.relative_to])}, less is better"
         if quality == "perplexity"
         else f"{view.proxy.replace('_', ' ')}, more is better"
     )

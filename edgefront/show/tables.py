@@ -13,6 +13,7 @@ from edgefront.core.spreadsheet import cell
 from edgefront.core.states import CandidateRole
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
+from edgefront.show.quality import median_quality, quality_header
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
@@ -36,14 +37,15 @@ _CSV = (
     "launches",
     "marked",
 )
-PREDICTED = "predicted perplexity"
 
 
 def frontier_table(view: FrontierView) -> FittingTable:
     """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
     some were trained."""
     everyone = (*view.points, *view.baseline)
-    predicted = (PREDICTED,) if any(_predicted(point) is not None for point in everyone) else ()
+    predicts = any(_predicted(point) is not None for point in everyone)
+    header = quality_header(point.predicted for point in everyone)
+    predicted = (header,) if predicts else ()
     generates = any(point.token_ms is not None for point in everyone)
     parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
     trained = ("perplexity",) if view.trained else ()
@@ -61,7 +63,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
             "launches",
             "d_inner",
             "d_model",
-            PREDICTED,
+            header,
             "blocks",
             "smaller",
             "tokens/s",
@@ -73,7 +75,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
     scores = {trained.candidate_id: f"{trained.perplexity:.4g}" for trained in view.trained}
 
     def cells(point: CandidateView) -> list[str]:
-        return _cells(point, bool(predicted), generates) + ([scores.get(point.id, "")] if scores else [])
+        return _cells(point, predicts, generates) + ([scores.get(point.id, "")] if scores else [])
 
     for point in view.points:
         shown.add_row(point.id, *cells(point))
@@ -99,7 +101,6 @@ def _predicted(point: CandidateView) -> float | None:
 
 
 def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
-    perplexity = _predicted(point)
     rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
     versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
     mark = "*" if versus is not None and versus.extrapolated else ""
@@ -108,7 +109,7 @@ def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
         stack_in_words(point.architecture.get("blocks", ())),
         str(point.architecture.get("d_model", NONE)),
         spread(_inner_widths(point)),
-        *((NONE if perplexity is None else f"{perplexity:.4g}",) if predicts else ()),
+        *((median_quality(point.predicted),) if predicts else ()),
         measured_latency(point),
         *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
         megabytes(point.memory_bytes),

@@ -96,6 +96,22 @@ def predicted(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def by_tokens(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+    """A finished job of Llama's blocks, whose law knows the training budget."""
+    request = {
+        "name": "for a budget",
+        "space": {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 3}, "d_model": [128, 192, 256]}},
+        "targets": [{"device": agent.name}],
+        "algorithm": {"name": "random"},
+        "proxy_settings": {"law": "llama-dolma-cooled"},
+        "train_tokens": 10**10,
+        "budget": {"candidates": 14, "refinement": 0},
+        "seed": 3,
+    }
+    return finish(service, agent, request)
+
+
+@pytest.fixture(scope="module")
 def generation(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
     """A finished job whose passes are generations."""
     request = {

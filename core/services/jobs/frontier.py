@@ -28,6 +28,8 @@ from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.jobs.views import candidate_entry, candidate_view, trained_views
+from edgefront.core.services.quality.expected import perplexity_of
+from edgefront.core.services.quality.laws import known_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
@@ -245,6 +247,10 @@ def frontier_view(
         summary=summary_of(_points(members), baseline, row.proxy, request),
         own_model=starts_from_model(request),
         note="" if request is None else added_note(session, request, row),
+        perplexity_of=perplexity_of(
+            {(point.predicted or {}).get("law") for point in (*shown, *beside)},
+            None if request is None else known_law_of(session, request),
+        ),
         epsilon=epsilon,
         proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
         by=by,

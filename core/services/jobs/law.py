@@ -208,6 +208,7 @@ def _version(row: LawVersion) -> LawChoice:
         data=view.data,
         split=view.split,
         trained=view.trained,
+        relative_to=view.relative_to,
         created_at=row.created_at,
     )
 
@@ -215,7 +216,14 @@ def _version(row: LawVersion) -> LawChoice:
 def _choice(law: QualityLaw) -> LawChoice:
     of = law.origin
     return LawChoice(
-        law=of.name, name=of.name, version=0, models=law.models, data=of.data, split=of.split, trained=of.trained
+        law=of.name,
+        name=of.name,
+        version=0,
+        models=law.models,
+        data=of.data,
+        split=of.split,
+        trained=of.trained,
+        relative_to=law.relative_to,
     )
 
 

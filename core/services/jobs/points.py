@@ -78,6 +78,7 @@ def read(
         "measured": measured,
         "latency_ms": latency,
         "memory_bytes": memory,
+        "relative_to": next((name for one in points if (name := (one.predicted or {}).get("relative_to"))), None),
         "ids": [point.id for point in points],
     }
     return encode(header, _columns(points))

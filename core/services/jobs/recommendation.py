@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -22,17 +24,17 @@ from edgefront.core.services.jobs.comparison import baseline_of, starts_from_mod
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality.expected import law_note, perplexity_of
+from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
-from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limits, TrainedView
-from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
+from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limits, PredictedView, TrainedView
+from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView
 
 MAX_CANDIDATES = 500
-"""Of the models within the limits so many are looked at, the best by the proxy."""
+"""Of the models within the limits so many are looked at, the best by the proxy (for the job's own training budget)."""
 NEAREST = 10
 
 
@@ -57,14 +59,17 @@ class Known:
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
     law: QualityLaw | None
-    """The job's."""
+    """The job's, for the training tokens that were asked for."""
+    own_tokens: float | None
+    """Training tokens that the job searched for; None where its law knows one budget."""
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
         trained = {one.candidate_id: one.perplexity for one in self.trained}
+        predicted = self._predicted()
         options = [
-            _option(candidate, trained.get(candidate.id))
-            for candidate in self.candidates
+            _option(candidate, trained.get(candidate.id), self.proxy)
+            for candidate in predicted
             if candidate.latency_ms and candidate.memory_bytes
         ]
         limits = pure.OptionLimits(**self.limits.model_dump())
@@ -75,8 +80,22 @@ class Known:
                 self.proxy,
                 own=starts_from_model(self.request),
                 ratio=independent if self.law is None else self._ratio,
-            )
+            ),
+            predicted,
         )
+
+    def _predicted(self) -> Sequence[CandidateView]:
+        """The candidates with their perplexity after the training that was asked for."""
+        if self.law is None or self.law.train_tokens in (None, self.own_tokens):
+            return self.candidates
+        architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
+        found = perplexities(self.law, architectures)
+        return [
+            candidate.model_copy(
+                update={"predicted": (candidate.predicted or PredictedView()).model_copy(update=quality)}
+            )
+            for candidate, quality in zip(self.candidates, found, strict=True)
+        ]
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
         """By the job's law, which knows what two models have in common."""
@@ -86,8 +105,8 @@ class Known:
         predicted = self.law.ratio(first, second)
         return Ratio(float(predicted.perplexity[0]), float(predicted.half_width[0]))
 
-    def _view(self, found: Recommendation) -> RecommendationView:
-        views = {candidate.id: candidate for candidate in self.candidates}
+    def _view(self, found: Recommendation, candidates: Sequence[CandidateView]) -> RecommendationView:
+        views = {candidate.id: candidate for candidate in candidates}
 
         def view(option: Option | None) -> CandidateView | None:
             return None if option is None else views[option.id]
@@ -103,6 +122,7 @@ class Known:
             by=found.by,
             proxy=self.proxy,
             perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.law),
+            training=self._training(),
             sentence=found.sentence,
             note=self._note(view(found.best)),
             recommended=view(found.best),
@@ -113,6 +133,14 @@ class Known:
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
             download=_download(self.protocol, view(found.best)),
             trained=tuple(one for one in self.trained if one.candidate_id in ids),
+        )
+
+    def _training(self) -> TrainingBudgetView | None:
+        if self.law is None or self.law.train_tokens is None or self.own_tokens is None:
+            return None
+        least, most = self.law.token_range or (None, None)
+        return TrainingBudgetView(
+            train_tokens=self.law.train_tokens, own=self.own_tokens, known_from=least, known_to=most
         )
 
     def _note(self, best: CandidateView | None) -> str:
@@ -168,10 +196,13 @@ def read(
     job_id: str,
     target: str | None = None,
     asked: Limits = NO_LIMITS,
+    train_tokens: int | None = None,
 ) -> Known:
     """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
+    With `train_tokens` perplexities are predicted for models that are trained so long.
 
-    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure.
+    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure, and
+    for training tokens where the job's law knows one budget alone.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -196,6 +227,10 @@ def read(
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
+    law = None if request is None else laws.known_law_of(session, request)
+    own_tokens = None if law is None else law.train_tokens
+    if train_tokens is not None:
+        law = _at_tokens(law, train_tokens)
     return Known(
         job_id=job.id,
         target_id=row.id,
@@ -209,7 +244,19 @@ def read(
         request=request,
         candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
         trained=trained_views(trained_of(session, row.id)),
-        law=None if request is None else laws.known_law_of(session, request),
+        law=law,
+        own_tokens=own_tokens,
+    )
+
+
+def _at_tokens(law: QualityLaw | None, train_tokens: int) -> QualityLaw:
+    if law is not None:
+        return law.at_tokens(float(train_tokens))
+    raise InvalidInput(
+        "train_tokens: no quality law is about the models of this job, so no training budget changes the answer",
+        field="train_tokens",
+        value=train_tokens,
+        allowed="none",
     )
 
 
@@ -229,8 +276,11 @@ def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) 
     return f"--format {format_}" + (f" --weights {protocol.weights}" if protocol.weights in NUMBERS[format_] else "")
 
 
-def _option(candidate: CandidateView, trained: float | None) -> Option:
+def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Option:
     predicted = candidate.predicted
+    score = candidate.proxy
+    if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
+        score = -math.log(predicted.perplexity)  # for the training that was asked for
     stock = candidate.role == CandidateRole.BASELINE
     blocks = candidate.architecture["blocks"]
     return Option(
@@ -238,7 +288,7 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
         stock=stock,
         name=layers_in_words(blocks) if stock else stack_in_words(blocks),
         parameters=candidate.decoder_parameters,
-        score=candidate.proxy,
+        score=score,
         latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
         first_token_ms=candidate.first_token_ms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -19,7 +19,8 @@ from edgefront.core.services.jobs.queries import compared as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
-from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.quality import laws
+from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, TargetState
 from edgefront.core.store.database import Database
@@ -72,6 +73,8 @@ def compare(
             fits.read(session, place.target.device_key, place.protocol) if len(own) < len(known) else None
             for place, own in zip(places, entries, strict=True)
         ]
+        used = {(candidate.predicted or {}).get("law") for candidate in known.values()}
+        about = _about(session, places, used)
         labels = [devices.name_of(session, place.target.device_key) for place in places]
     for place, own, to_fit in zip(places, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
@@ -86,8 +89,16 @@ def compare(
             _architecture(candidate, [own.get(candidate.digest) for own in entries])
             for candidate in sorted(known.values(), key=lambda one: (one.decoder_parameters, one.digest))
         ),
+        perplexity_of="; ".join(about),
         note=_note([place.protocol for place in places]),
     )
+
+
+def _about(session: Session, places: Sequence[_Place], used: Collection[str | None]) -> tuple[str, ...]:
+    """What the predictions by the laws of these names are of, each once."""
+    requests = [JOB_REQUEST.read_or(place.job.request, None) for place in places]
+    found = [laws.known_law_of(session, request) for request in requests if request is not None]
+    return tuple(dict.fromkeys(law.about for law in found if law is not None and law.origin.name in used))
 
 
 def _places(session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]) -> list[_Place]:
@@ -193,6 +204,8 @@ def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None])
         total_parameters=candidate.total_parameters,
         perplexity=predicted.get("perplexity"),
         law=predicted.get("law"),
+        relative_to=predicted.get("relative_to"),
+        train_tokens=predicted.get("train_tokens"),
         baseline=candidate.role == CandidateRole.BASELINE,
         entries=tuple(entries),
     )

@@ -2,6 +2,7 @@
 
 import { byId, element } from "../shared/dom.js";
 import { latency, megabytes, millions, MISSING, whole } from "../shared/format.js";
+import { perplexityText, perplexityTitle, relativeTo } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
 
 /** "+32 %" of a figure against another; nothing without either. */
@@ -18,8 +19,9 @@ const COLUMNS = [
 ];
 
 /** The columns of a ComparisonView: those of every comparison, then two of each target. */
-function columnsOf({ targets }) {
-  return [...COLUMNS, ...targets.flatMap(({ target }, index) => [
+function columnsOf({ targets, architectures }) {
+  const titled = COLUMNS.map((column) => (column.name === "perplexity" ? { ...column, title: perplexityTitle(column.title, relativeTo(architectures)) } : column));
+  return [...titled, ...targets.flatMap(({ target }, index) => [
     { name: `latency-${index}`, title: `${index + 1}. ${target}: latency`, number: true, value: (one) => one.entries[index]?.latency_ms },
     { name: `memory-${index}`, title: `${index + 1}. ${target}: peak memory`, number: true, value: (one) => one.entries[index]?.memory_bytes },
   ])];
@@ -67,7 +69,7 @@ export function showTable(view, chosen, marked, { onSort, onPick }) {
     element("td", { class: "wrap" }, element("button", { type: "button", class: "pick", "data-name": one.digest, text: shapeOf(one.architecture), "aria-pressed": String(one.digest === marked), on: { click: () => onPick(one.digest) } }),
       element("span", { class: "under", text: one.baseline ? "baseline" : "" })),
     element("td", { class: "number", text: millions(one.decoder_parameters) }),
-    element("td", { class: "number", text: one.perplexity === null ? MISSING : one.perplexity.toFixed(1) }),
+    element("td", { class: "number", text: perplexityText(one) }),
     ...measuredCells(one, view.targets))));
   byId("empty").hidden = shown.length > 0;
   if (focused) table.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

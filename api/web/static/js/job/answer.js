@@ -3,6 +3,7 @@
 import { byId, element, setText } from "../shared/dom.js";
 import { figure, latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
+import { perplexityTitle, perplexityWithInterval, relativeTo } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { factsOf } from "./candidates.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
@@ -43,9 +44,10 @@ export class Answer {
     byId("others").hidden = rows.length === 0;
     byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
     this.select(this.selected);
+    setText(byId("answer-perplexity"), perplexityTitle("Perplexity", relativeTo(rows.map(([, { predicted }]) => predicted))));
     const extrapolated = rows.some(([, { predicted }]) => predicted?.extrapolated);
     setText(byId("answer-hint"), [
-      ...(view.perplexity_of ? [`Predicted perplexity is that of ${view.perplexity_of}.`] : []),
+      ...(view.perplexity_of ? [`Predicted perplexity: ${view.perplexity_of}.`] : []),
       ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []), view.note,
     ].join(" "));
     this.#showMoves();
@@ -77,9 +79,7 @@ export class Answer {
   #perplexity({ id, predicted }) {
     const trained = this.view.trained.find((each) => each.candidate_id === id);
     if (trained && (this.view.by === "trained" || !predicted?.perplexity)) return `${figure(trained.perplexity)} trained`;
-    if (!predicted?.perplexity) return "–";
-    const half = (predicted.perplexity_high - predicted.perplexity_low) / 2;
-    return `${predicted.perplexity.toFixed(1)} ± ${half.toFixed(1)}${predicted.extrapolated ? "*" : ""}`;
+    return perplexityWithInterval(predicted);
   }
 
   /** Buttons for the limits that would have to move: each alone, or both together where they name one model. */

@@ -2,6 +2,7 @@
 
 import { parametersOf } from "./candidates.js";
 import { byId, element } from "../shared/dom.js";
+import { perplexityTitle, relativeTo } from "../shared/perplexity.js";
 
 /** The choice among them beside the chart's title. */
 export class QualityChoice {
@@ -34,22 +35,26 @@ export class QualityChoice {
  */
 export function qualitiesOf(proxy, candidates, trained) {
   const hasPredicted = candidates.some((candidate) => candidate.predicted?.perplexity);
+  const predicted = byPrediction(relativeTo(candidates.map((candidate) => candidate.predicted)));
   const byLaw = proxy === "quality_law";
   return [
-    ...(hasPredicted && byLaw ? [PREDICTED] : []), byProxy(proxy, candidates[0]), ...(hasPredicted && !byLaw ? [PREDICTED] : []),
+    ...(hasPredicted && byLaw ? [predicted] : []), byProxy(proxy, candidates[0]), ...(hasPredicted && !byLaw ? [predicted] : []),
     ...(trained ? [byTrained(trained.perplexities)] : []),
   ];
 }
 
-const PREDICTED = {
-  name: "predicted",
-  label: "predicted perplexity",
-  title: "predicted perplexity",
-  value: (point) => point.predicted?.perplexity ?? null,
-  range: ({ predicted }) => (predicted?.perplexity_high ? [predicted.perplexity_low, predicted.perplexity_high] : null),
-  lowIsBetter: true,
-  scale: 1,
-};
+/** By the law, whose predictions may be ratios to the perplexity of the model `reference`. */
+function byPrediction(reference) {
+  return {
+    name: "predicted",
+    label: "predicted perplexity",
+    title: perplexityTitle("predicted perplexity", reference),
+    value: (point) => point.predicted?.perplexity ?? null,
+    range: ({ predicted }) => (predicted?.perplexity_high ? [predicted.perplexity_low, predicted.perplexity_high] : null),
+    lowIsBetter: true,
+    scale: 1,
+  };
+}
 
 function byTrained(perplexities) {
   return {

@@ -5,6 +5,7 @@ import { byId, debounced, element, setText, throttled } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
 import { candidateAddress } from "../shared/shape.js";
 import { markOf } from "../shared/mark.js";
+import { perplexityText, perplexityTitle, relativeTo } from "../shared/perplexity.js";
 import { energy, latency, megabytes, milliseconds, millions, MISSING, rate, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
@@ -38,7 +39,7 @@ const COLUMNS = [
   { name: "speedup", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
   { name: "saving", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
   { name: "trained", title: "Trained perplexity", number: true, by: "perplexity", value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
-  { name: "predicted", title: "Predicted perplexity", number: true, text: (c) => c.predicted?.perplexity?.toFixed(1) ?? MISSING, whenKnown: (c) => c.predicted?.perplexity != null },
+  { name: "predicted", title: "Predicted perplexity", number: true, text: (c) => perplexityText(c.predicted), whenKnown: (c) => c.predicted?.perplexity != null },
   { name: "state", title: "State", by: "group", wraps: true },
   { name: "shape", title: "Shape", text: (c) => c.shape, wraps: true },
   { name: "download", title: "Download (untrained weights)" },
@@ -312,6 +313,8 @@ export class CandidateTable {
   /** A column that would be empty takes no room. */
   #hideUnknown(shown) {
     const known = [...shown, ...this.candidates.all];
+    const { head, title } = COLUMNS.find(({ name }) => name === "predicted");
+    setText(head, perplexityTitle(title, relativeTo(known.map(({ predicted }) => predicted))));
     for (const column of COLUMNS.filter((each) => each.whenKnown)) {
       this.body.parentElement.classList.toggle(`without-${column.name}`, !known.some(column.whenKnown));
     }

@@ -6,8 +6,9 @@ import { showLaunches } from "../candidate/launches.js";
 import { showParts } from "../candidate/parts.js";
 import { Away, eachPage, patiently, pause, Refused, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { figure, generationOf, latency, megabytes, millions, milliseconds, times, whole } from "../shared/format.js";
+import { figure, generationOf, latency, megabytes, millions, milliseconds, times, tokens, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
+import { perplexityTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { shapeOf } from "../shared/shape.js";
 
@@ -26,7 +27,7 @@ function figuresOf(candidate) {
     ...(predicted?.latency_ms ? [["Latency, as predicted before", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
     ["Peak memory", megabytes(candidate.memory_bytes)],
     ...(predicted?.memory_bytes ? [["Peak memory, as predicted before", megabytes(predicted.memory_bytes)]] : []),
-    ...(predicted?.perplexity ? [["Predicted perplexity", `${predicted.perplexity.toFixed(1)}${interval(predicted.perplexity_low, predicted.perplexity_high, (value) => value.toFixed(1))}`]] : []),
+    ...(predicted?.perplexity ? [[perplexityTitle("Predicted perplexity", predicted.relative_to), perplexityWithEnds(predicted)], ["Predicted by", lawOf(predicted)]] : []),
     ...(versus ? [["Speed-up over the baseline", `${versus.extrapolated ? "≈ " : ""}${times(versus.speedup)}`], ["Memory ratio", `${versus.extrapolated ? "≈ " : ""}${times(versus.memory_ratio)}`]] : []),
     ["Decoder parameters", millions(candidate.decoder_parameters)],
     ["All parameters", millions(candidate.total_parameters)],
@@ -35,10 +36,12 @@ function figuresOf(candidate) {
   ];
 }
 
-function passOf({ mode, sequence_length: tokens, memory_length: memory, new_tokens: made }) {
-  if (mode === "generate") return `a generation of ${whole(made)} tokens after ${whole(tokens + memory)}`;
+const lawOf = ({ law, train_tokens: trained }) => `the law ${law}${trained ? `, trained on ${tokens(trained)}` : ""}`;
+
+function passOf({ mode, sequence_length: length, memory_length: memory, new_tokens: made }) {
+  if (mode === "generate") return `a generation of ${whole(made)} tokens after ${whole(length + memory)}`;
   if (mode === "decode") return `one token after ${whole(memory)}`;
-  return `a ${mode === "prefill" ? "prefill" : "pass"} of ${whole(tokens)} tokens`;
+  return `a ${mode === "prefill" ? "prefill" : "pass"} of ${whole(length)} tokens`;
 }
 
 function show(details) {

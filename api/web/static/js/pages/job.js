@@ -3,6 +3,7 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { AgreementCharts } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
+import { TrainingBudget } from "../job/budget.js";
 import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
 import { ChangedCandidates } from "../job/changed.js";
 import { FrontierChart } from "../job/chart.js";
@@ -84,6 +85,7 @@ const drawAgreement = throttled(() => agreement.draw(), () => agreement.restMs);
 const elsewhere = new Elsewhere(id);
 const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
 const limits = new LimitControls(() => loadLimited());
+const budget = new TrainingBudget(() => loadLimited());
 const loadLimited = debounced(() => {
   keep();
   drawChart();
@@ -136,7 +138,7 @@ function keep() {
   keepView({
     ...table.arranged, target: chosen === job.targets[0].id ? null : chosen, chart: chart.kind === "solid" ? "3d" : null,
     quality: quality.picked, brush: genes.brushes, candidate: selected ?? wanted.candidate,
-  }, limits.parameters);
+  }, { ...limits.parameters, ...budget.parameters });
 }
 
 /** Shows what the address asks for: its target first, its candidate once it is there. */
@@ -195,12 +197,13 @@ async function loadAnswer() {
   const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
   limits.know(target, measured);
   try {
-    const query = new URLSearchParams({ target: target.id, ...limits.parameters });
+    const query = new URLSearchParams({ target: target.id, ...limits.parameters, ...budget.parameters });
     const view = await patiently(`${path}/recommendation?${query}`);
     if (question !== asked) return;
     byId("answer").hidden = false;
     const best = view.recommended?.id ?? null;
-    answer.show(view, view.recommended && candidates.put(view.recommended), target.protocol);
+    budget.know(view.training);
+    answer.show(view, view.recommended && candidates.put(ofSearch(view.recommended)), target.protocol);
     if (view.recommended) {
       elsewhere.show(view.recommended, target);
       trained.list(byId("answer-trainings"), view.recommended);
@@ -211,12 +214,19 @@ async function loadAnswer() {
     chart.recommended = best;
     drawChartNow(); // At once: whoever moves a slider watches.
   } catch (error) {
+    if (error.field === "train_tokens" && question === asked) { // Of an address: the job's law knows one budget.
+      budget.forget();
+      return await loadAnswer();
+    }
     unlessRefused(error);
   } finally {
     if (target.id === chosen) byId("genes").hidden = false; // Not before the answer, which would push it down.
     genes.look();
   }
 }
+
+/** A recommended model as the search predicted it, if the page knows that: the answer may be for another training. */
+const ofSearch = (candidate) => ({ ...candidate, predicted: candidates.all.find(({ id: each }) => each === candidate.id)?.predicted ?? candidate.predicted });
 
 async function loadAgreement() {
   const target = chosen;

@@ -6,6 +6,7 @@ import { MyModel } from "../new/model.js";
 import { Narrowing } from "../new/narrow.js";
 import { cacheFields, changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showCache, showLimits, showMode } from "../new/pass.js";
 import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
+import { TOKENS_ALLOWED, tokenCount } from "../new/tokens.js";
 import { count, duration, figure, fileSize, megabytes, milliseconds, MISSING, whole } from "../shared/format.js";
 import { withRoot } from "../shared/root.js";
 
@@ -20,6 +21,7 @@ const FIELDS = [
   ["targets.0.protocol.new_tokens", "new-tokens"], ["targets.0.protocol.latency", "figure"],
   ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.when_busy", "when-busy"], ["targets.0.protocol.kv_cache", "kv-cache"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
   ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
+  ["train_tokens", "train-tokens"],
 ];
 const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
 const ANY = [...LIMIT_INPUTS, "minutes"]; // Empty is no limit.
@@ -59,13 +61,14 @@ function wanted() {
     goal: best ? "best_within_limits" : "frontier",
     space: model.isChosen ? { model: model.architecture } : { name: byId("space").value, narrow: { ...(best && !isOriginsSpace() ? freeEmbedding() : {}), ...narrowing.narrow } },
     targets: [target],
+    train_tokens: tokenCount(byId("train-tokens").value.trim()),
     budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
   };
   return origin ? changed(origin.request, fields) : fields;
 }
 
 /** The request of a job with the changes that the form has. In another space its narrowing, depths and proxy mean nothing. */
-function changed(request, { name, goal, space, targets: [target], budget }) {
+function changed(request, { name, goal, space, targets: [target], train_tokens, budget }) {
   const { proxy, proxy_settings, baseline_layers, parameters, ...rest } = request;
   const [first, ...others] = request.targets;
   const limited = Object.keys(given(first.limits)).length > 0;
@@ -73,6 +76,7 @@ function changed(request, { name, goal, space, targets: [target], budget }) {
     ...rest,
     ...(isOriginsSpace() ? { proxy, proxy_settings, baseline_layers, parameters, space: model.isChosen ? request.space : space } : { space }),
     name,
+    train_tokens,
     goal: limited === Object.keys(target.limits).length > 0 ? request.goal : goal,
     targets: [
       { ...target, ...(byId("device").selectedIndex === origin.at ? { name: first.name } : {}), protocol: changedProtocol(first.protocol, target.protocol) },
@@ -102,6 +106,7 @@ function isReadable() {
     const input = byId(id);
     const nothing = ANY.includes(id) && input.value !== "" && !(input.valueAsNumber > 0);
     if (nothing) refuse(id, "Must be a number above 0, or empty.");
+    else if (id === "train-tokens" && input.value.trim() && tokenCount(input.value.trim()) === null) refuse(id, TOKENS_ALLOWED);
     else if (!input.checkValidity()) refuse(id, input.validationMessage);
   }
   return INPUTS.every((id) => !isShown(id) || byId(`${id}-problem`).textContent === "") && (!model.isChosen || model.architecture !== null);
@@ -273,6 +278,7 @@ async function readOrigin() {
   explainPlace();
   const values = {
     threads: protocol.threads, candidates: budget.candidates, minutes: budget.minutes,
+    "train-tokens": origin.request.train_tokens,
     name: `copy of ${name}`.slice(0, 100),
   };
   for (const [field, value] of Object.entries(values)) byId(field).value = value ?? "";

@@ -20,6 +20,11 @@ export const megabytes = known((value) => `${figure(value / 1e6)} MB`);
 export const gigabytes = known((value) => `${formats[1].format(value / 1e9)} GB`);
 export const millions = known((value) => `${figure(value / 1e6)} M`);
 export const times = known((value) => `${formats[2].format(value)}×`);
+/** Counts of tokens, to three digits: "30 billion tokens". */
+export const tokens = known((value) => {
+  const [size, name] = [[1e12, " trillion"], [1e9, " billion"], [1e6, " million"]].find(([least]) => value >= least) ?? [1, ""];
+  return `${size === 1 ? formats[0].format(value) : Number((value / size).toPrecision(3))}${name} tokens`;
+});
 export const rate = known((value) => `${figure(value)}/s`);
 export const energy = known((value) => `${figure(value)} mJ`);
 

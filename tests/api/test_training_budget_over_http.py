@@ -1,0 +1,70 @@
+"""The training budget over HTTP: predictions, jobs and recommendations for so many tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running_api import Service, job, problem
+from simulated_agent import CLASS, SimulatedAgent, by_work
+
+LLAMA = {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 2}, "d_model": [128, 192]}}
+BY_TOKENS = {"space": LLAMA, "proxy": "quality_law", "proxy_settings": {"law": "llama-dolma-cooled"}}
+SEARCH = {"algorithm": {"name": "random"}, "budget": {"candidates": 6, "refinement": 0}}
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 10**30, "10B", 1.5])
+def test_what_is_no_count_of_tokens_is_refused_and_nothing_is_stored(sqlite_service: Service, tokens: object) -> None:
+    client = sqlite_service.client("user", "bob")
+    SimulatedAgent(sqlite_service.database, by_work)
+    for path, body in (
+        ("/v1/jobs", job(**BY_TOKENS, train_tokens=tokens)),
+        ("/v1/predictions", {"device_class": CLASS, "architectures": ["smollm2-135m"], "train_tokens": tokens}),
+    ):
+        assert problem(client.post(path, json=body), 422)["field"] == "train_tokens"
+    assert client.get("/v1/jobs").json()["items"] == []
+
+
+def test_a_law_of_one_budget_refuses_another_and_nothing_is_stored(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    SimulatedAgent(sqlite_service.database, by_work)
+    refused = problem(client.post("/v1/jobs", json=job(proxy="quality_law", train_tokens=10**10)), 422)
+    assert refused["field"] == "train_tokens"
+    assert "knows one budget" in refused["detail"]
+    encoder = job(space={"name": "bert"}, train_tokens=10**10)
+    assert problem(client.post("/v1/jobs", json=encoder), 422)["field"] == "train_tokens"
+    assert client.get("/v1/jobs").json()["items"] == []
+
+
+def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    made = sqlite_service.submit(client, **BY_TOKENS, **SEARCH, train_tokens=10**10)
+    sqlite_service.measure(agent)
+    path = f"/v1/jobs/{made['id']}/recommendation"
+
+    def answer(**query: int) -> dict[str, Any]:
+        return dict(client.get(path, params=query).raise_for_status().json())
+
+    own, few, many = answer(), answer(train_tokens=10**9), answer(train_tokens=10**11)
+    assert [view["training"]["train_tokens"] for view in (own, few, many)] == [1e10, 1e9, 1e11]
+    assert {view["training"]["own"] for view in (own, few, many)} == {1e10}
+    perplexities = [view["baseline"]["predicted"]["perplexity"] for view in (few, own, many)]
+    assert perplexities == sorted(perplexities, reverse=True)
+    assert "on 100 billion tokens" in many["perplexity_of"]
+    assert "not on 1 billion" in few["note"]  # of fewer than the law was learnt from
+    stored = client.get(f"/v1/candidates/{many['baseline']['id']}").json()
+    assert stored["predicted"]["train_tokens"] == 1e10  # what the search predicted stays
+    assert problem(client.get(path, params={"train_tokens": 0}), 422)["field"] == "train_tokens"
+
+    asked = {"device_class": CLASS, "architectures": [own["recommended"]["architecture"]], "train_tokens": 10**10}
+    by_law = client.post("/v1/predictions", json={**asked, "law": "llama-dolma-cooled"}).json()
+    (prediction,) = by_law["predictions"]
+    assert prediction["predicted"]["perplexity"] == pytest.approx(own["recommended"]["predicted"]["perplexity"])
+    (ratio,) = client.post("/v1/predictions", json=asked).json()["predictions"]
+    assert ratio["predicted"]["relative_to"] == "smollm2-135m"
+    unknown = client.post("/v1/predictions", json={**asked, "law": "no-such-law"})
+    assert problem(unknown, 422)["field"] == "law"
+    lines = client.get(f"/v1/jobs/{made['id']}/candidates", params={"format": "csv"}).text.splitlines()
+    assert "predicted_relative_to,predicted_train_tokens,predicted_law" in lines[0]
+    assert "10000000000.0,llama-dolma-cooled" in lines[1]

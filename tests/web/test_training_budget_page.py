@@ -1,0 +1,81 @@
+"""The training budget on pages: a selector beside the limits that answers at once, and a field of a new search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from playwright.sync_api import BrowserContext, expect
+from simulated_agent import RemoteAgent
+from watched_page import WatchedPage
+
+Watch = Callable[..., WatchedPage]
+
+
+def recommendation(api: httpx.Client, job: dict[str, Any], **query: float) -> dict[str, Any]:
+    return dict(api.get(f"/v1/jobs/{job['id']}/recommendation", params=query).raise_for_status().json())
+
+
+def test_another_budget_is_answered_at_once_and_the_address_holds_it(
+    watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
+) -> None:
+    own, other = recommendation(api, by_tokens), recommendation(api, by_tokens, train_tokens=10**11)
+    assert own["training"]["own"] == own["training"]["train_tokens"] == other["training"]["own"] == 1e10
+    assert other["training"]["train_tokens"] == 1e11
+    before = {each["id"]: each["predicted"]["perplexity"] for each in (own["recommended"], own["baseline"])}
+    after = {each["id"]: each["predicted"]["perplexity"] for each in (other["recommended"], other["baseline"])}
+    shared = before.keys() & after.keys()
+    assert shared
+    assert all(after[candidate] < before[candidate] for candidate in shared)
+    seen = watch(member, f"/jobs/{by_tokens['id']}")
+    budget = seen.page.get_by_label("To be trained on")
+    expect(budget.locator("option").first).to_have_text("10 billion tokens, as the search")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")
+    budget.select_option(label="100 billion tokens")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("on 100 billion tokens")
+    best = seen.page.locator("#answer-table tbody tr").first
+    expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
+    seen.until("location.search", "?train_tokens=100000000000")
+    seen.page.reload()
+    expect(budget).to_have_value("100000000000")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("on 100 billion tokens")
+    budget.select_option(index=0)
+    seen.until("location.search", "")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")
+
+
+def test_a_job_whose_law_knows_one_budget_has_no_selector_and_shows_ratios(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    view = recommendation(api, predicted)
+    assert view["training"] is None
+    best = view["recommended"]["predicted"]
+    assert best["relative_to"] == "gpt2-small"
+    refused = api.get(f"/v1/jobs/{predicted['id']}/recommendation", params={"train_tokens": 10**10})
+    assert (refused.status_code, refused.json()["field"]) == (422, "train_tokens")
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    ends = f"({best['perplexity_low']:.2f}–{best['perplexity_high']:.2f})"
+    expect(seen.page.locator("#answer-table tbody tr").first).to_contain_text(f"{best['perplexity']:.2f}× {ends}")
+    expect(seen.page.locator("#answer-perplexity")).to_have_text("Perplexity, gpt2-small = 1")
+    expect(seen.page.locator("#candidates th.predicted")).to_have_text("Predicted perplexity, gpt2-small = 1")
+    seen.until("document.getElementById('chart').layout?.yaxis.title.text", "predicted perplexity, gpt2-small = 1")
+    expect(seen.page.locator("#train-tokens")).to_be_hidden()
+    seen.page.goto(f"/jobs/{predicted['id']}/candidates/{view['recommended']['id']}")
+    expect(seen.page.locator("#figures")).to_contain_text("Predicted perplexity, gpt2-small = 1")
+    expect(seen.page.locator("#figures")).to_contain_text("the law own-data-gpt2")
+
+
+def test_a_new_search_takes_the_training_tokens(watch: Watch, member: BrowserContext, agent: RemoteAgent) -> None:
+    seen = watch(member, "/new")
+    tokens, problem = seen.page.get_by_label("Training tokens"), seen.page.locator("#train-tokens-problem")
+    seen.page.locator("#submit:enabled").wait_for()
+    for wrong in ("10 B", "0", "10^30"):
+        tokens.fill(wrong)
+        expect(problem).to_contain_text("Must be a count of tokens such as 300M, 10B or 1e9")
+        expect(seen.page.locator("#submit")).to_be_disabled()
+    tokens.fill("10B")
+    expect(problem).to_contain_text("the law own-data-gpt2 knows one budget")  # of lts-gpt2
+    seen.page.locator("#space").select_option("llama")
+    expect(problem).to_have_text("")
+    expect(seen.page.locator("#submit")).to_be_enabled()
