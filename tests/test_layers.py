@@ -24,6 +24,7 @@ LEAVES = {
     "core.validation",
     "core.states",
     "core.number_formats",
+    "core.token_counts",
 } | {
     "core.units",
     "core.statistics",
@@ -39,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.json_lines": set(),
     "core.number_formats": set(),
     "core.units": set(),
+    "core.token_counts": {"core.errors"},
     "core.statistics": set(),
     "core.gaussian_process": set(),
     "core.addresses": set(),

@@ -67,7 +67,7 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
     assert done.returncode == exits.OK
     expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).to_json()
     found = json.loads(done.stdout)
-    assert found.pop("quality")["law"] == "lts-gpt2-wikitext103"
+    assert found.pop("quality")["law"] == "own-data-gpt2"
     assert found == expected
     assert list(found) == [
         "digest",

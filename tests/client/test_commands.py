@@ -301,7 +301,7 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
     answer = read(running, "predict", "gpt2-small", *place)
     assert answer["learnt_from"] >= running.job.targets[0].candidates
     (prediction,) = answer["predictions"]
-    assert prediction["predicted"]["law"] == "lts-gpt2-wikitext103"
+    assert prediction["predicted"]["law"] == "own-data-gpt2"
     shown = show(running, "predict", "gpt2-small", *place)
     for words in ("latency (ms)", "perplexity", "attention, 12 heads", "feed-forward, 3072 inner", "extrapolated"):
         assert words in shown

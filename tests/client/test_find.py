@@ -59,7 +59,7 @@ def test_limits_in_answer_out(running: Running) -> None:
 
     shown = edgefront("job", "recommend", answer["job"], home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
-    for words in (view["sentence"], "stock model", "runner-up", "WikiText-103", target["commands"]["download"]):
+    for words in (view["sentence"], "stock model", "runner-up", "your own data", target["commands"]["download"]):
         assert words in shown.stdout
 
     impossible = edgefront("job", "recommend", answer["job"], "--max-latency-ms", "0.0001", home=running.home)

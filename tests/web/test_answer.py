@@ -41,9 +41,9 @@ def test_the_recommended_model_is_marked_in_box_chart_and_table(
     names = ["Recommended", *(["Stock model"] if view["baseline"]["id"] != best["id"] else []), *["Runner-up"] * 3]
     expect(rows.locator("th")).to_have_text(names)
     low, high = best["predicted"]["perplexity_low"], best["predicted"]["perplexity_high"]
-    expect(rows.first).to_contain_text(f"{best['predicted']['perplexity']:.1f} ± {(high - low) / 2:.1f}")
+    expect(rows.first).to_contain_text(f"{best['predicted']['perplexity']:.2f}× ({low:.2f}–{high:.2f})")
     expect(rows.last).to_contain_text(view["runners_up"][-1]["trade"])
-    expect(seen.page.locator("#answer-hint")).to_contain_text("WikiText-103")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("your own data")
     seen.until(MARKED, best["id"])
     expect(seen.page.locator("#legend")).to_contain_text("Recommended")
     row = seen.page.locator(f"#candidates tr.recommended[data-id='{best['id']}']")

@@ -53,7 +53,7 @@ def test_quality_stands_against_latency_with_intervals_and_memory_as_size(
     sizes = [drawn_points[point["id"]]["size"] for point in by_memory]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity"
+    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity, gpt2-small = 1"
     low, high = seen.page.evaluate(f"{CHART}._fullLayout.yaxis.range")
     assert low > high  # better is up
     expect(seen.page.locator("#legend")).to_contain_text("Peak memory")
@@ -185,7 +185,7 @@ def test_a_link_to_what_is_gone_shows_the_rest(
     nothing = "target=no&chart=no&quality=no&sort=no&show=no&candidate=no"
     seen = watch(member, f"/jobs/{predicted['id']}#{nothing}")
     drawn(seen, frontier)
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity"
+    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity, gpt2-small = 1"
     expect(seen.page.locator("#filter")).to_have_value("frontier")
 
 

@@ -226,7 +226,11 @@ async function loadAnswer() {
 }
 
 /** A recommended model as the search predicted it, if the page knows that: the answer may be for another training. */
-const ofSearch = (candidate) => ({ ...candidate, predicted: candidates.all.find(({ id: each }) => each === candidate.id)?.predicted ?? candidate.predicted });
+function ofSearch(candidate) {
+  if (budget.asked === null) return candidate;
+  const known = candidates.record(candidate.id) ?? candidates.all.find(({ id: each }) => each === candidate.id);
+  return { ...candidate, predicted: known?.predicted ?? candidate.predicted };
+}
 
 async function loadAgreement() {
   const target = chosen;
