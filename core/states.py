@@ -156,6 +156,20 @@ class TrainingEnding(State):
     FAILED = "failed"
 
 
+class ProbeState(State):
+    """Of small trainings that make the answer of a job surer."""
+
+    PLANNED = "planned"
+    """Nothing is trained: a plan alone was asked for."""
+    TRAINING = "training"
+    LEARNING = "learning"
+    """The trainings have ended, and the law is being refined."""
+    MOVING = "moving"
+    """The job's candidates are being predicted by it."""
+    DONE = "done"
+    FAILED = "failed"
+
+
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"

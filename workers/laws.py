@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from edgefront.core.errors import Unavailable
-from edgefront.core.services.jobs import law
+from edgefront.core.services.jobs import law, probes
 from edgefront.core.services.quality import refits
 from edgefront.core.store.database import Database
 from edgefront.workers.searching import in_words
@@ -23,6 +23,8 @@ def refit(database: Database, manner: str) -> None:
         # Otherwise every sweep would try it again.
         _log.exception("no law can be fitted to the trainings of manner %s", manner)
         refits.give_up(database, manner)
+    with database.write() as session:
+        probes.move_learnt(session, database.now(session))
 
 
 def move(database: Database, job_id: str) -> None:

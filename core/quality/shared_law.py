@@ -240,8 +240,15 @@ class SharedLaw(QualityLaw):
     def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
         """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise: of one or of ratios."""
         rows, _, extra = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
-        mean, covariance = self._posterior.together(rows)
-        return mean, covariance + np.diag(extra)
+        covariance, noise = self._posterior.covariances(rows)
+        return self._posterior.expected(rows), covariance + np.diag(noise + extra)
+
+    def uncertainty(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
+        """(n, n) covariance of ln perplexity of n architectures, each after its own tokens, and (n,) the variance that
+        a training of each adds: seeds, and what no feature tells.
+        """
+        rows, _, _ = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
+        return self._posterior.covariances(rows)
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         predicted = self.predict(shapes)
@@ -432,13 +439,12 @@ class _Posterior:
             variance[start : start + _CHUNK] = np.maximum(own + base_variance - 2 * together, 0.0)
         return mean, variance * self.factor
 
-    def together(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and (n, n) covariance of perplexities in ln, each with its training's noise."""
-        near = self.covariance.between(asked, self.rows)
-        seen = near @ self.inverse.T
-        covariance = self.covariance.between(asked, asked) - seen @ seen.T
-        covariance[np.diag_indices_from(covariance)] = self.covariance.variance(asked) - (seen**2).sum(1)
-        return asked.trend + near @ self.weights, covariance * self.factor
+    def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
+        """(n, n) covariance of perplexities without noise, and (n,) the noise of a training and its evaluation."""
+        near = self.covariance.between(asked, self.rows) @ self.inverse.T
+        prior = self.covariance.between(asked, asked)
+        noise = self.covariance.variance(asked) - np.diagonal(prior)
+        return (prior - near @ near.T) * self.factor, noise * self.factor
 
     def surprise(self, asked: Rows, log_perplexity: Floats) -> float:
         """The quadratic form of the residuals of what was seen next."""

@@ -20,6 +20,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.units import MB, MIB
 from edgefront.core.validation import invalid_input, short
 from edgefront.core.wire.jobs import JobRequest, Limits
+from edgefront.core.wire.probes import ProbePlan
 from edgefront.core.wire.trainings import TrainingRequest
 
 VERSION = "stored_version"
@@ -136,6 +137,7 @@ JOB_REQUEST = Stored(
 TRAINING_REQUEST = Stored("request", TrainingRequest, (_name_recipe,))
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
+PROBE_PLAN = Stored("plan", ProbePlan)
 LIMITS = Stored("limits", Limits, (_in_megabytes,))
 
 

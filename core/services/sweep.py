@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
-from edgefront.core.services.jobs import law
+from edgefront.core.services.jobs import law, probes
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import anchors, expiry, quarantine
 from edgefront.core.services.measuring.queries import launches, leases
@@ -85,12 +85,13 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     work.resend,
     scoring.resend,
     refits.resend,
+    probes.move_learnt,
     law.resend,
     keys.purge_web_sessions,
 )
 """Expired leases and unneeded launches, devices in quarantine, anchors that are due, reports and targets whose task was
-lost, ended leases, lost trainings, work that nobody does, unclaimed scores, refits and moves of quality laws, old
-sessions. Each has its own transaction, so that a failure does not undo the others.
+lost, ended leases, lost trainings, work that nobody does, unclaimed scores, refits and moves of quality laws, jobs
+whose probes have ended, old sessions. Each has its own transaction, so that a failure does not undo the others.
 """
 
 

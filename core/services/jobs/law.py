@@ -246,12 +246,17 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
         job = job_rows.lock_job(session, job_id)
         if job is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
-        wanted = None if law.origin.name == _name_of(session, job) else law.origin.name
-        if job.wanted_law != wanted:
-            job.wanted_law, job.updated_at = wanted, database.now(session)
-        if wanted is not None:
-            enqueue(session, tasks.MOVE_LAW, job_id=job.id)
+        request_move(session, job, law.origin.name, database.now(session))
     return law_view(database, principal, job_id)
+
+
+def request_move(session: Session, job: Job, name: str, now: datetime) -> None:
+    """Stores that a locked job is to be moved to the law of this name or reference, and wakes a worker."""
+    wanted = None if name == _name_of(session, job) else name
+    if job.wanted_law != wanted:
+        job.wanted_law, job.updated_at = wanted, now
+    if wanted is not None:
+        enqueue(session, tasks.MOVE_LAW, job_id=job.id)
 
 
 def carry_out(database: Database, job_id: str) -> None:

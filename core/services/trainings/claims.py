@@ -361,19 +361,19 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Doc
     return put, max((step for step in stored if step < gone[0]), default=0)
 
 
-def _comparability_key(training: Training) -> str:
+def comparability_key(recipe: Recipe, budget: Document, dataset_digest: str | None, start: str | None) -> str:
     """A key that is equal for trainings whose scores are comparable: same length, recipe, data and evaluation."""
-    recipe = Recipe.parse(training.recipe)
     read = recipe.evaluation.model_dump(mode="json")
-    budget = {name: value for name, value in training.budget.items() if value is not None}
-    what = [recipe.learnt(), read, budget, training.dataset_digest, start_of(training)]
+    given = {name: value for name, value in budget.items() if value is not None}
+    what = [recipe.learnt(), read, given, dataset_digest, start]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
     if training.digest is None or not scores:
         return
-    manner = _comparability_key(training)
+    recipe = Recipe.parse(training.recipe)
+    manner = comparability_key(recipe, training.budget, training.dataset_digest, start_of(training))
     evaluations = [
         {
             "digest": training.digest,

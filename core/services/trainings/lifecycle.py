@@ -18,6 +18,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.files.sizes import stored_bytes
 from edgefront.core.services.trainings.plan import (
+    Chosen,
     Subject,
     TrainingPlan,
     check_chosen,
@@ -50,6 +51,15 @@ MAX_PAGE = 200
 MAX_METRICS = 10_000
 
 
+@dataclass(frozen=True)
+class PlannedTrainings:
+    """A request with the rows that it names, as they were read, and its plan."""
+
+    request: TrainingRequest
+    chosen: Chosen
+    plan: TrainingPlan
+
+
 def submit_trainings(
     database: Database,
     principal: Principal,
@@ -75,15 +85,36 @@ def submit_trainings(
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former:
                 return _same(session, former, _digest(request))
+    planned = plan_trainings(database, principal, request, settings)
+    with database.write() as session:
+        return create_planned(session, principal, planned, settings, database.now(session), idempotency_key)
+
+
+def plan_trainings(
+    database: Database, principal: Principal, request: TrainingRequest, settings: Settings
+) -> PlannedTrainings:
+    """What a request for trainings would make. Raises as `submit_trainings` does."""
+    with database.read() as session:
         chosen = chosen_for(session, principal, request)
     plan = plan_for(request, chosen, settings)
     _check_stored(database, principal.owner, settings)
-    with database.write() as session:
-        check_chosen(session, chosen)
-        lock_name(session, "owner", principal.owner)
-        if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
-            _check_bound(session, principal.owner, len(plan.subjects), settings)
-        return _create(session, principal, request, plan, idempotency_key, database.now(session))
+    return PlannedTrainings(request, chosen, plan)
+
+
+def create_planned(
+    session: Session,
+    principal: Principal,
+    planned: PlannedTrainings,
+    settings: Settings,
+    now: datetime,
+    idempotency_key: str | None = None,
+) -> tuple[TrainingView, ...]:
+    """Stores what was planned, with whatever else the transaction stores."""
+    check_chosen(session, planned.chosen)
+    lock_name(session, "owner", principal.owner)
+    if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
+        _check_bound(session, principal.owner, len(planned.plan.subjects), settings)
+    return _create(session, principal, planned.request, planned.plan, idempotency_key, now)
 
 
 def _check_stored(database: Database, owner: str, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from edgefront.core.store.tables.event import Event
 from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
-from edgefront.core.store.tables.quality import LawVersion, WantedRefit
+from edgefront.core.store.tables.quality import LawVersion, Probe, WantedRefit
 from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric, TrainingTurn
 from edgefront.core.store.tables.work import WorkItem
 
@@ -31,6 +31,7 @@ __all__ = [
     "Lease",
     "Measurement",
     "OwnerBounds",
+    "Probe",
     "ProxyScore",
     "ProxyWait",
     "Target",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, Json, UtcDateTime, new_id
+
+_OPEN = text("finished_at IS NULL")
 
 
 class LawVersion(Base):
@@ -28,6 +31,27 @@ class LawVersion(Base):
     rows_digest: Mapped[str] = mapped_column(String(64))  # of the architectures and perplexities it was fitted to
     law: Mapped[str] = mapped_column(Text)  # JSON of core.quality.stored
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class Probe(Base):
+    """Trainings after whose refit a job is moved to the refined law (`core.services.jobs.probes`)."""
+
+    __tablename__ = "quality_probe"
+    __table_args__ = (
+        UniqueConstraint("owner", "idempotency_key"),
+        Index("ix_quality_probe_open", "id", postgresql_where=_OPEN, sqlite_where=_OPEN),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("prb"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
+    owner: Mapped[str] = mapped_column(String(100))
+    request_digest: Mapped[str] = mapped_column(String(64))
+    idempotency_key: Mapped[str | None] = mapped_column(String(200))
+    plan: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.probes.ProbePlan, read by core.services.stored
+    law: Mapped[str | None] = mapped_column(String(80))  # NAME@VERSION to which the job was moved
+    reason: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class WantedRefit(Base):

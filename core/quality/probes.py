@@ -1,0 +1,125 @@
+"""Which few trainings would tell most about one ratio of two perplexities.
+
+The posterior variance of a Gaussian process does not depend on the values that are observed (Rasmussen & Williams 2006,
+eq. 2.26): so trainings can be chosen before any is made (Cohn 1996, active learning by variance). They are added one by
+one, each the one that narrows the ratio most after those before (Krause et al. 2008). The first two are chosen
+together where nothing is trained yet: a single training tells the shift of the data, which no ratio depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.shared_law import FREEDOM, QUANTILE, SharedLaw
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Trainings in the order in which they were chosen."""
+
+    chosen: tuple[int, ...]
+    """Places among the candidates; at most as many as were asked for."""
+    half_widths: tuple[float, ...]
+    """Of the 95 % interval of the ratio in ln: before any, and as it is expected after all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The ratio of the perplexities of two models after some tokens, and what may be trained to answer it."""
+
+    law: SharedLaw
+    pair: Shapes
+    """Two rows: the ratio is that of the first by the second."""
+    candidates: Shapes
+    tokens: float
+    """Of each training."""
+
+    def __post_init__(self) -> None:
+        if len(self.pair) != 2:
+            raise ValueError(f"a ratio is that of two models, not of {len(self.pair)}")
+
+    def half_width(self) -> float:
+        """Of the ratio as it is known now."""
+        return float(self.law.ratio(self.pair.take([0]), self.pair.take([1])).half_width[0])
+
+
+def choose(question: Question, count: int, costs: Sequence[float] | None = None, weight: float = 0.0) -> Probes:
+    """At most `count` different candidates. Each is the one with the largest gain in variance by cost to the power of
+    `weight`: 0 takes no notice of `costs`, which are of one training each, in any unit.
+    """
+    law = replace(question.law, known=False)  # as `SharedLaw.refined` has it
+    shapes = Shapes.concatenate([question.pair, question.candidates])
+    at = np.full(len(shapes), law.log_train_tokens)
+    at[2:] = np.log(question.tokens) if law.study.budgets else law.log_train_tokens
+    covariance, noise = law.uncertainty(shapes, at)
+    prices = np.ones(len(question.candidates)) if costs is None else np.asarray(costs, dtype=np.float64)
+    seen, chosen, gained = _Seen(covariance, noise), list[int](), 0.0
+    while len(chosen) < min(count, len(question.candidates)):
+        further = _pair(seen, prices, weight) if not chosen and law.own is None and count > 1 else None
+        further = further or (_next(seen, prices, weight, chosen),)
+        for place in further:
+            gained += seen.observe(place)
+            chosen.append(place)
+    before = question.half_width()
+    left = max(before**2 - QUANTILE**2 * gained, 0.0)
+    if law.own is None and chosen:  # Student's t of the law, at the surprise that is expected
+        left *= (FREEDOM + len(chosen)) / (FREEDOM + len(chosen) - 1)
+    return Probes(tuple(chosen), (before, min(float(np.sqrt(left)), before)))
+
+
+class _Seen:
+    """What is known after the trainings that were chosen; rows 0 and 1 are the pair, the candidates follow."""
+
+    def __init__(self, covariance: Floats, noise: Floats) -> None:
+        self.covariance, self.noise = covariance.copy(), noise
+
+    @property
+    def with_ratio(self) -> Floats:
+        """(n,) covariance of each candidate with the ratio."""
+        return np.asarray(self.covariance[0, 2:] - self.covariance[1, 2:])
+
+    @property
+    def variance(self) -> Floats:
+        """(n,) of what a training of each candidate would come to."""
+        return np.asarray(np.diagonal(self.covariance)[2:] + self.noise[2:])
+
+    def observe(self, place: int) -> float:
+        """Conditions on a training; returns by how much it shrinks the variance of the ratio."""
+        gain = float(self.with_ratio[place] ** 2 / self.variance[place])
+        column = self.covariance[:, place + 2].copy()
+        self.covariance -= np.outer(column, column) / self.variance[place]
+        return gain
+
+
+def _next(seen: _Seen, prices: Floats, weight: float, chosen: Sequence[int]) -> int:
+    score = seen.with_ratio**2 / seen.variance / prices**weight
+    score[list(chosen)] = -np.inf
+    return int(_first_best(score))
+
+
+def _pair(seen: _Seen, prices: Floats, weight: float) -> tuple[int, int] | None:
+    """The two candidates that together tell most; None of fewer than two."""
+    count = len(prices)
+    if count < 2:
+        return None
+    with_ratio, variance, between = seen.with_ratio, seen.variance, seen.covariance[2:, 2:]
+    determinant = np.outer(variance, variance) - between**2
+    first, second = with_ratio[:, None], with_ratio[None]
+    gain = first**2 * variance[None] + second**2 * variance[:, None] - 2 * first * second * between
+    score = gain / np.maximum(determinant, 1e-300) / (prices[:, None] + prices[None]) ** weight
+    score[np.tril_indices(count)] = -np.inf
+    place = _first_best(score.reshape(-1))
+    return int(place // count), int(place % count)
+
+
+def _first_best(score: Floats) -> np.int64:
+    """The first of those that are equal but for rounding: the same on every machine."""
+    best = score.max()
+    return np.int64(np.argmax(score >= best - 1e-9 * abs(best)))

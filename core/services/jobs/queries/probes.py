@@ -1,0 +1,96 @@
+"""Queries on probes, their trainings, and what the pool trained before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.quality.law_queries import SPLIT
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.sql import any_of
+from edgefront.core.store.tables import Evaluation, LawVersion, Probe, Training, WantedRefit
+
+PACES = 20
+"""Of so many trainings, the latest on such a device, the pace is the median."""
+
+
+class EndedTraining(NamedTuple):
+    """What a training took."""
+
+    decoder_parameters: int
+    tokens: int
+    seconds: float
+
+
+def find_by_key(session: Session, owner: str, idempotency_key: str) -> Probe | None:
+    return session.scalar(select(Probe).where(Probe.owner == owner, Probe.idempotency_key == idempotency_key))
+
+
+def newest(session: Session, job_id: str) -> Probe | None:
+    query = select(Probe).where(Probe.job_id == job_id).order_by(Probe.created_at.desc(), Probe.id.desc()).limit(1)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def open_probes(session: Session) -> list[Probe]:
+    """Those whose job is still to be moved, the oldest first."""
+    return list(session.scalars(select(Probe).where(Probe.finished_at.is_(None)).order_by(Probe.id)))
+
+
+def read_open(session: Session, probe_id: str) -> Probe | None:
+    """As it is now; read it under the job's lock."""
+    query = select(Probe).where(Probe.id == probe_id, Probe.finished_at.is_(None))
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def trainings(session: Session, ids: Collection[str]) -> dict[str, Training]:
+    """By id; those that were deleted are missing."""
+    query = select(Training).where(any_of(Training.id, ids)).execution_options(populate_existing=True)
+    return {training.id: training for training in session.scalars(query)}
+
+
+def manners(session: Session, training_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Id and manner of the trainings that ended with a perplexity from which laws are learnt."""
+    query = (
+        select(Training.id, Evaluation.details["manner"].as_string())
+        .join(Training, Training.id == Evaluation.training_id)
+        .where(
+            any_of(Training.id, training_ids),
+            Training.state == TrainingState.DONE,
+            Evaluation.metric == "perplexity",
+            Evaluation.split == SPLIT,
+        )
+        .order_by(Training.id)
+    )
+    return [(row[0], row[1]) for row in session.execute(query)]
+
+
+def is_refit_wanted(session: Session, manner: str) -> bool:
+    return session.scalar(select(WantedRefit.manner).where(WantedRefit.manner == manner)) is not None
+
+
+def newest_law(session: Session, manner: str, base: str) -> LawVersion | None:
+    """The newest version that trainings of this manner have refined from this law."""
+    query = select(LawVersion).where(LawVersion.manner == manner, LawVersion.base == base)
+    return session.scalar(query.order_by(LawVersion.version.desc()).limit(1))
+
+
+def ended_on(session: Session, device: str, gpus: int) -> list[EndedTraining]:
+    """The latest trainings on such a device, by any owner."""
+    query = (
+        select(Training.decoder_parameters, Training.tokens, Training.seconds)
+        .where(
+            Training.kind == TrainingKind.TRAINING,
+            Training.state == TrainingState.DONE,
+            Training.device == device,
+            Training.gpus == gpus,
+            Training.decoder_parameters > 0,
+            Training.tokens > 0,
+            Training.seconds > 0,
+        )
+        .order_by(Training.finished_at.desc(), Training.id)
+        .limit(PACES)
+    )
+    return [EndedTraining(*row) for row in session.execute(query)]
