@@ -87,8 +87,8 @@ class ProbePlan(View):
     """Of all trainings, one after another; None where that cannot be estimated."""
     before: ProbeAnswer
     expected: ProbeRatio
-    """The same ratio with the interval that is expected after the trainings. A law of other data may state a narrower one
-    before."""
+    """The same ratio with the interval that is expected after the trainings. A law of other data may state a narrower
+    one before."""
     trainings: tuple[ProbeTraining, ...]
 
 
