@@ -16,7 +16,7 @@ from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName, TrainTokensAsked
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import agreement, law, recommendation
+from edgefront.core.services.jobs import agreement, law, probes, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
@@ -26,6 +26,7 @@ from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
+from edgefront.core.wire.probes import ProbeRequest, ProbeView
 from edgefront.core.wire.recommendations import RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
@@ -173,6 +174,39 @@ async def move_job_law(
     view = await here.slow.run(person.owner, partial(law.move, here.database, person, job_id, request))
     here.changed()
     return view
+
+
+@router.get(
+    "/{job_id}/probe",
+    operation_id="get_job_probe",
+    summary="The job's latest probe, and the answer before and after it",
+    responses={**answer(example("probe")), **errors(404)},
+)
+async def get_job_probe(job_id: JobId, person: Reader, here: Here) -> ProbeView:
+    """`after` is there once the trainings have ended and the job has moved to the law that they refined."""
+    return await here.slow.run(person.owner, partial(probes.view, here.database, person, job_id))
+
+
+@router.post(
+    "/{job_id}/probe",
+    operation_id="probe_job",
+    summary="Make a job's answer surer by a few small trainings",
+    responses={**answer(example("probe")), **errors(404, 409)},
+)
+async def probe_job(
+    job_id: JobId,
+    request: Annotated[ProbeRequest, Body(openapi_examples=sample(example("probe_request")))],
+    person: Person,
+    here: Here,
+    idempotency_key: IdempotencyKey = None,
+) -> ProbeView:
+    """Chooses the candidates whose trainings narrow the interval between the recommended and the stock model most, and
+    trains them in the pool. Once they have ended, the job is moved to the law that they refine. `dry_run` plans alone.
+    """
+    work = partial(probes.start, here.database, person, job_id, request, here.settings, idempotency_key)
+    found = await here.slow.run(person.owner, work)
+    here.changed()
+    return found
 
 
 @router.post(

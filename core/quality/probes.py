@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.shared_law import FREEDOM, QUANTILE, SharedLaw
+from edgefront.core.quality.shared_law import SharedLaw
+from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]
 
@@ -62,16 +63,13 @@ def choose(question: Question, count: int, costs: Sequence[float] | None = None,
     prices = np.ones(len(question.candidates)) if costs is None else np.asarray(costs, dtype=np.float64)
     seen, chosen, gained = _Seen(covariance, noise), list[int](), 0.0
     while len(chosen) < min(count, len(question.candidates)):
-        further = _pair(seen, prices, weight) if not chosen and law.own is None and count > 1 else None
-        further = further or (_next(seen, prices, weight, chosen),)
-        for place in further:
+        together = not chosen and law.own is None and min(count, len(prices)) > 1
+        for place in _pair(seen, prices, weight) if together else (_next(seen, prices, weight, chosen),):
             gained += seen.observe(place)
             chosen.append(place)
     before = question.half_width()
-    left = max(before**2 - QUANTILE**2 * gained, 0.0)
-    if law.own is None and chosen:  # Student's t of the law, at the surprise that is expected
-        left *= (FREEDOM + len(chosen)) / (FREEDOM + len(chosen) - 1)
-    return Probes(tuple(chosen), (before, min(float(np.sqrt(left)), before)))
+    left = max(before**2 - Z_95**2 * gained, 0.0)
+    return Probes(tuple(chosen), (before, float(np.sqrt(left))))
 
 
 class _Seen:
@@ -101,14 +99,12 @@ class _Seen:
 def _next(seen: _Seen, prices: Floats, weight: float, chosen: Sequence[int]) -> int:
     score = seen.with_ratio**2 / seen.variance / prices**weight
     score[list(chosen)] = -np.inf
-    return int(_first_best(score))
+    return _first_best(score)
 
 
-def _pair(seen: _Seen, prices: Floats, weight: float) -> tuple[int, int] | None:
-    """The two candidates that together tell most; None of fewer than two."""
+def _pair(seen: _Seen, prices: Floats, weight: float) -> tuple[int, ...]:
+    """The two candidates that together tell most."""
     count = len(prices)
-    if count < 2:
-        return None
     with_ratio, variance, between = seen.with_ratio, seen.variance, seen.covariance[2:, 2:]
     determinant = np.outer(variance, variance) - between**2
     first, second = with_ratio[:, None], with_ratio[None]
@@ -116,10 +112,10 @@ def _pair(seen: _Seen, prices: Floats, weight: float) -> tuple[int, int] | None:
     score = gain / np.maximum(determinant, 1e-300) / (prices[:, None] + prices[None]) ** weight
     score[np.tril_indices(count)] = -np.inf
     place = _first_best(score.reshape(-1))
-    return int(place // count), int(place % count)
+    return place // count, place % count
 
 
-def _first_best(score: Floats) -> np.int64:
+def _first_best(score: Floats) -> int:
     """The first of those that are equal but for rounding: the same on every machine."""
     best = score.max()
-    return np.int64(np.argmax(score >= best - 1e-9 * abs(best)))
+    return int(np.argmax(score >= best - 1e-9 * abs(best)))

@@ -22,6 +22,7 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.probes import Question, choose
 from edgefront.core.quality.shared_law import SharedLaw
 from edgefront.core.quality.shipped import law_for
+from edgefront.core.recipes.default import default_recipe
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
@@ -163,6 +164,8 @@ def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeR
     assert known.law is not None
     answer = known.recommendation()
     first, second = _pair(known, answer)
+    architectures = [Architecture.model_validate(each.architecture) for each in known.candidates]
+    asked = asked.model_copy(update={"recipe": asked.recipe or default_recipe(architectures)})
 
     def planned(candidate: CandidateView) -> PlannedTrainings:
         return plan_trainings(database, principal, _training(asked, candidate), settings)
@@ -225,8 +228,8 @@ def _pair(known: Known, answer: RecommendationView) -> tuple[CandidateView, Cand
     if best is None:
         raise Conflict(f"{answer.sentence} There is no answer yet that trainings could make surer.")
     if best.role == CandidateRole.BASELINE:
-        stock = best
-        best = answer.runners_up[0].candidate if answer.runners_up else None
+        searched = [each for each in known.candidates if each.role == CandidateRole.SEARCH and each.latency_ms]
+        stock, best = best, max(searched, key=lambda each: each.proxy, default=None) if answer.runners_up else None
     if stock is None:
         measured = [each for each in known.candidates if each.role == CandidateRole.BASELINE and each.latency_ms]
         stock = max(measured, key=lambda each: (each.decoder_parameters, each.id), default=None)

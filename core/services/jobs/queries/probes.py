@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.quality.law_queries import SPLIT
 from edgefront.core.states import TrainingKind, TrainingState
-from edgefront.core.store.sql import any_of
+from edgefront.core.store.sql import any_of, typed
 from edgefront.core.store.tables import Evaluation, LawVersion, Probe, Training, WantedRefit
 
 PACES = 20
@@ -93,4 +93,4 @@ def ended_on(session: Session, device: str, gpus: int) -> list[EndedTraining]:
         .order_by(Training.finished_at.desc(), Training.id)
         .limit(PACES)
     )
-    return [EndedTraining(*row) for row in session.execute(query)]
+    return typed(EndedTraining, session.execute(query))
