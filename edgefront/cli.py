@@ -28,6 +28,7 @@ from edgefront.commands import (
     predict,
     proxy,
     quality,
+    quality_probe,
     service,
     ship,
     trainings,
@@ -54,6 +55,7 @@ compare.add_to(app)
 app.add_typer(models.app, name="model")
 app.add_typer(trainings.app, name="train")
 ship.add_to(app)
+quality_probe.add_to(quality.app)
 app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")

@@ -11,7 +11,7 @@ from edgefront.core.states import ProbeState, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.jobs import NO_LIMITS, Limits
 from edgefront.core.wire.messages import Request, View
-from edgefront.core.wire.trainings import Requirements, Text, TrainingBudget
+from edgefront.core.wire.trainings import Licence, Requirements, Text, TrainingBudget
 
 MAX_PROBES = 16
 
@@ -29,6 +29,8 @@ class ProbeRequest(Request):
     recipe: Text | None = None
     """As of a training, one for all."""
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
+    licence: Licence | None = None
+    """Of the weights, as of a training."""
     budget: TrainingBudget = TrainingBudget()
     """Of each training."""
     requires: Requirements = Requirements()

@@ -22,13 +22,14 @@ from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobView
+    from edgefront.core.wire.probes import ProbeView
     from edgefront.core.wire.trainings import TrainingView
 
 
 _PANELS = {
     "Search": "job space narrow target candidates minutes",
     "Limits": "max_latency_ms max_memory_mb",
-    "Training": "train data recipe setting steps licence again",
+    "Training": "probes train hours data recipe setting steps licence again",
 }
 
 
@@ -65,6 +66,19 @@ def ship(
     train: Annotated[
         int, typer.Option(min=1, max=16, help="Number of models to train: the largest of the frontier.")
     ] = 2,
+    probes: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=16,
+            help="Number of small models to train before the choice, so that the law knows these data; 0: none. "
+            "Default: 3, where a law is about the models and --hours allows.",
+        ),
+    ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(min=0, help="Estimated hours for all trainings together: probes take a third at most."),
+    ] = None,
     how: RecipeOptions = RecipeOptions(),
     seed: Annotated[int, typer.Option(help="Seed of the search and of the trainings.")] = 0,
     again: Annotated[
@@ -73,7 +87,7 @@ def ship(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model.")] = Path("shipped"),
     force: Force = False,
 ) -> None:
-    """Search, train the largest models of the frontier, and download the best one, in one command.
+    """Search, learn from a few small trainings, train the best models, and download the best one, in one command.
 
     After an interruption resume with `--job JOB`: finished searches and trainings are not repeated.
     """
@@ -96,7 +110,9 @@ def ship(
         "--target": target,
         "--max-latency-ms": limit.max_latency_ms,
         "--max-memory-mb": limit.max_memory_mb,
+        "--probes": probes,
         "--train": train,
+        "--hours": hours,
         "--data": how.data,
         "--recipe": how.recipe,
         "--set": " ".join(how.setting or []) or None,
@@ -110,10 +126,12 @@ def ship(
         f"The service continues without this command. To resume it: {shlex.join(['edgefront', 'ship', *words])}"
     )
     searched = _followed(session, job)
+    probe = _probed(session, searched.id, probes, hours, {**asked, "target": target, "limits": _limits(limit)})
     frontier = client.frontier(searched.id, target=target, **asdict(limit))
     session.note(f"proxy: {frontier.proxy_trust.sentence}")
     points = shipping.best_points(frontier, train)
-    trainings = shipping.submit(client, points, asked, again)
+    before = {} if probe is None else shipping.trained_before(client, probe, points, asked)
+    trainings = shipping.submit(client, points, asked, again, before)
     session.note("training " + ", ".join(f"{item.id} ({item.name})" for item in trainings))
     ended: list[TrainingView]
     if session.json:
@@ -122,14 +140,54 @@ def ship(
         ended = watch(client, [item.id for item in trainings], session.screen)
     shipped = shipping.chosen(points, ended)
     shipping.fetch(client, shipped, output, session.note, force=force)
+    row = shipping.predicted_and_trained(client, searched.id, next(model for model in shipped if model.kept))
 
     def show() -> None:
         session.out.print(shipping.shipped_table(shipped))
         session.out.print(str(output), markup=False, soft_wrap=True)
+        if row is not None:
+            session.out.print(shipping.in_words(row), markup=False, soft_wrap=True)
         session.note(f'generate text: edgefront generate {output} --prompt "import "')
 
     models = [one.to_json() for one in shipped]
-    session.put({"job": searched.id, "target": frontier.target, "models": models, "folder": str(output)}, show)
+    said = None if row is None else row.model_dump(mode="json")
+    told = {"job": searched.id, "target": frontier.target, "models": models, "folder": str(output), "predicted": said}
+    session.put(told, show)
+
+
+def _limits(limit: PassLimitOptions) -> dict[str, float | None]:
+    return {"latency_ms": limit.max_latency_ms, "memory_mb": limit.max_memory_mb}
+
+
+def _probed(
+    session: Session, job_id: str, count: int | None, hours: float | None, request: dict[str, Any]
+) -> ProbeView | None:
+    """The job's probe, once the job has moved to the law that it refined; None where none is made."""
+    from edgefront.core.errors import Conflict, InvalidInput
+    from edgefront.core.states import ProbeState
+    from edgefront.show.training_tables import watch
+    from edgefront.workflows import ship as shipping
+
+    if count == 0:
+        return None
+    client = session.watching_client
+    seconds = None if hours is None else 3600 * hours
+    try:
+        probe = shipping.probed(
+            client, job_id, {**request, "trainings": count or shipping.PROBES}, seconds, session.note
+        )
+    except (Conflict, InvalidInput) as error:
+        if count is not None:
+            raise
+        session.note(f"no probes: {error.detail}")
+        return None
+    ids = [training.training_id for training in probe.trainings if training.training_id is not None]
+    session.note(f"probing by {', '.join(ids)}")
+    if not session.json and probe.state == ProbeState.TRAINING:
+        watch(client, ids, session.screen)
+    probe = client.jobs.wait_for_probe(job_id)
+    session.note(probe.reason or f"the job has moved to the law {probe.law}")
+    return probe
 
 
 def _search(
@@ -144,7 +202,7 @@ def _search(
     from edgefront.requests import jobs as submission
 
     where = submission.target(target or only_device(session))
-    where["limits"] = {"latency_ms": limit.max_latency_ms, "memory_mb": limit.max_memory_mb}
+    where["limits"] = _limits(limit)
     request = submission.parse_request(
         {
             "name": "ship",

@@ -6,22 +6,33 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgefront.client import Client
-from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
+from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.recommendation import with_interval
 from edgefront.core.recipes.default import DEFAULTS
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.states import TrainingState
+from edgefront.core.states import ProbeState, TrainingState
 from edgefront.core.validation import one_of
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.core.wire.trainings import TrainingView
-from edgefront.show.output import NONE, megabytes, millions, milliseconds, table
+from edgefront.core.wire.laws import AgreementRow
+from edgefront.core.wire.probes import ProbePlan, ProbeView
+from edgefront.core.wire.trainings import TrainingBudget, TrainingView
+from edgefront.show.output import NONE, duration, megabytes, millions, milliseconds, table
 from edgefront.show.training_tables import best_perplexity
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
+
+
+PROBES = 3
+PROBE_SHARE = 1 / 3
+"""Of the time for all trainings, what probes may take."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,75 @@ def check_recipe(client: Client, name: str | None, overrides: Mapping[str, Any])
         Recipe.parse(recipes[candidate].recipe).overridden(overrides)
 
 
+def probed(
+    client: Client, job_id: str, request: Mapping[str, Any], seconds: float | None, note: Callable[[str], None]
+) -> ProbeView:
+    """The probe that the job has, or a new one of as many trainings as `seconds` allow; nothing waits for it.
+
+    Raises `InvalidInput` where no law is about the job's models, `Conflict` where there is nothing to choose, or no
+    time.
+    """
+    try:
+        former = client.jobs.last_probe(job_id)
+    except NotFound:
+        former = None
+    if former is not None and former.state != ProbeState.FAILED:
+        return former
+    plan = client.jobs.probe(job_id, {**request, "dry_run": True})
+    count = _affordable(plan, seconds)
+    if count == 0:
+        raise Conflict(
+            f"the first would take about {duration(plan.trainings[0].seconds)}, which --hours has no room for"
+        )
+    if count < len(plan.trainings):
+        note(f"{count} instead of {len(plan.trainings)} probes: more would take too much of --hours")
+    return client.jobs.probe(job_id, {**request, "trainings": count})
+
+
+def _affordable(plan: ProbePlan, seconds: float | None) -> int:
+    """How many of the trainings take `PROBE_SHARE` of the time at most; all where that is not known."""
+    if seconds is None:
+        return len(plan.trainings)
+    took = accumulate(training.seconds or 0.0 for training in plan.trainings)
+    return sum(total <= PROBE_SHARE * seconds for total in took)
+
+
+def trained_before(
+    client: Client, probe: ProbeView, points: Sequence[CandidateView], how: Mapping[str, Any]
+) -> dict[str, TrainingView]:
+    """Candidate id → its training in the probe, where that was made exactly so and is done."""
+    recipes = {view.name: view for view in client.catalogue.recipes()}
+    made: dict[str, TrainingView] = {}
+    for item in probe.trainings:
+        if item.training_id is None or item.candidate_id not in {point.id for point in points}:
+            continue
+        training = client.trainings.get(item.training_id)
+        name = training.recipe["name"]
+        asked = Recipe.parse(recipes[name].recipe).overridden(how["overrides"]).model_dump(mode="json")
+        alike = (
+            training.recipe == asked and how["recipe"] in (None, name) and how["dataset"] in (None, training.dataset)
+        )
+        same = training.budget == TrainingBudget(**how["budget"]) and training.seed == how["seed"]
+        if alike and same and training.state == TrainingState.DONE:
+            made[item.candidate_id] = training
+    return made
+
+
+def predicted_and_trained(client: Client, job_id: str, kept: Shipped) -> AgreementRow | None:
+    """What the job's law predicted of the model without its training, and what it came to; None where the law is about
+    models that were trained otherwise.
+    """
+    agreement = client.jobs.law(job_id).agreement
+    if agreement is None or not agreement.alike:
+        return None
+    return next((row for row in agreement.rows if row.candidate_id == kept.candidate.id), None)
+
+
+def in_words(row: AgreementRow) -> str:
+    """`predicted 31.0 ± 0.9, trained 31.4`."""
+    return f"predicted {with_interval(Figure.between(row.predicted, row.low, row.high))}, trained {row.trained:.1f}"
+
+
 def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
     """The `count` points with the highest proxy, the fastest first among equals. `InvalidInput` if there is none."""
     if not frontier.points:
@@ -71,13 +151,20 @@ def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
 
 
 def submit(
-    client: Client, points: Sequence[CandidateView], how: dict[str, Any], again: bool = False
+    client: Client,
+    points: Sequence[CandidateView],
+    how: dict[str, Any],
+    again: bool = False,
+    before: Mapping[str, TrainingView] = MappingProxyType({}),
 ) -> list[TrainingView]:
-    """Submits a training of each point. The same points and `how` return the same trainings, unless `again` requests
-    new ones.
+    """Submits a training of each point that has none in `before`. The same points and `how` return the same trainings,
+    unless `again` requests new ones.
     """
     made: list[TrainingView] = []
     for point in points:
+        if point.id in before and not again:
+            made.append(before[point.id])
+            continue
         request = {"candidate": point.id, **how}
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
         made += client.trainings.create(request, idempotency_key=None if again else f"ship-{digest}")

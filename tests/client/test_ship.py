@@ -27,7 +27,8 @@ def pool(running: Running) -> Iterator[Running]:
 def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Running, tmp_path: Path) -> None:
     search = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--target", f"class={BOARD}")
     folder = tmp_path / "model"
-    run = edgefront("ship", *search, "--candidates", "8", *RECIPE, "--output", str(folder), "--json", home=pool.home)
+    probing = ("--probes", "2", "--candidates", "8")
+    run = edgefront("ship", *search, *probing, *RECIPE, "--output", str(folder), "--json", home=pool.home)
     assert run.returncode == exits.OK, run.stderr
     told = json.loads(run.stdout)
     points = pool.client.frontier(told["job"]).points
@@ -38,6 +39,13 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
     kept = next(model for model in told["models"] if model["kept"])
     assert kept["latency_ms"] == min(model["latency_ms"] for model in told["models"])  # they score alike
     assert (folder / "model.safetensors").exists()
+    probe = pool.client.jobs.last_probe(told["job"])
+    assert (probe.state, len(probe.trainings)) == ("done", 2)
+    assert pool.client.jobs.law(told["job"]).law.law == probe.law
+    assert told["predicted"]["candidate_id"] == kept["candidate"]
+    assert told["predicted"]["low"] < told["predicted"]["predicted"] < told["predicted"]["high"]
+    assert told["predicted"]["trained"] > 0
+    trained = {training.training_id for training in probe.trainings} | {model["training"] for model in told["models"]}
     # The run is told what its model was measured at: the model's card shows it beside the perplexity.
     spec = json.loads((pool.home / "artifacts" / "trainings" / kept["training"] / "spec.json").read_text())
     assert spec["about"]["training"] == kept["training"]
@@ -47,8 +55,9 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
     again = edgefront("ship", "--job", told["job"], *RECIPE, "--output", str(tmp_path / "again"), home=pool.home)
     assert again.returncode == exits.OK, again.stderr
     assert "kept" in again.stdout
+    assert "predicted " in again.stdout
     assert f"edgefront ship --job {told['job']} --train 2 --data {DATA}" in again.stderr  # after Ctrl-C
-    assert len(list(pool.client.trainings.list(job=told["job"]))) == 2  # nothing was trained twice
+    assert {item.id for item in pool.client.trainings.list(job=told["job"])} == trained  # nothing was trained twice
 
 
 def test_a_wrong_recipe_is_refused_before_anything_is_searched(pool: Running) -> None:

@@ -245,6 +245,7 @@ def _training(asked: ProbeRequest, candidate: CandidateView) -> TrainingRequest:
         dataset=asked.dataset,
         recipe=asked.recipe,
         overrides=asked.overrides,
+        licence=asked.licence,
         budget=asked.budget,
         requires=asked.requires,
         seed=asked.seed,
