@@ -53,7 +53,7 @@ def refined(asked: Question, models: Trained, trained: np.ndarray) -> float:
     """Half of the interval after trainings of these models."""
     logs, law = models.log_perplexity[trained], asked.law
     tokens = np.full(len(trained), law.log_train_tokens)
-    own = own_trainings(models.shapes.take(trained), tokens, logs, [str(place) for place in trained], law.study)
+    own = own_trainings(law, models.shapes.take(trained), tokens, logs, [str(place) for place in trained])
     return replace(asked, law=law.refined(own, ORIGIN)).half_width()
 
 
@@ -99,11 +99,11 @@ def test_further_probes_count_what_was_trained_before() -> None:
     first = list(choose(asked, 3).chosen)
     trained = others[first]
     own = own_trainings(
+        asked.law,
         models.shapes.take(trained),
         np.full(3, asked.law.log_train_tokens),
         models.log_perplexity[trained],
         ["a", "b", "c"],
-        asked.law.study,
     )
     later = choose(replace(asked, law=asked.law.refined(own, ORIGIN)), 2)
     assert later.half_widths[0] < asked.half_width()
