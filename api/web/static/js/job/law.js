@@ -1,6 +1,6 @@
 // The job's quality law: how far its predictions agree with trainings, and moving the job to a newer version.
 
-import { patiently, pause, request } from "../shared/api.js";
+import { patiently, pause, randomKey, request } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { count, figure, MISSING } from "../shared/format.js";
 import { splitTitle } from "../training/view.js";
@@ -13,6 +13,7 @@ export class JobLaw {
     this.path = `/v1/jobs/${encodeURIComponent(jobId)}/law`;
     this.onMoved = onMoved;
     this.following = false;
+    byId("law-probe").addEventListener("click", (event) => this.#probe(event.target));
   }
 
   /** Shows the law as it is now; follows a move until it has ended. */
@@ -74,6 +75,21 @@ export class JobLaw {
       this.#show(await request(this.path, { method: "POST", body: { law: name, version } }));
     } catch (error) {
       setNotice(byId("law-notice"), `Could not move the job: ${error.message}`, "bad");
+      button.disabled = false;
+    }
+  }
+
+  /** Trains the models that make the answer surest; a `law` event tells when the job has moved. */
+  async #probe(button) {
+    button.disabled = true;
+    try {
+      const { trainings, expected } = await request(this.path.replace(/law$/, "probe"), {
+        method: "POST", body: { trainings: 5 }, headers: { "Idempotency-Key": randomKey() },
+      });
+      const [low, high] = [expected.low, expected.high].map((ratio) => (100 * ratio).toFixed(1));
+      setNotice(byId("law-notice"), `${count(trainings.length, "training")} started. Expected after them: a predicted perplexity of ${low} to ${high} % of the stock model's.`);
+    } catch (error) {
+      setNotice(byId("law-notice"), `Could not start trainings: ${error.message}`, "bad");
       button.disabled = false;
     }
   }
