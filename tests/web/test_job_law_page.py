@@ -45,8 +45,9 @@ def test_trained_candidates_are_listed_and_the_job_is_moved(
     seen.until(f"{FACTS}.startsWith('law {BASE} ')", True)
     expect(seen.page.locator("#law-scroll")).to_be_hidden()
     trainings.end_all(trainings.candidates(finished["id"], 5))
-    trainings.pool.until(trainings.versions)  # the service's worker has fitted it
-    (row,) = trainings.versions()
+    # The service's worker fits a version whenever one ends.
+    trainings.pool.until(lambda: [version.models for version in trainings.versions()][-1:] == [5])
+    row = trainings.versions()[-1]
     launches = sum(target["launches_done"] for target in finished["targets"])
 
     seen.page.reload()
@@ -57,13 +58,20 @@ def test_trained_candidates_are_listed_and_the_job_is_moved(
         lambda: {(cells[2], cells[3], cells[5]) for cells in seen.cells("#law-table tbody tr")},
         {("–", "–", "not comparable")},
     )
-    card.get_by_role("button", name=f"Move to {row.name}@1").click()
-    seen.until(f"{FACTS}.startsWith('law {row.name}@1 ')", True)
+    card.get_by_role("button", name=f"Move to {row.name}@{row.version}").click()
+    seen.until(f"{FACTS}.startsWith('law {row.name}@{row.version} ')", True)
     expect(
         card.get_by_text("5 intervals contain the trained perplexity (letters, validation, recipe quick).")
     ).to_be_visible()
     seen.eventually(lambda: {cells[-1] for cells in seen.cells("#law-table tbody tr")}, {"holds, predicted without it"})
-    assert card.get_by_role("button").count() == 0
+    assert card.get_by_role("button").count() == 1
+
+    card.get_by_role("button", name="Probe with 5 small trainings").click()
+    expect(card.get_by_text("5 trainings started. Expected after them: a predicted perplexity of")).to_be_visible()
+    probe = api.get(f"/v1/jobs/{finished['id']}/probe").json()
+    assert probe["state"] == "training"
+    for training in probe["trainings"]:
+        assert api.delete(f"/v1/trainings/{training['training_id']}").status_code == 204
     job = api.get(f"/v1/jobs/{finished['id']}").json()
-    assert job["request"]["proxy_settings"] == {"law": f"{row.name}@1"}
+    assert job["request"]["proxy_settings"] == {"law": f"{row.name}@{row.version}"}
     assert sum(target["launches_done"] for target in job["targets"]) == launches

@@ -49,8 +49,8 @@ from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.core.wire.trainings import TrainingRequest
 
 COST_WEIGHT = 0.5
-"""Exponent of a training's FLOPs by which its gain is divided: five probes cost 0.2 to 0.5 of what five models drawn
-at random cost, and the interval is at most a tenth wider than without it (LTS's tables, each left out).
+"""Exponent of a training's FLOPs by which its gain is divided: five probes cost 0.2 to 0.7 of what five models drawn
+at random cost, and the interval is at most a quarter wider than with 0 (LTS's tables, each left out).
 """
 FLOPS = 6
 """Of a training, a token and a decoder parameter (Kaplan et al. 2020, arXiv 2001.08361, §2.1)."""
