@@ -121,7 +121,7 @@ class QualityLaw(ABC):
     def at_tokens(self, train_tokens: float) -> QualityLaw:
         """The law for models trained on so many tokens. `InvalidInput` where it knows one budget alone."""
         raise InvalidInput(
-            f"train_tokens: the law {self.origin.name} knows one budget ({self.origin.trained}), not others",
+            f"train_tokens: the law {self.origin.name} knows one budget alone",
             field="train_tokens",
             value=train_tokens,
             allowed="none, or a law that knows the training budget, as llama-dolma-cooled",

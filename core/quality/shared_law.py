@@ -80,6 +80,13 @@ class Study:
     budgets: bool
     """Whether the tables vary the training tokens."""
 
+    def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
+        """(n,) nats by the trend, which is followed to an octave below the tokens of the tables: further on a power of
+        the tokens tells nothing, and would order shapes by it.
+        """
+        least = np.log(min(table.min_tokens for table in self.tables) / 2)
+        return self.trend(inputs, np.maximum(log_tokens, least))
+
     @cached_property
     def rows(self) -> Rows:
         data = sorted({table.data for table in self.tables})
@@ -311,7 +318,7 @@ class SharedLaw(QualityLaw):
         return Rows(
             inputs,
             log_tokens,
-            self.study.trend(inputs, log_tokens),
+            self.study.expected(inputs, log_tokens),
             apart,
             np.full(count, table),
             np.full(count, data),

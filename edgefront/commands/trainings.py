@@ -115,6 +115,10 @@ def submit(
 
 
 def _submit(session: Session, request: TrainingRequest, idempotency_key: str | None, watch: bool) -> None:
+    from edgefront.workflows.budget import budget_note
+
+    if note := budget_note(session.client, request):
+        session.note(note)
     made = session.client.trainings.create(request, idempotency_key=idempotency_key)
     if watch:
         session.note("submitted " + ", ".join(training.id for training in made))

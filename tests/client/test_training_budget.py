@@ -144,6 +144,11 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     view = answer["targets"][0]["recommendation"]
     assert view["recommended"]["predicted"]["train_tokens"] == 1e10
     assert "on 10 billion tokens" in view["perplexity_of"]
+    best = view["recommended"]["id"]
+    started = edgefront("train", "submit", "--candidate", best, "--steps", "5", home=running.home)
+    assert "the job's quality is of models trained on 10 billion tokens, and this training sees at most" in started.stderr
+    assert f"edgefront job recommend {answer['job']} --train-tokens" in started.stderr
+    running.client.trainings.cancel(started.stdout.strip())
 
 
 def test_the_request_has_the_budget() -> None:
