@@ -51,7 +51,11 @@ def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
         (404, "targets.0.device"),
         (422, "targets.1.protocol.threads"),
     ]
-    other = job(proxy="quality_law", algorithm={"name": "auto"}, proxy_settings={"data": "letters"})
+    other = job(
+        proxy="quality_law",
+        algorithm={"name": "auto"},
+        proxy_settings={"data": "letters", "law": "lts-gpt2-wikitext103"},
+    )
     assert "not on letters" in client.post("/v1/jobs/estimate", json=other).json()["note"]
     assert client.get("/v1/jobs").json()["items"] == []
     for epsilon in (-0.1, 0.5, "0.01"):

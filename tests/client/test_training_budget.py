@@ -146,7 +146,7 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     assert "on 10 billion tokens" in view["perplexity_of"]
     best = view["recommended"]["id"]
     started = edgefront("train", "submit", "--candidate", best, "--steps", "5", home=running.home)
-    assert "the job's quality is of models trained on 10 billion tokens, and this training sees at most" in started.stderr
+    assert "quality is of models trained on 10 billion tokens, and this training sees at most" in started.stderr
     assert f"edgefront job recommend {answer['job']} --train-tokens" in started.stderr
     running.client.trainings.cancel(started.stdout.strip())
 
