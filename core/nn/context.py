@@ -133,8 +133,8 @@ class Context:
         window = self._least(window, keys)
         key = keys, attends, window
         if key not in self._visible:
-            found = self._causal(keys, attends, window), self._real(keys, attends)
-            parts = [part for part in found if part is not None]
+            masks = self._causal(keys, attends, window), self._real(keys, attends)
+            parts = [part for part in masks if part is not None]
             self._visible[key] = parts[0] & parts[-1] if parts else None
         return self._visible[key]
 
@@ -192,7 +192,7 @@ class Context:
 
     def _least(self, window: int | None, keys: int) -> int | None:
         """The smaller of this window and the pass's; None where it shows all of so many keys."""
-        least = min(one if one is not None else keys for one in (window, self._window))
+        least = min(limit if limit is not None else keys for limit in (window, self._window))
         return least if least < keys else None
 
     def _causal(self, keys: int, attends: Attends, window: int | None) -> Tensor | None:
@@ -211,12 +211,12 @@ class Context:
         own = self.padding if attends != "source" else None
         if source is None and own is None:
             return None
-        known = [part for part in (source, own) if part is not None]
-        rest = keys - sum(part.shape[1] for part in known)
+        masks = [part for part in (source, own) if part is not None]
+        rest = keys - sum(part.shape[1] for part in masks)
         if rest:
-            tokens = known[0].new_ones(known[0].shape[0], rest)
-            known = [tokens, *known] if source is None else [*known, tokens]
-        return torch.cat(known, 1)[:, None, None, :]
+            tokens = masks[0].new_ones(masks[0].shape[0], rest)
+            masks = [tokens, *masks] if source is None else [*masks, tokens]
+        return torch.cat(masks, 1)[:, None, None, :]
 
 
 def _seen_later(x: Tensor, window: int | None, axis: int) -> Tensor:

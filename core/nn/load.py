@@ -53,8 +53,8 @@ def load(model: LanguageModel, weights: Mapping[str, Tensor]) -> LanguageModel:
         fault = "is missing" if name in shapes else "is not a parameter of this architecture"
         raise InvalidInput(f"{name} {fault}", field=name, allowed="exactly the parameters of the architecture")
     for name, shape in shapes.items():
-        found = tuple(weights[name].shape)
-        if found != shape:
-            raise InvalidInput(f"{name} must be {shape}, not {found}", field=name, value=found, allowed=str(shape))
+        actual = tuple(weights[name].shape)
+        if actual != shape:
+            raise InvalidInput(f"{name} must be {shape}, not {actual}", field=name, value=actual, allowed=str(shape))
     model.load_state_dict(dict(weights), assign=True)
     return model

@@ -122,10 +122,10 @@ class OutputLayer(nn.Module):
         if kind == "masked_tokens":
             # Few positions count, and the vocabulary is most of the work.
             places = (wanted_tokens != IGNORED).nonzero().squeeze(1)
-            found = self._losses(
+            at_places = self._losses(
                 self._transformed(flat[places]), embedding, wanted_tokens[places], label_smoothing, 0.0
             )
-            losses = found.new_zeros(wanted_tokens.shape).index_copy(0, places, found)
+            losses = at_places.new_zeros(wanted_tokens.shape).index_copy(0, places, at_places)
         else:
             losses = self._losses(flat, embedding, wanted_tokens, label_smoothing, dropout.narrow)
         return losses.view(targets.shape)
@@ -213,8 +213,8 @@ class OutputLayer(nn.Module):
             return [scores] if len(sizes) == 1 else list(scores.split(sizes, -1))  # whose gradient is a copy
         biases = [None] * len(sizes) if self.bias is None else list(self.bias.split(sizes))
         return [
-            F.linear(one, _rows(cluster, tables), bias)
-            for one, cluster, bias in zip(features, self.clusters, biases, strict=True)
+            F.linear(matrix_input, _rows(cluster, tables), bias)
+            for matrix_input, cluster, bias in zip(features, self.clusters, biases, strict=True)
         ]
 
 

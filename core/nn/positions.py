@@ -105,15 +105,15 @@ class SinusoidTable:
 
     def rows(self, count: int, like: Tensor) -> Tensor:
         """The first `count`, [count, 2·frequencies], type and device of `like`."""
-        known = self._rows
-        if known.shape[0] < count or known.dtype != like.dtype or known.device != like.device:
+        table = self._rows
+        if table.shape[0] < count or table.dtype != like.dtype or table.device != like.device:
             # Computed in float64; and as an ordinary tensor, which training can use after an inference.
             with torch.inference_mode(False), torch.no_grad():
-                places = torch.arange(max(count, 2 * known.shape[0]), dtype=torch.float64)
+                places = torch.arange(max(count, 2 * table.shape[0]), dtype=torch.float64)
                 angles = places.unsqueeze(1) * self.per_place
-                known = torch.cat((angles.sin(), angles.cos()), 1).to(like.device, like.dtype)
-            self._rows = known
-        return known[:count]
+                table = torch.cat((angles.sin(), angles.cos()), 1).to(like.device, like.dtype)
+            self._rows = table
+        return table[:count]
 
 
 def make_positions(architecture: Architecture) -> nn.Module:

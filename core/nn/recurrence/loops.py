@@ -160,12 +160,12 @@ def _sigmoid(x: Any) -> Any:
 
 
 @njit(fastmath=_FAST, error_model="numpy")
-def _forward(job_address: Any, one: Any) -> None:
-    """h, the last cell and, where STATES is not 0, the cell after every step. `one` is 1 in the type of all numbers."""
+def _forward(job_address: Any, unit: Any) -> None:
+    """h, the last cell and, where STATES is not 0, each cell. `unit` is 1 in the type of all numbers."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
-    size = _size(one)
+    size = _size(unit)
     row_size = width * size
     masked, keep = job[MASK] != 0, job[STATES] != 0
     while True:
@@ -188,28 +188,28 @@ def _forward(job_address: Any, one: Any) -> None:
             # Without STATES the state is updated in place: every number is read before it is written.
             after = job[STATES] + offset if keep else last
             for j in range(count):
-                c_before = get(_BEFORE, before, j, one)
-                f = sigmoid(get(_READ, u1, j, one) + get(_READ, v_f, j, one) * c_before + get(_READ, b_f, j, one))
-                r = sigmoid(get(_READ, u2, j, one) + get(_READ, v_r, j, one) * c_before + get(_READ, b_r, j, one))
-                candidate, x_j = get(_READ, u0, j, one), get(_READ, x, j, one)
+                c_before = get(_BEFORE, before, j, unit)
+                f = sigmoid(get(_READ, u1, j, unit) + get(_READ, v_f, j, unit) * c_before + get(_READ, b_f, j, unit))
+                r = sigmoid(get(_READ, u2, j, unit) + get(_READ, v_r, j, unit) * c_before + get(_READ, b_r, j, unit))
+                candidate, x_j = get(_READ, u0, j, unit), get(_READ, x, j, unit)
                 c = candidate + (c_before - candidate) * f
                 put(_AFTER, after, j, c)
                 if masked:
-                    r = r * get(_READ, mask, j, one)
+                    r = r * get(_READ, mask, j, unit)
                 put(_H, h, j, x_j + (c - x_j) * r)
             before = after
         if keep:
             for j in range(count):
-                put(_CARRY, last, j, get(_BEFORE, before, j, one))
+                put(_CARRY, last, j, get(_BEFORE, before, j, unit))
 
 
 @njit(fastmath=_FAST, error_model="numpy")
-def _backward(job_address: Any, one: Any) -> None:
+def _backward(job_address: Any, unit: Any) -> None:
     """The gradients, from the last step to the first; gates and cells are computed again from the cells before."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
-    size = _size(one)
+    size = _size(unit)
     row_size = width * size
     masked = job[MASK] != 0
     while True:
@@ -226,7 +226,7 @@ def _backward(job_address: Any, one: Any) -> None:
         sum_v_f = job[GRAD_SUMS] + batch * 4 * row_size + first * size
         sum_v_r, sum_b_f, sum_b_r = sum_v_f + row_size, sum_v_f + 2 * row_size, sum_v_f + 3 * row_size
         for j in range(count):
-            put(_CARRY, carry, j, get(_READ, grad_last, j, one))
+            put(_CARRY, carry, j, get(_READ, grad_last, j, unit))
         for step in range(length):
             t = length - 1 - step
             offset = (batch * length + t) * row_size + first * size
@@ -237,28 +237,28 @@ def _backward(job_address: Any, one: Any) -> None:
             u2, grad_u2 = u1 + row_size, grad_u1 + row_size
             before = job[STATES] + offset - row_size if t > 0 else job[CELL] + here
             for j in range(count):
-                c_before = get(_READ, before, j, one)
-                w_f, w_r = get(_READ, v_f, j, one), get(_READ, v_r, j, one)
-                f = sigmoid(get(_READ, u1, j, one) + w_f * c_before + get(_READ, b_f, j, one))
-                r = sigmoid(get(_READ, u2, j, one) + w_r * c_before + get(_READ, b_r, j, one))
-                candidate, x_j = get(_READ, u0, j, one), get(_READ, x, j, one)
+                c_before = get(_READ, before, j, unit)
+                w_f, w_r = get(_READ, v_f, j, unit), get(_READ, v_r, j, unit)
+                f = sigmoid(get(_READ, u1, j, unit) + w_f * c_before + get(_READ, b_f, j, unit))
+                r = sigmoid(get(_READ, u2, j, unit) + w_r * c_before + get(_READ, b_r, j, unit))
+                candidate, x_j = get(_READ, u0, j, unit), get(_READ, x, j, unit)
                 c = candidate + (c_before - candidate) * f
-                g = get(_READ, grad_h, j, one)
+                g = get(_READ, grad_h, j, unit)
                 g_highway = g
                 if masked:
-                    g_highway = g * get(_READ, mask, j, one)
-                g_c = get(_CARRY, carry, j, one) + g_highway * r
-                g_f = g_c * (c_before - candidate) * (f * (one - f))
-                g_r = g_highway * (c - x_j) * (r * (one - r))
+                    g_highway = g * get(_READ, mask, j, unit)
+                g_c = get(_CARRY, carry, j, unit) + g_highway * r
+                g_f = g_c * (c_before - candidate) * (f * (unit - f))
+                g_r = g_highway * (c - x_j) * (r * (unit - r))
                 put(_GX, grad_x, j, g - g_highway * r)
-                put(_GU0, grad_u0, j, g_c * (one - f))
+                put(_GU0, grad_u0, j, g_c * (unit - f))
                 put(_GU1, grad_u1, j, g_f)
                 put(_GU2, grad_u2, j, g_r)
                 put(_CARRY, carry, j, g_c * f + g_f * w_f + g_r * w_r)
-                put(_SVF, sum_v_f, j, get(_SVF, sum_v_f, j, one) + g_f * c_before)
-                put(_SVR, sum_v_r, j, get(_SVR, sum_v_r, j, one) + g_r * c_before)
-                put(_SBF, sum_b_f, j, get(_SBF, sum_b_f, j, one) + g_f)
-                put(_SBR, sum_b_r, j, get(_SBR, sum_b_r, j, one) + g_r)
+                put(_SVF, sum_v_f, j, get(_SVF, sum_v_f, j, unit) + g_f * c_before)
+                put(_SVR, sum_v_r, j, get(_SVR, sum_v_r, j, unit) + g_r * c_before)
+                put(_SBF, sum_b_f, j, get(_SBF, sum_b_f, j, unit) + g_f)
+                put(_SBR, sum_b_r, j, get(_SBR, sum_b_r, j, unit) + g_r)
 
 
 def forward32(job: Any) -> None:
