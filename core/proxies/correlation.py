@@ -21,8 +21,8 @@ def ranks(values: ArrayLike) -> Floats:
     """Rank of each value among those of its row (the last axis), from 1; equal ones share the mean of their places."""
     from scipy.stats import rankdata  # here: it takes a second to load, and a service that starts needs none of it
 
-    found: Floats = rankdata(np.asarray(values, dtype=np.float64), axis=-1)
-    return found
+    ranked: Floats = rankdata(np.asarray(values, dtype=np.float64), axis=-1)
+    return ranked
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
@@ -49,8 +49,8 @@ def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
 
 def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
     """Of the best `share` by the truth, how many are among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
-    true, found = best(truth, share), best(proxy, share)
-    return len(np.intersect1d(true, found)) / len(true) if len(true) else float("nan")
+    true, chosen = best(truth, share), best(proxy, share)
+    return len(np.intersect1d(true, chosen)) / len(true) if len(true) else float("nan")
 
 
 def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
@@ -72,5 +72,5 @@ def _pearson(first: Floats, second: Floats) -> Floats:
     """The correlation of each row of one with that row of the other; NaN where either is constant."""
     a, b = first - first.mean(-1, keepdims=True), second - second.mean(-1, keepdims=True)
     norm = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-    found: Floats = np.divide((a * b).sum(-1), norm, out=np.full_like(norm, np.nan), where=norm > 0)
-    return found
+    correlations: Floats = np.divide((a * b).sum(-1), norm, out=np.full_like(norm, np.nan), where=norm > 0)
+    return correlations

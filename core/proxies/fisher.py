@@ -29,17 +29,17 @@ def score(
     with _Watch([weight for _, weight in linear_weights(model)]) as watch:
         loss = loss_of(model, batch)
     outputs = [output for _, _, output in watch.seen]
-    found = torch.autograd.grad(loss, outputs, materialize_grads=True)
+    gradients = torch.autograd.grad(loss, outputs, materialize_grads=True)
     effects: dict[int, Tensor] = {}
-    for (place, first, output), gradient in zip(watch.seen, found, strict=True):
+    for (place, first, output), gradient in zip(watch.seen, gradients, strict=True):
         # The projection of relative attention's distances has no batch axis: all sequences share its outputs.
         by_sequence = (output.detach() * gradient).reshape(
             output.shape[0] if output.ndim > 2 else 1, -1, output.shape[-1]
         )
         effect = by_sequence.sum(1)
         weight = watch.weights[place]
-        known = effects.setdefault(place, effect.new_zeros(effect.shape[0], weight.shape[0]))
-        known[:, first : first + effect.shape[1]] += effect
+        summed = effects.setdefault(place, effect.new_zeros(effect.shape[0], weight.shape[0]))
+        summed[:, first : first + effect.shape[1]] += effect
     total = 0.0
     for place, effect in effects.items():
         total += watch.weights[place].shape[1] * float(effect.square().mean(0).sum()) / 2

@@ -14,5 +14,5 @@ def score(
 ) -> float:
     """Nats a token for a change of the weights by one; higher where training moves faster."""
     model = untrained(architecture, seed, device)
-    found = gradients(model, batch_for(model, settings, seed, data))
-    return sum(float(gradient.norm()) for _, _, gradient in found)
+    weight_gradients = gradients(model, batch_for(model, settings, seed, data))
+    return sum(float(gradient.norm()) for _, _, gradient in weight_gradients)

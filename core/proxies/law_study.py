@@ -67,11 +67,11 @@ class Agreement:
         return asdict(self)
 
 
-def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreement:
+def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Agreement:
     """Of one prediction for each model."""
-    apart = log_perplexity - found.log_perplexity
+    apart = log_perplexity - prediction.log_perplexity
     shift = float(np.median(apart))
-    rho = {one.percent: one.spearman for one in slices_of(-log_perplexity, -found.log_perplexity)}
+    rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
     return Agreement(
         models=len(apart),
         spearman=rho[100],
@@ -79,9 +79,9 @@ def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreeme
         best_30=rho[30],
         best_tenth=rho[10],
         error=float(np.sqrt(np.mean(apart**2))),
-        held=float(np.mean(np.abs(apart) <= found.half_width)),
+        held=float(np.mean(np.abs(apart) <= prediction.half_width)),
         ratio=float(np.exp(shift)),
-        held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)),
+        held_after_shift=float(np.mean(np.abs(apart - shift) <= prediction.half_width)),
     )
 
 
@@ -94,7 +94,7 @@ def judge(
     extrapolates least over the table; one that knows the training budget is asked about `train_tokens`. Rows without an
     architecture or a quality are left out, and repeats of others.
     """
-    found = list(
+    models = list(
         {
             identity(architecture, row, quality): (architecture, number)
             for place, row in enumerate(rows, 1)
@@ -103,43 +103,46 @@ def judge(
             and family(architecture) is not None
         }.values()
     )
-    architectures = [architecture for architecture, _ in found]
-    wanted = np.array([_log(quality, number) for _, number in found])
-    chosen = laws_for_table(architectures) if law is None else [law] * len(found)
+    architectures = [architecture for architecture, _ in models]
+    truth = np.array([_log(quality, number) for _, number in models])
+    chosen = laws_for_table(architectures) if law is None else [law] * len(models)
     scores: dict[str, float] = {}
     judged = []
-    for name, one in {each.origin.name: each for each in chosen if each is not None}.items():
+    for name, asked_law in {each.origin.name: each for each in chosen if each is not None}.items():
         mine = np.array([each is not None and each.origin.name == name for each in chosen])
         part = [architecture for architecture, is_mine in zip(architectures, mine, strict=True) if is_mine]
-        budget = train_tokens if one.token_range is not None else None
-        values, result = _judged(one if budget is None else one.at_tokens(budget), part, wanted[mine])
+        budget = train_tokens if asked_law.token_range is not None else None
+        values, result = _judged(asked_law if budget is None else asked_law.at_tokens(budget), part, truth[mine])
         scores |= values
         judged.append(result)
     return scores, tuple(judged)
 
 
 def _judged(
-    law: QualityLaw, architectures: Sequence[Architecture], wanted: NDArray[np.float64]
+    law: QualityLaw, architectures: Sequence[Architecture], truth: NDArray[np.float64]
 ) -> tuple[dict[str, float], Judged]:
-    found, known = law.out_of_sample(Shapes.of(architectures), wanted)
-    apart = wanted - found.log_perplexity
+    prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
+    apart = truth - prediction.log_perplexity
     finite = bool(np.isfinite(apart).all())
     shift = float(np.median(apart)) if finite else 0.0
     return (
-        {one.digest: -value for one, value in zip(architectures, found.log_perplexity.tolist(), strict=True)},
+        {
+            architecture.digest: -value
+            for architecture, value in zip(architectures, prediction.log_perplexity.tolist(), strict=True)
+        },
         Judged(
             law=law.origin.name,
             data=law.origin.data,
             models=len(architectures),
-            learnt_from=int(known.sum()),
-            extrapolated=int(found.extrapolated.sum()),
-            held=float(np.mean(np.abs(apart) <= found.half_width)) if finite else None,
+            learnt_from=int(is_of_table.sum()),
+            extrapolated=int(prediction.extrapolated.sum()),
+            held=float(np.mean(np.abs(apart) <= prediction.half_width)) if finite else None,
             ratio=float(np.exp(shift)) if finite else None,
-            held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)) if finite else None,
+            held_after_shift=float(np.mean(np.abs(apart - shift) <= prediction.half_width)) if finite else None,
         ),
     )
 
 
 def _log(quality: Quality, number: float) -> float:
-    found = log_of(quality.column, number)
-    return float("nan") if found is None else found
+    value = log_of(quality.column, number)
+    return float("nan") if value is None else value

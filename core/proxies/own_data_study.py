@@ -87,7 +87,7 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
     if count < MIN_PAIRS:
         return None
     alone = _judged(law, models, shifted=True)
-    after = tuple(_after(law, models, model, known) for known in TRAININGS if known + MIN_PAIRS <= count)
+    after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
     return OwnDataStudy(law.origin.name, count, left_out, alone.held, alone.held_ratios, alone.half_width_ratios, after)
 
 
@@ -106,8 +106,8 @@ def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Traine
     """At most `MAX_MODELS` models after at most `MAX_BUDGETS` numbers of tokens, if possible such as the law knows."""
     if models.log_tokens is not None:
         low, high = token_range or (0.0, np.inf)
-        known = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
-        counted = Counter(models.log_tokens[known | ~known.any()].tolist())
+        in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
+        counted = Counter(models.log_tokens[in_range | ~in_range.any()].tolist())
         shared = sorted(tokens for tokens, count in counted.items() if count >= max(counted.values()) / 2)
         places = np.unique(np.linspace(0, len(shared) - 1, min(len(shared), MAX_BUDGETS)).round().astype(int))
         models = models.take(np.flatnonzero(np.isin(models.log_tokens, [shared[place] for place in places])))
@@ -122,8 +122,8 @@ def _without(law: SharedLaw, models: Trained) -> tuple[SharedLaw, int]:
     """The law of the tables without rows that these are, and how many were among them."""
     study = law.study
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
-    known = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
-    seen = np.array([tuple(row) in given for row in known], dtype=np.bool_)
+    rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
+    seen = np.array([tuple(row) in given for row in rows], dtype=np.bool_)
     return (replace(law, study=study.without(seen)), int(seen.sum())) if seen.any() else (law, 0)
 
 
@@ -131,8 +131,8 @@ def _after(law: SharedLaw, models: Trained, model: NDArray[np.int64], count: int
     """Means over samples of `count` models that are known."""
     draws = []
     for seed in range(DRAWS):
-        known = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
-        is_known = np.isin(model, known)
+        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
+        is_known = np.isin(model, drawn)
         own = models.take(np.flatnonzero(is_known))
         assert own.log_tokens is not None
         names = [architecture.digest for architecture in own.architectures]

@@ -26,9 +26,9 @@ def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> Q
 
     `InvalidInput` names `law` where there is none of this name, and says where no law is about such models.
     """
-    found = law_for(subject)
-    if found is not None:
-        return found if name is None else law_named(name)
+    default = law_for(subject)
+    if default is not None:
+        return default if name is None else law_named(name)
     what = f"the space {subject.name}" if isinstance(subject, SearchSpace) else _kind(subject)
     raise InvalidInput(
         f"proxy: no quality law is about {what}: the tables behind them are of decoders with attention and positions",

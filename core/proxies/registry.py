@@ -59,10 +59,10 @@ def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
 
 def _training(architecture: Architecture, settings: ProxySettings) -> int:
     """The steps, each a pass over the recipe's batch and twice as much for its gradients; without the validation."""
-    found = recipe(settings.recipe)
+    chosen_recipe = recipe(settings.recipe)
     model = scorable(architecture)
-    one = costs(model, CostOptions(batch=found.rows, sequence_length=found.segment)).flops
-    return 3 * one * min(settings.steps, found.steps)
+    forward = costs(model, CostOptions(batch=chosen_recipe.rows, sequence_length=chosen_recipe.segment)).flops
+    return 3 * forward * min(settings.steps, chosen_recipe.steps)
 
 
 _PROXIES = (
@@ -179,8 +179,8 @@ def proxies() -> dict[str, Proxy]:
 
 def proxy_named(name: str) -> Proxy:
     """The proxy of this name; `InvalidInput` lists those that there are."""
-    known = proxies()
-    if name not in known:
-        allowed = ", ".join(known)
+    listed = proxies()
+    if name not in listed:
+        allowed = ", ".join(listed)
         raise InvalidInput(f"no proxy {name!r}; there are {allowed}", field="proxy", value=name, allowed=allowed)
-    return known[name]
+    return listed[name]

@@ -31,27 +31,27 @@ def score(
     sequence longer than the positions, a score that is not a finite number) and for a seed below 0. Torch's own errors
     (out of memory) pass through.
     """
-    known = proxy_named(proxy) if isinstance(proxy, str) else proxy
+    entry = proxy_named(proxy) if isinstance(proxy, str) else proxy
     if seed < 0:
         raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
     asked = settings or ProxySettings()
-    if "data" not in known.uses:
+    if "data" not in entry.uses:
         data = None
-    elif data is None and (asked.data is not None or known.needs_data):
+    elif data is None and (asked.data is not None or entry.needs_data):
         raise InvalidInput(
-            f"{known.name} needs a prepared data set"
+            f"{entry.name} needs a prepared data set"
             if asked.data is None
             else f"no folder is given for the data set {asked.data!r}",
             field="settings.data",
             value=asked.data,
             allowed="the name of a prepared data set",
         )
-    module = import_module(f"edgefront.core.proxies.{known.name}")
+    module = import_module(f"edgefront.core.proxies.{entry.name}")
     scored = architecture if data is None else _over(architecture, data)
     value = float(module.score(scored, seed, asked, device, data))
     if not math.isfinite(value):
         raise InvalidInput(
-            f"{known.name} of this model is not a finite number ({value})",
+            f"{entry.name} of this model is not a finite number ({value})",
             field="architecture",
             value=architecture.digest,
             allowed="another proxy, or a smaller model",

@@ -14,5 +14,5 @@ def score(
 ) -> float:
     """The derivative of the loss by a mask m of ones in W ⊙ m is W ⊙ ∂L/∂W, so no mask has to be there."""
     model = untrained(architecture, seed, device)
-    found = gradients(model, batch_for(model, settings, seed, data))
-    return sum(float((weight * gradient).abs().sum()) for _, weight, gradient in found)
+    weight_gradients = gradients(model, batch_for(model, settings, seed, data))
+    return sum(float((weight * gradient).abs().sum()) for _, weight, gradient in weight_gradients)

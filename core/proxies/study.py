@@ -101,24 +101,24 @@ def study(
     has no value for as many; it names a row (from 1) where one is at fault.
     """
     numbered = list(enumerate(rows, 1))
-    known = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
+    with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
     first = next((number for number, row in numbered if number_in(row, quality.column) is None), None)
-    if len(known) < MIN_PAIRS:
+    if len(with_quality) < MIN_PAIRS:
         fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
         raise InvalidInput(
-            f"{len(known)} rows have a number in {quality.column}: a ranking needs at least {MIN_PAIRS}{fault}",
+            f"{len(with_quality)} rows have a number in {quality.column}: a ranking needs at least {MIN_PAIRS}{fault}",
             field="table" if first is None else f"rows.{first}.{quality.column}",
-            value=len(known),
+            value=len(with_quality),
             allowed=f"at least {MIN_PAIRS} trained models",
         )
-    _check_differ(known, quality)
+    _check_differ(with_quality, quality)
     trainings: dict[str, dict[float | None, tuple[int, Row]]] = {}
-    for number, row in known:
+    for number, row in with_quality:
         model, value = identity(described(number, row), row, quality)
         trainings.setdefault(model, {}).setdefault(value, (number, row))
     if len(trainings) < MIN_PAIRS:
         raise InvalidInput(
-            f"{len(known)} rows are of {len(trainings)} different models: a ranking needs at least {MIN_PAIRS}",
+            f"{len(with_quality)} rows are of {len(trainings)} different models: a ranking needs at least {MIN_PAIRS}",
             field="table",
             value=len(trainings),
             allowed=f"at least {MIN_PAIRS} different models",
@@ -132,9 +132,9 @@ def study(
         higher_is_better=quality.higher_is_better,
         models=len(models),
         trainings=different,
-        left_out=len(rows) - len(known),
+        left_out=len(rows) - len(with_quality),
         first_left_out=first,
-        repeated=len(known) - different,
+        repeated=len(with_quality) - different,
         proxies=tuple(_of_one(models, quality, proxy, score, settings, latency) for proxy in proxies),
     )
 
@@ -155,11 +155,11 @@ def d_avg(
     latency, as printed, or with `hull` false all models that none beats in both.
     """
     p, t = np.asarray(quality, dtype=np.float64), np.asarray(latency, dtype=np.float64)
-    wanted = p if higher_is_better else -p
+    gain = p if higher_is_better else -p
     mine = _frontier(np.asarray(proxy, dtype=np.float64), t)
-    true = _frontier(wanted, t)
+    true = _frontier(gain, t)
     if hull:
-        true = _upper_hull(wanted, t, true)
+        true = _upper_hull(gain, t, true)
     nearest = true[np.abs(t[mine][:, None] - t[true][None, :]).argmin(1)]
     return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
 
@@ -168,8 +168,8 @@ def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple
     """The first row of one model, with the means of the numbers that its trainings have in these columns."""
     number, first = trainings[0]
     numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
-    known = {column: [value for value in values if value is not None] for column, values in numbers.items()}
-    return number, {**first, **{column: float(np.mean(values)) for column, values in known.items() if values}}
+    present = {column: [value for value in values if value is not None] for column, values in numbers.items()}
+    return number, {**first, **{column: float(np.mean(values)) for column, values in present.items() if values}}
 
 
 def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None:
@@ -182,7 +182,10 @@ def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None
             value=row[quality.column],
             allowed="models that came out differently",
         )
-    digests = {None if one is None else one.digest for one in (described(*each) for each in numbered)}
+    digests = {
+        None if architecture is None else architecture.digest
+        for architecture in (described(*each) for each in numbered)
+    }
     if len(digests) == 1 and None not in digests:
         raise InvalidInput(
             f"row {second} describes the model of row {first}, as do all {len(numbered)} rows: nothing to rank",
@@ -256,13 +259,13 @@ def _distance(rows: Sequence[Row], quality: Quality, values: Sequence[float], la
 def _slice(truth: NDArray[np.float64], proxy: NDArray[np.float64], percent: int) -> Slice:
     chosen = best(truth, percent / 100)
     a, b = truth[chosen], proxy[chosen]
-    found = interval(a, b)
+    bounds = interval(a, b)
     return Slice(
         percent=percent,
         models=len(chosen),
         spearman=_finite(spearman(a, b)),
-        low=found[0] if found else None,
-        high=found[1] if found else None,
+        low=bounds[0] if bounds else None,
+        high=bounds[1] if bounds else None,
         kendall=_finite(kendall(a, b)),
         common_ratio=_finite(common_ratio(truth, proxy, percent / 100)),
     )
@@ -272,30 +275,30 @@ def _finite(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _frontier(wanted: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
+def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
     """Indices of those that none beats in both, by rising latency; of equal ones the first."""
-    order = np.lexsort((-wanted, latency))
+    order = np.lexsort((-gain, latency))
     kept, highest = [], -np.inf
     for index in order:
-        if wanted[index] > highest:
+        if gain[index] > highest:
             kept.append(index)
-            highest = wanted[index]
+            highest = gain[index]
     return np.array(kept, dtype=np.intp)
 
 
 def _upper_hull(
-    wanted: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
+    gain: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
 ) -> NDArray[np.intp]:
     """Those of a frontier (by rising latency) that lie on the convex hull of the set below it."""
     kept: list[Any] = []
     for index in frontier:
-        while len(kept) > 1 and _below(wanted, latency, kept[-2], kept[-1], index):
+        while len(kept) > 1 and _below(gain, latency, kept[-2], kept[-1], index):
             kept.pop()
         kept.append(index)
     return np.array(kept, dtype=np.intp)
 
 
-def _below(wanted: NDArray[np.float64], latency: NDArray[np.float64], a: Any, b: Any, c: Any) -> bool:
+def _below(gain: NDArray[np.float64], latency: NDArray[np.float64], a: Any, b: Any, c: Any) -> bool:
     """Whether b lies under the line from a to c."""
-    rise = (wanted[b] - wanted[a]) * (latency[c] - latency[a])
-    return bool(rise < (wanted[c] - wanted[a]) * (latency[b] - latency[a]))
+    rise = (gain[b] - gain[a]) * (latency[c] - latency[a])
+    return bool(rise < (gain[c] - gain[a]) * (latency[b] - latency[a]))

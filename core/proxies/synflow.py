@@ -49,8 +49,10 @@ def score(architecture: Architecture, seed: int, settings: ProxySettings, device
 
 def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
     """Σ |W ⊙ ∂out/∂W| of each weight. In a stack of linear layers it is `out` for each of them (Tanaka et al., §4)."""
-    found = torch.autograd.grad(out, list(weights), materialize_grads=True)
-    return [float((weight.detach() * gradient).abs().sum()) for weight, gradient in zip(weights, found, strict=True)]
+    gradients = torch.autograd.grad(out, list(weights), materialize_grads=True)
+    return [
+        float((weight.detach() * gradient).abs().sum()) for weight, gradient in zip(weights, gradients, strict=True)
+    ]
 
 
 def _ones(_: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:

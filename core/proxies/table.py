@@ -103,35 +103,35 @@ def read_table(path: Path) -> list[Row]:
     return [_flat(row) for row in rows]
 
 
-def quality_of(rows: Sequence[Row], wanted: str | None = None, higher_is_better: bool | None = None) -> Quality:
+def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: bool | None = None) -> Quality:
     """The column named, or the first of `QUALITIES` that the table has.
 
     Whether higher is better is known of those (any column that ends in ppl or loss: lower); of others it must be said.
     """
     columns = {name for row in rows for name in row}
-    if wanted is None:
-        wanted = next((name for name in QUALITIES if name in columns), None)
-        if wanted is None:
+    if name is None:
+        name = next((name for name in QUALITIES if name in columns), None)
+        if name is None:
             raise InvalidInput(
                 f"no column has the quality of a model; the table has {', '.join(sorted(columns))}",
                 field="quality",
                 allowed=f"a column of one of these names: {', '.join(QUALITIES)}; or another one, by its name",
             )
-    if wanted not in columns:
+    if name not in columns:
         allowed = ", ".join(sorted(columns))
-        raise InvalidInput(f"no column {wanted!r}; there are {allowed}", field="quality", value=wanted, allowed=allowed)
-    known = QUALITIES.get(wanted.rpartition(".")[2])
-    if known is None and wanted.endswith(("ppl", "perplexity", "loss")):
-        known = False
-    direction = known if higher_is_better is None else higher_is_better
+        raise InvalidInput(f"no column {name!r}; there are {allowed}", field="quality", value=name, allowed=allowed)
+    higher = QUALITIES.get(name.rpartition(".")[2])
+    if higher is None and name.endswith(("ppl", "perplexity", "loss")):
+        higher = False
+    direction = higher if higher_is_better is None else higher_is_better
     if direction is None:
         raise InvalidInput(
-            f"it is unknown whether a higher {wanted} is better",
+            f"it is unknown whether a higher {name} is better",
             field="quality",
-            value=wanted,
-            allowed=f"{wanted}:higher or {wanted}:lower",
+            value=name,
+            allowed=f"{name}:higher or {name}:lower",
         )
-    return Quality(wanted, direction)
+    return Quality(name, direction)
 
 
 def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
@@ -162,10 +162,10 @@ def number_in(row: Row, column: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def tokens_of(rows: Sequence[Row]) -> list[float] | None:
@@ -340,7 +340,7 @@ def _per_layer(row: Row, name: str, layers: int) -> list[int]:
             value=row[name],
             allowed="a number for each layer",
         )
-    return [_integer(one, name) for one in value[:layers]]
+    return [_integer(item, name) for item in value[:layers]]
 
 
 def _whole(row: Row, name: str) -> int:
@@ -348,29 +348,29 @@ def _whole(row: Row, name: str) -> int:
 
 
 def _layers(row: Row) -> int:
-    found = _whole(row, "n_layer")
-    if found > MAX_BLOCKS:
+    layers = _whole(row, "n_layer")
+    if layers > MAX_BLOCKS:
         raise InvalidInput(
             f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
         )
-    return found
+    return layers
 
 
 def _integer(value: Any, name: str) -> int:
     try:
-        found = int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or (isinstance(value, float) and found != value):
+        number = None
+    if number is None or (isinstance(value, float) and number != value):
         raise InvalidInput(f"{name} is {value!r}, not a whole number", field=name, value=value, allowed="whole numbers")
-    return found
+    return number
 
 
 def _flat(row: Mapping[str, Any]) -> Row:
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, Mapping) and name != "architecture":
-            flat |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+            flat |= {f"{name}.{inner}": entry for inner, entry in _flat(value).items()}
         else:
             flat[name] = value
     return flat
@@ -414,8 +414,8 @@ def _number(text: str | None) -> Any:
         return text
 
 
-def _same(value: Any, wanted: str) -> bool:
-    return str(value) == wanted or _number(wanted) == value
+def _same(value: Any, text: str) -> bool:
+    return str(value) == text or _number(text) == value
 
 
 def _wrong(path: Path, fault: str, allowed: str) -> InvalidInput:

@@ -60,17 +60,17 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
     first: dict[tuple[str, float | None], int] = {}
     tokens = tokens_of(rows)
     for number, row in enumerate(rows, 1):
-        found = described(number, row)
-        if found is None:
+        architecture = described(number, row)
+        if architecture is None:
             missing = missing_fields(row)
             raise InvalidInput(
                 f"row {number} does not say what the model is: {', '.join(missing)} is missing",
                 field=_field(number, missing[0]),
                 allowed="an architecture, the columns of LTS's logs, or those of HW-GPT-Bench",
             )
-        architectures.append(found)
+        architectures.append(architecture)
         logs.append(_log_perplexity(number, row, quality))
-        first.setdefault(identity(found, row, quality), number - 1)
+        first.setdefault(identity(architecture, row, quality), number - 1)
     places = np.array(list(first.values()), dtype=np.intp)
     log_tokens = None if tokens is None else np.log(tokens)
     return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places, log_tokens)
@@ -119,22 +119,22 @@ def log_perplexity(column: str, value: float) -> float | None:
 def _log_perplexity(number: int, row: Row, quality: Quality) -> float:
     column = quality.column
     value = number_in(row, column)
-    found = None if value is None else log_perplexity(column, value)
-    if value is not None and found is None:
+    log = None if value is None else log_perplexity(column, value)
+    if value is not None and log is None:
         raise InvalidInput(
             f"a quality law is about perplexity, which {column} is not",
             field="quality",
             value=column,
             allowed="a column of perplexities (…ppl, …perplexity), losses (…loss) or bpc",
         )
-    if found is None or not math.isfinite(found):
+    if log is None or not math.isfinite(log):
         raise InvalidInput(
             f"row {number}: {column} is {row.get(column)!r}, not a finite number above 0",
             field=_field(number, column),
             value=str(row.get(column)),
             allowed="a finite number above 0",
         )
-    return found
+    return log
 
 
 def _field(number: int, name: str) -> str:

@@ -85,43 +85,45 @@ def trust(space: str, proxy: str, caveat: str = "", live: Live | None = None) ->
 
     `caveat` is the space's, which is about numbers of parameters: other proxies have none.
     """
-    known = next((one for one in KNOWN if one.space == space and one.proxy == proxy), None)
+    published = next((entry for entry in KNOWN if entry.space == space and entry.proxy == proxy), None)
     warned = caveat if proxy in _PARAMETERS else ""
     said = [_live_sentence(proxy, live)] if live is not None else []
     if warned:
         said.append(warned)
-    elif known is not None:
-        said.append(_known_sentence(known))
+    elif published is not None:
+        said.append(_known_sentence(published))
     elif live is None:
         said.append(f"How well {_name(proxy)} {_verb(proxy)} models of this space is not known: train some of them.")
-    return Trust(proxy, known, live, warned, " ".join(said))
+    return Trust(proxy, published, live, warned, " ".join(said))
 
 
 def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> Live | None:
     """ρ of the proxies with the quality of trained models (higher is better in both); None below three of them."""
     if len(proxies) < MIN_PAIRS:
         return None
-    found = spearman(proxies, quality)
-    if found != found:  # all alike
+    rho = spearman(proxies, quality)
+    if rho != rho:  # all alike
         return None
     low_high = interval(proxies, quality)
     low, high = low_high if low_high is not None else (None, None)
-    return Live(dataset, metric, len(proxies), found, low, high)
+    return Live(dataset, metric, len(proxies), rho, low, high)
 
 
-def _known_sentence(known: Known) -> str:
-    more = "more than " if known.at_least else ""
+def _known_sentence(published: Known) -> str:
+    more = "more than " if published.at_least else ""
     text = (
-        f"{_begin(known.proxy)} ranked {known.models} fully trained models of this space with Spearman's ρ "
-        f"of {more}{_two(known.spearman)}"
+        f"{_begin(published.proxy)} ranked {published.models} fully trained models of this space with Spearman's ρ "
+        f"of {more}{_two(published.spearman)}"
     )
-    if known.best_tenth is not None:
-        if known.best_tenth >= _GOOD:
-            text += f", and the best tenth of them with {_two(known.best_tenth)}"
+    if published.best_tenth is not None:
+        if published.best_tenth >= _GOOD:
+            text += f", and the best tenth of them with {_two(published.best_tenth)}"
         else:
-            only = "only " if known.best_tenth < known.spearman else ""
-            text += f", but the best tenth of them with {only}{_two(known.best_tenth)}: train those you choose between"
-    return f"{text} ({known.source})."
+            only = "only " if published.best_tenth < published.spearman else ""
+            text += (
+                f", but the best tenth of them with {only}{_two(published.best_tenth)}: train those you choose between"
+            )
+    return f"{text} ({published.source})."
 
 
 def _live_sentence(proxy: str, live: Live) -> str:

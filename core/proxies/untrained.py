@@ -61,11 +61,13 @@ def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
 
     Embeddings, projections, norms, biases and the output layer are left out, as LTS leaves out embedding and softmax.
     """
-    found = [] if model.source is None else [(f"source.{name}", one) for name, one in linear_weights(model.source)]
+    named = (
+        [] if model.source is None else [(f"source.{name}", weight) for name, weight in linear_weights(model.source)]
+    )
     for name, module in model.blocks.named_modules(prefix="blocks"):
         if isinstance(module, Linear):
-            found.append((f"{name}.weight", module.weight))
-    return found
+            named.append((f"{name}.weight", module.weight))
+    return named
 
 
 @contextmanager
@@ -79,8 +81,8 @@ def gradients(model: LanguageModel, batch: Batch) -> list[tuple[str, Tensor, Ten
     """Name, weight and gradient of the loss for each of `linear_weights`; zeros where the loss depends on none."""
     named = linear_weights(model)
     weights = [weight for _, weight in named]
-    found = torch.autograd.grad(loss_of(model, batch), weights, materialize_grads=True)
-    return [(name, weight.detach(), gradient) for (name, weight), gradient in zip(named, found, strict=True)]
+    weight_gradients = torch.autograd.grad(loss_of(model, batch), weights, materialize_grads=True)
+    return [(name, weight.detach(), gradient) for (name, weight), gradient in zip(named, weight_gradients, strict=True)]
 
 
 def _tensor(model: LanguageModel, array: object) -> Tensor:
