@@ -57,8 +57,8 @@ keys or which has a window.
 def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:
     """(n, L) index into `BLOCK_NAMES`; -1 where there is no block."""
     grouped = (shapes.kind == _ATTENTION) & ((shapes.kv_width < shapes.width) | (shapes.window > 0))
-    found = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
-    return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), found).astype(np.int64)
+    kinds = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
+    return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), kinds).astype(np.int64)
 
 
 def features(shapes: Shapes) -> Floats:
@@ -90,8 +90,8 @@ def features(shapes: Shapes) -> Floats:
 
 
 def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
-    found: Floats = np.log(np.maximum(values.astype(np.float64), least))
-    return found
+    logs: Floats = np.log(np.maximum(values.astype(np.float64), least))
+    return logs
 
 
 def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
@@ -99,5 +99,5 @@ def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
     place = np.where(inner, np.cumsum(inner, 1), 0).astype(np.float64)
     place = np.where(inner, place - (place.sum(1) / np.maximum(inner.sum(1), 1))[:, None], 0.0)
     norm = np.sqrt((place**2).sum(1) * (apart**2).sum(1))
-    found: Floats = np.divide((place * apart).sum(1), norm, out=np.zeros_like(norm), where=norm > 1e-9)
-    return found
+    trend: Floats = np.divide((place * apart).sum(1), norm, out=np.zeros_like(norm), where=norm > 1e-9)
+    return trend

@@ -355,13 +355,13 @@ class SharedLaw(QualityLaw):
 
     def _early(self, log_tokens: Floats) -> Floats:
         """(n,) octaves below the tokens that it knows."""
-        known = self.token_range
-        return np.zeros(len(log_tokens)) if known is None else _beyond(np.log(known[0]) - log_tokens)
+        trained_range = self.token_range
+        return np.zeros(len(log_tokens)) if trained_range is None else _beyond(np.log(trained_range[0]) - log_tokens)
 
     def _late(self, log_tokens: Floats) -> Floats:
         """(n,) octaves above them."""
-        known = self.token_range
-        return np.zeros(len(log_tokens)) if known is None else _beyond(log_tokens - np.log(known[1]))
+        trained_range = self.token_range
+        return np.zeros(len(log_tokens)) if trained_range is None else _beyond(log_tokens - np.log(trained_range[1]))
 
     @property
     def _asked_tokens(self) -> Floats:

@@ -70,8 +70,8 @@ _LTS_OWN = f"{LTS_SOURCE}: 881 models in 5 tables"
 _LIKE_EACH_OTHER = "alike"
 _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
     # Origin, study, table that it asks about, and whether it is about that table itself.
-    origin.name: (origin, study, table, known)
-    for origin, study, table, known in (
+    origin.name: (origin, study, table, is_own_table)
+    for origin, study, table, is_own_table in (
         (_own_data("gpt2", "decoders with attention", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
         (_own_data("transformer-xl", "Transformer-XL", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
         (_own_data("llama", _DECODERS, _GEMSTONES_SOURCE, _LIKE_EACH_OTHER), "gemstones", None, False),
@@ -189,7 +189,7 @@ def _family_of(name: str) -> str:
 def _shipped(name: str) -> QualityLaw:
     if name in _OF_TABLES:
         return from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
-    origin, of, table, known = _SHARED[name]
+    origin, of, table, is_own_table = _SHARED[name]
     study = studies.study(of)
     place = None if table is None else [each.name for each in study.tables].index(table)
     reference = _REFERENCES[origin.family]
@@ -197,7 +197,7 @@ def _shipped(name: str) -> QualityLaw:
         origin,
         study,
         place,
-        known,
+        is_own_table,
         float(np.log(TRAIN_TOKENS)) if study.budgets else float(study.log_tokens[0]),
         (reference, Shapes.of([named_model(reference).architecture])),
     )

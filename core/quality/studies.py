@@ -40,7 +40,7 @@ def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplex
         stranger=STRANGER,
         tables=tuple(tables),
         inputs=np.round(features(shapes), 6),
-        log_tokens=np.log([known.max_tokens for known in tables])[table],
+        log_tokens=np.log([lts_table.max_tokens for lts_table in tables])[table],
         table=table,
         log_perplexity=log_perplexity,
         budgets=False,

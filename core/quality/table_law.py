@@ -80,23 +80,23 @@ class TableLaw(QualityLaw):
 
         Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
         """
-        wanted: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
+        logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
         inputs = _inputs(shapes)
-        _check(inputs, wanted)
+        _check(inputs, logs)
         # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
-        _, order = np.unique(np.column_stack([wanted, inputs[:, ::-1]]), axis=0, return_index=True)
+        _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
         kept = order[evenly_spaced(len(order), MAX_ROWS)]
         low, high = inputs.min(0), inputs.max(0)
         blocks = names_of_blocks(shapes)
         kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
         if prior is not None:
             low, high, kinds = np.minimum(low, prior.low), np.maximum(high, prior.high), kinds | prior.kinds
-        inputs, wanted = inputs[kept], wanted[kept]
-        slope = 1.0 if prior is None else _slope(prior.log_of(inputs), wanted)
+        inputs, logs = inputs[kept], logs[kept]
+        slope = 1.0 if prior is None else _slope(prior.log_of(inputs), logs)
         law = cls(
             origin=origin,
             inputs=inputs,
-            log_perplexity=wanted,
+            log_perplexity=logs,
             kernel=_ALONE.kernel,
             models=len(order),
             low=low,
@@ -107,7 +107,7 @@ class TableLaw(QualityLaw):
             prior=prior,
             slope=slope,
         )
-        left = wanted - law._mean(inputs)
+        left = logs - law._mean(inputs)
         kernel = most_probable(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
         mean, deviation = Process(kernel, inputs, left).leave_one_out()
         widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
@@ -143,22 +143,22 @@ class TableLaw(QualityLaw):
 
         A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
-        found, inputs = self.predict(shapes), _inputs(shapes)
-        wanted = np.array(log_perplexity, dtype=np.float64).round(6)
+        prediction, inputs = self.predict(shapes), _inputs(shapes)
+        rounded = np.array(log_perplexity, dtype=np.float64).round(6)
         places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
-        place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
-        known = place >= 0
+        place = np.array([places.get(tuple(row), -1) for row in _with(rounded, inputs)], dtype=np.int64)
+        is_learnt = place >= 0
         mean, deviation = self._left_out
-        logs, widths = found.log_perplexity.copy(), found.half_width.copy()
-        logs[known] = (mean + self._mean(self.inputs))[place[known]]
-        widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
-        return Prediction(logs, widths, found.beyond), known
+        logs, widths = prediction.log_perplexity.copy(), prediction.half_width.copy()
+        logs[is_learnt] = (mean + self._mean(self.inputs))[place[is_learnt]]
+        widths[is_learnt] = self._half_width(deviation, np.zeros(len(deviation)))[place[is_learnt]]
+        return Prediction(logs, widths, prediction.beyond), is_learnt
 
     def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
         """Which of these have the features of a model that the law, or one it was learnt after, was learnt from."""
         seen = set(map(tuple, self.inputs.tolist()))
-        found = np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
-        return found if self.prior is None else found | self.prior.has_seen(shapes)
+        is_seen = np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
+        return is_seen if self.prior is None else is_seen | self.prior.has_seen(shapes)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         """For each architecture the features (and `blocks`) that lie beyond what the law knows."""
@@ -188,9 +188,9 @@ class TableLaw(QualityLaw):
         level = np.full(len(inputs), self.log_perplexity.mean())
         if self.prior is None:
             return level
-        known, asked = self._prior_of_own, self.prior.log_of(inputs)
-        found: Floats = level + self.slope * (asked - known.mean())
-        return found
+        of_own, asked = self._prior_of_own, self.prior.log_of(inputs)
+        mean: Floats = level + self.slope * (asked - of_own.mean())
+        return mean
 
     @cached_property
     def _prior_of_own(self) -> Floats:
@@ -198,8 +198,8 @@ class TableLaw(QualityLaw):
         return self.prior.log_of(self.inputs)
 
     def _half_width(self, deviation: Floats, beyond: Floats) -> Floats:
-        found: Floats = self.quantile * np.hypot(self.widening * deviation, _EXTRAPOLATION_STD * beyond)
-        return found
+        half_width: Floats = self.quantile * np.hypot(self.widening * deviation, _EXTRAPOLATION_STD * beyond)
+        return half_width
 
     def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
         """How far below and above its range each feature is. Stacks may be more even than those of the table."""
@@ -214,15 +214,15 @@ class TableLaw(QualityLaw):
 
     def _unknown(self, shapes: Shapes) -> Floats:
         """Share of the blocks that are of kinds unknown to the law."""
-        known = [index for index, name in enumerate(BLOCK_NAMES) if name in self.kinds or name == "identity"]
+        kinds = [index for index, name in enumerate(BLOCK_NAMES) if name in self.kinds or name == "identity"]
         blocks = names_of_blocks(shapes)
-        found: Floats = ((blocks >= 0) & ~np.isin(blocks, known)).sum(1) / np.maximum((blocks >= 0).sum(1), 1)
-        return found
+        share: Floats = ((blocks >= 0) & ~np.isin(blocks, kinds)).sum(1) / np.maximum((blocks >= 0).sum(1), 1)
+        return share
 
     def _beyond(self, inputs: Floats, shapes: Shapes) -> Floats:
         below, above = self._excess(inputs)
-        found: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
-        return found
+        total: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
+        return total
 
 
 def _with(first: Floats, others: Floats) -> list[list[float]]:
@@ -245,12 +245,12 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
 
 def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, *, prior: TableLaw | None = None) -> Prediction:
     """Each model predicted by a law that was learnt from the other folds alone. Errors as in `TableLaw.fit`."""
-    wanted = np.asarray(log_perplexity, dtype=np.float64)
-    logs, widths, beyond = np.empty(len(wanted)), np.empty(len(wanted)), np.empty(len(wanted))
+    truth = np.asarray(log_perplexity, dtype=np.float64)
+    logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
     for left in folds(_inputs(shapes)):
-        law = TableLaw.fit(shapes.take(~left), wanted[~left], Origin("fold", "fold"), prior=prior)
-        found = law.predict(shapes.take(left))
-        logs[left], widths[left], beyond[left] = found.log_perplexity, found.half_width, found.beyond
+        law = TableLaw.fit(shapes.take(~left), truth[~left], Origin("fold", "fold"), prior=prior)
+        prediction = law.predict(shapes.take(left))
+        logs[left], widths[left], beyond[left] = prediction.log_perplexity, prediction.half_width, prediction.beyond
     return Prediction(logs, widths, beyond)
 
 
@@ -259,22 +259,22 @@ def _inputs(shapes: Shapes) -> Floats:
     return np.round(features(shapes), 6)
 
 
-def _check(inputs: Floats, wanted: Floats) -> None:
-    if len(inputs) != len(wanted):
-        raise InvalidInput(f"{len(inputs)} architectures and {len(wanted)} perplexities", field="perplexity")
-    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(wanted)).tolist()
+def _check(inputs: Floats, logs: Floats) -> None:
+    if len(inputs) != len(logs):
+        raise InvalidInput(f"{len(inputs)} architectures and {len(logs)} perplexities", field="perplexity")
+    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(logs)).tolist()
     if wrong:
         raise InvalidInput(
             f"the perplexity of model {wrong[0] + 1} is no finite number above 0",
             field="perplexity",
-            value=str(wanted[wrong[0]]),
+            value=str(logs[wrong[0]]),
             allowed="a finite number above 0",
         )
-    if len(wanted) < MIN_ROWS:
+    if len(logs) < MIN_ROWS:
         raise InvalidInput(
-            f"{len(wanted)} trained models teach no law: at least {MIN_ROWS} are needed",
+            f"{len(logs)} trained models teach no law: at least {MIN_ROWS} are needed",
             field="table",
-            value=len(wanted),
+            value=len(logs),
             allowed=f"at least {MIN_ROWS} trained models",
         )
     _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
@@ -288,18 +288,18 @@ def _check(inputs: Floats, wanted: Floats) -> None:
             value=len(first),
             allowed=f"models of at least {MIN_ROWS} different shapes",
         )
-    if np.ptp(wanted) == 0:
+    if np.ptp(logs) == 0:
         raise InvalidInput(
-            f"all {len(wanted)} models have the same perplexity, {np.exp(wanted[0]):.6g}: nothing depends on shape",
+            f"all {len(logs)} models have the same perplexity, {np.exp(logs[0]):.6g}: nothing depends on shape",
             field="perplexity",
-            value=float(np.exp(wanted[0])),
+            value=float(np.exp(logs[0])),
             allowed="perplexities that differ",
         )
 
 
-def _slope(prior: Floats, wanted: Floats) -> float:
+def _slope(prior: Floats, logs: Floats) -> float:
     """Of the wanted against the prior's values, by ridge regression around 1."""
-    apart, left = prior - prior.mean(), wanted - wanted.mean()
+    apart, left = prior - prior.mean(), logs - logs.mean()
     stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_PRIOR_STD**2
     return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
 
