@@ -58,17 +58,17 @@ def list_tokens(session: Session) -> None:
     """List the enrolment tokens."""
     from edgefront.show.output import moment, table
 
-    found = session.client.tokens.list()
+    tokens = session.client.tokens.list()
 
     def show() -> None:
         shown = table(
             "id", "name", "uses left", "expires", "revoked", right=("uses left",), less=("revoked", "expires")
         )
-        for token in found:
+        for token in tokens:
             shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
         session.out.print(shown)
 
-    session.put(found, show)
+    session.put(tokens, show)
 
 
 @command(tokens, "revoke")
@@ -104,14 +104,14 @@ def list_keys(session: Session) -> None:
     """List the API keys."""
     from edgefront.show.output import moment, table
 
-    found = session.client.keys.list()
+    keys = session.client.keys.list()
 
     def show() -> None:
         shown = table(
             *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
             less=("begins with", "created", "owner", "expires"),
         )
-        for key in found:
+        for key in keys:
             shown.add_row(
                 key.id,
                 key.name,
@@ -124,7 +124,7 @@ def list_keys(session: Session) -> None:
             )
         session.out.print(shown)
 
-    session.put(found, show)
+    session.put(keys, show)
 
 
 @command(keys, "revoke")

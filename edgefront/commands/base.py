@@ -172,7 +172,7 @@ def command(
         ]
         declared = list(own.parameters.values())[1:]
         groups = {item.name: options for item in declared if (options := _options_of(item.annotation))}
-        single = [one for item in declared for one in (_expanded(item) if item.name in groups else [item])]
+        single = [parameter for item in declared for parameter in (_expanded(item) if item.name in groups else [item])]
         kept = [
             item.replace(
                 kind=inspect.Parameter.KEYWORD_ONLY, annotation=_in_panel(item.annotation, panel_of.get(item.name))
@@ -201,7 +201,7 @@ def command(
                 for name, kind in identified.items():
                     given[name] = _identified(session, kind, given[name])
                 for name, options in groups.items():
-                    given[name] = options(**{one.name: given.pop(one.name) for one in fields(options)})
+                    given[name] = options(**{option.name: given.pop(option.name) for option in fields(options)})
                 function(session, **given)
             finally:
                 session.close()
@@ -231,12 +231,12 @@ def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
-            one.name,
+            option.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is MISSING else one.default,
-            annotation=_changed(_option_of(one.name, hints[one.name]), "help", texts.get(one.name)),
+            default=inspect.Parameter.empty if option.default is MISSING else option.default,
+            annotation=_changed(_option_of(option.name, hints[option.name]), "help", texts.get(option.name)),
         )
-        for one in fields(kind)
+        for option in fields(kind)
     ]
 
 
@@ -258,7 +258,7 @@ def _check_text(given: Mapping[str, Any]) -> None:
 
 def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
     if isinstance(given, list | tuple):
-        return [session.identifier(kind, one) for one in given]
+        return [session.identifier(kind, text) for text in given]
     return None if given is None else session.identifier(kind, given)
 
 

@@ -64,7 +64,7 @@ def describe(
     asked = token_count(tokens)
     model = architecture_of(architecture)
     quality = _predicted(model, asked)
-    found = costs(
+    counted = costs(
         model,
         CostOptions(
             sequence_length=sequence_length,
@@ -76,7 +76,7 @@ def describe(
             weights=weights,
         ),
     )
-    result = {**found.to_json(), "quality": quality}
+    result = {**counted.to_json(), "quality": quality}
 
     def show() -> None:
         from edgefront.show.output import table
@@ -86,9 +86,11 @@ def describe(
             value = result[name]
             shown.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
         session.out.print(shown)
-        after = f" after {found.memory_length}" if found.memory_length else ""
+        after = f" after {counted.memory_length}" if counted.memory_length else ""
         kind = dtype if weights == "full" else weights
-        session.note(f"{mode}, sequence length {found.sequence_length}{after}, batch {batch}, logits {logits}, {kind}")
+        session.note(
+            f"{mode}, sequence length {counted.sequence_length}{after}, batch {batch}, logits {logits}, {kind}"
+        )
         if quality is not None:
             session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
@@ -115,7 +117,7 @@ def list_spaces(session: Session) -> None:
     """List the search spaces. Needs no server."""
     from edgefront.core.spaces import catalogue
 
-    found = list(catalogue.spaces().values())
+    spaces = list(catalogue.spaces().values())
 
     def show() -> None:
         from edgefront.show.output import table
@@ -126,11 +128,11 @@ def list_spaces(session: Session) -> None:
             prose=("title", "source"),
             less=("source",),
         )
-        for space in found:
+        for space in spaces:
             shown.add_row(space.name, f"{float(space.size()):.2g}", space.title, space.source)
         session.out.print(shown)
 
-    session.put([space.to_json() for space in found], show)
+    session.put([space.to_json() for space in spaces], show)
 
 
 @command(spaces, "show", server=False)
@@ -146,23 +148,23 @@ def show_space(
     from edgefront.core.spaces.space import LOADS_IN
     from edgefront.requests.jobs import narrowing
 
-    found = catalogue.space(space).narrow(narrowing(narrow or []))
+    narrowed = catalogue.space(space).narrow(narrowing(narrow or []))
 
     def show() -> None:
         from edgefront.show.output import table
 
-        shown = table("gene", "values", "per layer", title=f"{found.name}: {found.title}", prose=("values",))
-        for gene, described in found.genes().items():
+        shown = table("gene", "values", "per layer", title=f"{narrowed.name}: {narrowed.title}", prose=("values",))
+        for gene, described in narrowed.genes().items():
             shown.add_row(gene, _values(described), "yes" if described.get("per_layer") else "")
         session.out.print(shown)
-        session.out.print(f"{float(found.size()):.3g} architectures · {found.source}", markup=False)
-        loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in found.loaders())
+        session.out.print(f"{float(narrowed.size()):.3g} architectures · {narrowed.source}", markup=False)
+        loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in narrowed.loaders())
         if loaders:
             session.out.print(f"can be narrowed to what loads: {loaders}", markup=False, soft_wrap=True)
-        if found.caveat:
-            session.out.print(f"proxy: {found.caveat}", markup=False, soft_wrap=True)
+        if narrowed.caveat:
+            session.out.print(f"proxy: {narrowed.caveat}", markup=False, soft_wrap=True)
 
-    session.put(found.to_json(), show)
+    session.put(narrowed.to_json(), show)
 
 
 def _values(described: dict[str, Any]) -> str:

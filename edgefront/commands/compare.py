@@ -39,19 +39,19 @@ def compare(
     Differences are against the first target. The page /compare draws the same.
     """
     client = session.client
-    found = client.compare([one for given in targets for one in _ids(client, given)])
+    comparison = client.compare([target_id for given in targets for target_id in _ids(client, given)])
     if everywhere:
-        kept = tuple(architecture for architecture in found.architectures if _is_measured(architecture))
-        found = found.model_copy(update={"architectures": kept})
+        kept = tuple(architecture for architecture in comparison.architectures if _is_measured(architecture))
+        comparison = comparison.model_copy(update={"architectures": kept})
 
     def show() -> None:
         from urllib.parse import urlencode
 
-        _show(session, found)
-        query = urlencode([("target", target.target_id) for target in found.targets])
+        _show(session, comparison)
+        query = urlencode([("target", target.target_id) for target in comparison.targets])
         session.note(f"page: {client.url}/compare?{query}")
 
-    session.put(found, show)
+    session.put(comparison, show)
 
 
 def _is_measured(model: ComparedArchitecture) -> bool:
@@ -71,22 +71,22 @@ def _ids(client: Client, given: str) -> list[str]:
     return named
 
 
-def _show(session: Session, found: ComparisonView) -> None:
+def _show(session: Session, comparison: ComparisonView) -> None:
     from edgefront.core.wire.jobs import PredictedView
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
     from edgefront.show.quality import header_of, median_quality
 
     summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
-    for number, one in enumerate(found.targets, 1):
-        ratios = ("first", "") if number == 1 else (times(one.latency_ratio), times(one.memory_ratio))
-        summary.add_row(str(number), one.target, one.job_name, one.device, str(one.shared), *ratios)
+    for number, compared in enumerate(comparison.targets, 1):
+        ratios = ("first", "") if number == 1 else (times(compared.latency_ratio), times(compared.memory_ratio))
+        summary.add_row(str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios)
     session.out.print(summary)
-    if found.note:
-        session.note(found.note)
-    columns = [name for number in range(1, len(found.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
-    header = header_of(model.relative_to for model in found.architectures).removeprefix("predicted ")
+    if comparison.note:
+        session.note(comparison.note)
+    columns = [name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
+    header = header_of(model.relative_to for model in comparison.architectures).removeprefix("predicted ")
     shown = table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
-    for model in found.architectures:
+    for model in comparison.architectures:
         cells: list[str] = []
         first = model.entries[0]
         for index, here in enumerate(model.entries):
@@ -106,8 +106,8 @@ def _show(session: Session, found: ComparisonView) -> None:
         quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
         shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
     session.out.print(shown)
-    if found.perplexity_of:
-        session.note(f"predicted perplexity: {found.perplexity_of}")
+    if comparison.perplexity_of:
+        session.note(f"predicted perplexity: {comparison.perplexity_of}")
 
 
 def _difference(value: float, reference: float | None) -> str:

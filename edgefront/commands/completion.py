@@ -26,15 +26,21 @@ def complete_candidate(incomplete: str) -> Items:
     with suppress(Exception), _client() as client:
         for job in islice(client.jobs.list(limit=_MANY), _MANY):
             if any(target.frontier_size for target in job.targets):
-                found = client.candidates.list(job.id, on_frontier=True, sort="latency_ms", limit=_MANY)
-                return _begin(incomplete, ((one.id, f"{one.latency_ms:.1f} ms ({job.name})") for one in found))
+                candidates = client.candidates.list(job.id, on_frontier=True, sort="latency_ms", limit=_MANY)
+                return _begin(
+                    incomplete,
+                    ((candidate.id, f"{candidate.latency_ms:.1f} ms ({job.name})") for candidate in candidates),
+                )
     return []
 
 
 def complete_training(incomplete: str) -> Items:
     """Ids of the newest trainings, with their names."""
     with suppress(Exception), _client() as client:
-        return _begin(incomplete, ((one.id, f"{one.name} ({one.state})") for one in client.trainings.list(limit=_MANY)))
+        return _begin(
+            incomplete,
+            ((training.id, f"{training.name} ({training.state})") for training in client.trainings.list(limit=_MANY)),
+        )
     return []
 
 

@@ -31,11 +31,12 @@ def list_data(session: Session, home: Home = None) -> None:
     from edgefront.core.data.sources.catalogue import data_sets
     from edgefront.show.output import NONE, table
 
-    known = list(data_sets().values())
+    sources = list(data_sets().values())
     prepared = list(prepared_in(_home(home)))
     result = {
         "data_sets": [
-            {"name": found.name, "title": found.title, "level": found.level, "origin": found.origin} for found in known
+            {"name": source.name, "title": source.title, "level": source.level, "origin": source.origin}
+            for source in sources
         ],
         "prepared": [
             _summary(folder, manifest)
@@ -47,8 +48,8 @@ def list_data(session: Session, home: Home = None) -> None:
 
     def show() -> None:
         names = table("name", "level", "what", "from", title="Data sets", prose=("what", "from"), less=("from",))
-        for found in known:
-            names.add_row(found.name, found.level, found.title, found.origin)
+        for source in sources:
+            names.add_row(source.name, source.level, source.title, source.origin)
         session.out.print(names)
         there = table(
             *("name", "digest", "level", "vocabulary", "train tokens"),
@@ -83,12 +84,12 @@ def show_data(
     from edgefront.core.data.prepared.prepared import open_prepared
     from edgefront.core.data.prepared.registry import find_prepared
 
-    found = find_prepared(_home(home), name)
+    prepared = find_prepared(_home(home), name)
     if verify:
         with _Bar(session) as bar:
-            found = open_prepared(found.folder, verify=True, progress=bar)
+            prepared = open_prepared(prepared.folder, verify=True, progress=bar)
         session.note("all checksums are correct")
-    session.put(_summary(found.folder, found.manifest), lambda: _show(session, found))
+    session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
 
 
 @command(
@@ -167,8 +168,8 @@ def prepare_data(
     with _Bar(session) as bar:
         if fetch or url:
             origin = _fetched(data, origin or _home(home) / "downloads" / data, url, bar)
-        found = prepare(data, _home(home), origin=origin, target=target, settings=settings, progress=bar)
-    session.put(_summary(found.folder, found.manifest), lambda: _show(session, found))
+        prepared = prepare(data, _home(home), origin=origin, target=target, settings=settings, progress=bar)
+    session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
 
 
 class _Bar:
@@ -243,19 +244,19 @@ def _summary(folder: Path, manifest: Any) -> dict[str, Any]:
     }
 
 
-def _show(session: Session, found: Prepared) -> None:
+def _show(session: Session, prepared: Prepared) -> None:
     from edgefront.show.output import table
 
-    summary = _summary(found.folder, found.manifest)
+    summary = _summary(prepared.folder, prepared.manifest)
     columns = ("tokens", "units", "characters", "words", "bytes")
     shown = table(
         "split",
         *columns,
-        title=f"{found.name}  {found.level}, {found.vocab_size:,} tokens",
+        title=f"{prepared.name}  {prepared.level}, {prepared.vocab_size:,} tokens",
         right=columns,
         less=("words", "characters"),
     )
     for name, split in summary["splits"].items():
         shown.add_row(name, *(f"{split[column]:,}" for column in columns))
     session.out.print(shown)
-    session.out.print(str(found.folder), markup=False, soft_wrap=True)
+    session.out.print(str(prepared.folder), markup=False, soft_wrap=True)

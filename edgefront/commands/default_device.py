@@ -25,7 +25,11 @@ def only_device(session: Session, option: str = "--target") -> str:
     if len(devices) == 1:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
-    draining = [] if names else [one.name for one in session.client.devices.list() if one.state == DeviceState.DRAINING]
+    draining = (
+        []
+        if names
+        else [device.name for device in session.client.devices.list() if device.state == DeviceState.DRAINING]
+    )
     if draining:
         raise InvalidInput(
             f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "

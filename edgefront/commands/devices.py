@@ -55,21 +55,21 @@ def list_devices(session: Session) -> None:
 @command(app, "show")
 def show_device(session: Session, device: DeviceName) -> None:
     """Show all facts that a device reports, and the history of its anchor."""
-    found = session.client.devices.get(device)
+    view = session.client.devices.get(device)
     anchor = session.client.devices.anchor(device)
 
     def show() -> None:
         from edgefront.show.anchors import anchor_table
         from edgefront.show.devices import facts_table, runtimes_table
 
-        session.out.print(facts_table(found, state_in_words(found)))
-        session.out.print(runtimes_table(found))
+        session.out.print(facts_table(view, state_in_words(view)))
+        session.out.print(runtimes_table(view))
         if anchor.points:
             session.out.print(anchor_table(anchor.points))
         else:
             session.out.print("Anchor: not measured yet")
 
-    session.put({**found.model_dump(mode="json"), "anchor": anchor}, show)
+    session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
 
 
 @command(app, "logs")
@@ -88,19 +88,19 @@ def logs(
     from edgefront.show.output import moment, print_json
 
     client = session.watching_client if follow else session.client
-    found = client.devices.log(device, limit=lines).lines
-    if not found:
+    logged = client.devices.log(device, limit=lines).lines
+    if not logged:
         session.note(f"nothing was logged by {device} yet: its agent sends its log when it has connected")
     while True:
-        for line in found:
+        for line in logged:
             if session.json:
                 print_json(line, line=True)
             else:
                 session.out.print(f"{moment(line.at)} {line.level:7} {line.message}", markup=False, soft_wrap=True)
         if not follow:
             return
-        last = found[-1].number if found else 0
-        while not (found := client.devices.log(device, after=last).lines):
+        last = logged[-1].number if logged else 0
+        while not (logged := client.devices.log(device, after=last).lines):
             time.sleep(_LOOK_AGAIN_S)
 
 

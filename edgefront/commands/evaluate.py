@@ -103,7 +103,7 @@ def evaluate(
                 allowed="prepared parallel text",
             )
         with bar(session, "translating") as progress:
-            found = translate(
+            translated = translate(
                 package.model(machine.device),
                 chosen.source,
                 chosen,
@@ -121,8 +121,8 @@ def evaluate(
                 ),
                 progress=progress,
             )
-        result |= {"split": split, "bleu": found.bleu.score, "signature": found.bleu.signature}
-        result["sentences"] = len(found.hypotheses)
+        result |= {"split": split, "bleu": translated.bleu.score, "signature": translated.bleu.signature}
+        result["sentences"] = len(translated.hypotheses)
     else:
         assert data is not None
         changes = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
@@ -149,7 +149,7 @@ def _perplexity(
     chosen = {name: value for name, value in changes.items() if value is not None}
     evaluation = recipe.overridden({"evaluation": chosen}).evaluation
     with bar(session, "reading") as progress:
-        found = perplexity(
+        score = perplexity(
             package.model(device),
             prepared.split(split),
             evaluation,
@@ -159,7 +159,7 @@ def _perplexity(
             progress=progress,
         )
     how = evaluation.model_dump(mode="json", include={"segment", "memory", "clamp", "same_length", "rows"})
-    return {"split": split, "data_digest": prepared.digest, **asdict(found), "evaluation": how}
+    return {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": how}
 
 
 def _prepared(package: Package, data: str) -> Prepared:
@@ -214,13 +214,13 @@ def put(session: Session, result: dict[str, Any], output: Path | None) -> None:
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, one in value.items():
-        if isinstance(one, dict):
-            found += _flat(one, f"{prefix}{name} ")
-        elif one is not None:
-            found.append((prefix + name, one))
-    return found
+    entries: list[tuple[str, Any]] = []
+    for name, entry in value.items():
+        if isinstance(entry, dict):
+            entries += _flat(entry, f"{prefix}{name} ")
+        elif entry is not None:
+            entries.append((prefix + name, entry))
+    return entries
 
 
 def write_json(path: Path, result: dict[str, Any]) -> None:

@@ -121,19 +121,19 @@ def find(
     session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
     session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
     ended = followed(session, job)
-    found: list[RecommendationView] = [
-        session.watching_client.jobs.recommendation(job.id, target=one.id) for one in ended.targets
+    views: list[RecommendationView] = [
+        session.watching_client.jobs.recommendation(job.id, target=searched.id) for searched in ended.targets
     ]
 
     def say() -> None:
-        for one, view in zip(ended.targets, found, strict=True):
+        for searched, view in zip(ended.targets, views, strict=True):
             show(view, session.out)
-            if one.note:
-                session.note(f"{one.name}: {one.note}")
+            if searched.note:
+                session.note(f"{searched.name}: {searched.note}")
 
-    answers = [{"recommendation": view, "commands": commands(view)} for view in found]
+    answers = [{"recommendation": view, "commands": commands(view)} for view in views]
     session.put({"job": job.id, "state": ended.state, "targets": answers}, say)
-    if any(view.recommended is None for view in found):
+    if any(view.recommended is None for view in views):
         raise typer.Exit(exits.NOTHING_FITS)
 
 

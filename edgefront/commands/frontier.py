@@ -55,7 +55,7 @@ def frontier(
     client = session.client
     asked = client.jobs.get(job)
     names = [target] if target else [item.id for item in asked.targets]
-    found = [
+    views = [
         client.frontier(
             job,
             target=name,
@@ -68,16 +68,16 @@ def frontier(
     if picture is not None:
         from edgefront.show.picture import draw
 
-        draw(found, picture)
+        draw(views, picture)
         session.note(f"drew {picture}")
     if csv:
-        typer.echo(frontier_csv(found), nl=False)
+        typer.echo(frontier_csv(views), nl=False)
         return
 
-    unconfirmed = {one.id: one.unconfirmed for one in asked.targets}
+    unconfirmed = {searched.id: searched.unconfirmed for searched in asked.targets}
 
     def show() -> None:
-        for view in found:
+        for view in views:
             session.out.print(frontier_table(view))
             if any(point.marked for point in (*view.points, *view.baseline)):
                 session.out.print(f"{MARKED}: its page shows the launches", markup=False, soft_wrap=True)
@@ -95,4 +95,4 @@ def frontier(
             elif view.by == "proxy":
                 session.note(f"proxy: {view.proxy_trust.sentence}")
 
-    session.put(found[0] if target else found, show)
+    session.put(views[0] if target else views, show)

@@ -75,7 +75,7 @@ def generate(
         sys.stdout.flush()
         before = ""
 
-    found = generate_text(
+    generated = generate_text(
         package,
         text,
         tokens,
@@ -90,10 +90,12 @@ def generate(
         "digest": package.architecture.digest,
         "prompt": text,
         "chat": chat,
-        "text": found.text,
-        "tokens": len(found.tokens),
-        "prompt_tokens": found.prompt_tokens,
-        "ended": found.ended,
+        "text": generated.text,
+        "tokens": len(generated.tokens),
+        "prompt_tokens": generated.prompt_tokens,
+        "ended": generated.ended,
         "seed": seed,
     }
-    session.put(result, lambda: session.note(f"{len(found.tokens)} tokens, stopped by {found.ended}, seed {seed}"))
+    session.put(
+        result, lambda: session.note(f"{len(generated.tokens)} tokens, stopped by {generated.ended}, seed {seed}")
+    )

@@ -137,9 +137,9 @@ def submit(
         alone = {"precision": precision, "when_busy": when_busy}
         protocol = how.fields | {field: value for field, value in alone.items() if value is not None}
         targets = [submission.target(given) for given in target or [only_device(session)]]
-        for wanted in targets:
-            wanted["protocol"] = protocol | wanted["protocol"]
-            wanted["limits"] = limit.limits
+        for placed in targets:
+            placed["protocol"] = protocol | placed["protocol"]
+            placed["limits"] = limit.limits
         chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = submission.parse_request(
             {
@@ -170,7 +170,9 @@ def estimate(session: Session, **given: Any) -> None:
 _SUBMITTING = inspect.signature(submit, eval_str=True)
 estimate.__signature__ = _SUBMITTING.replace(  # type: ignore[attr-defined]
     parameters=[
-        one for name, one in _SUBMITTING.parameters.items() if name not in ("idempotency_key", "watch", "dry_run")
+        parameter
+        for name, parameter in _SUBMITTING.parameters.items()
+        if name not in ("idempotency_key", "watch", "dry_run")
     ]
 )
 command(app, "estimate", panels=_PANELS)(estimate)
@@ -180,9 +182,9 @@ def _estimate(session: Session, request: JobRequest) -> None:
     from edgefront import exits
     from edgefront.show.estimate import show_estimate
 
-    found = session.client.jobs.estimate(request)
-    session.put(found, lambda: show_estimate(session.out, session.err, found))
-    if found.refusals:
+    expected = session.client.jobs.estimate(request)
+    session.put(expected, lambda: show_estimate(session.out, session.err, expected))
+    if expected.refusals:
         raise typer.Exit(exits.REFUSED)
 
 
@@ -240,8 +242,8 @@ def list_jobs(
 @command(app, "show")
 def show_job(session: Session, job: JobId) -> None:
     """Show a job and its targets."""
-    found = session.client.jobs.get(job)
-    session.put(found, lambda: _print(session, found))
+    view = session.client.jobs.get(job)
+    session.put(view, lambda: _print(session, view))
 
 
 @command(app, "watch")
@@ -296,14 +298,14 @@ def recommend(
 
     client, tokens = session.client, training.tokens
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]
-    found = [client.jobs.recommendation(job, target=name, **asdict(limit), train_tokens=tokens) for name in names]
+    views = [client.jobs.recommendation(job, target=name, **asdict(limit), train_tokens=tokens) for name in names]
 
     def say() -> None:
-        for view in found:
+        for view in views:
             show(view, session.out)
 
-    session.put(found[0] if target else found, say)
-    if any(view.recommended is None for view in found):
+    session.put(views[0] if target else views, say)
+    if any(view.recommended is None for view in views):
         raise typer.Exit(exits.NOTHING_FITS)
 
 
@@ -323,8 +325,8 @@ def law(
     from edgefront.show.law import moved, show
 
     client = session.client
-    found = client.jobs.law(job) if move_to is None else moved(client, job, client.jobs.move_law(job, move_to))
-    session.put(found, lambda: show(found, session.out))
+    view = client.jobs.law(job) if move_to is None else moved(client, job, client.jobs.move_law(job, move_to))
+    session.put(view, lambda: show(view, session.out))
 
 
 @command(app, "extend")
@@ -357,17 +359,17 @@ def extend(
         first = session.client.jobs.get(job).request.targets[0]
         fields["protocol"] = submission.changed_protocol(first.protocol, given)
         fields["limits"] = first.limits.model_dump() | changed
-    found = session.client.jobs.extend(job, **place, **fields)
+    extended = session.client.jobs.extend(job, **place, **fields)
     if watch:
-        _watch(session, found.id, after=found.last_event)
+        _watch(session, extended.id, after=extended.last_event)
         return
 
     def show() -> None:
-        session.out.print(found.id)
-        added = found.targets[-1]
+        session.out.print(extended.id)
+        added = extended.targets[-1]
         session.note(f"{added.name}: {added.note or added.state}")
 
-    session.put(found, show)
+    session.put(extended, show)
 
 
 @command(app, "pause")

@@ -142,7 +142,7 @@ def measure(
     try:
         protocols = [
             requested.validate_python({**choices, **fields, **before})
-            for before in ([{"memory_length": one} for one in befores] or [{}])
+            for before in ([{"memory_length": length} for length in befores] or [{}])
         ]
     except ValidationError as error:
         raise invalid_input(error, ProtocolError) from None
@@ -154,24 +154,27 @@ def measure(
     if isinstance(subject, Architecture):
         for protocol in protocols:
             protocol_costs(subject, protocol)  # refuses passes that the model does not support
-    protocols = [one.model_copy(update={"time_limit_s": time_limit or time_limit_s(subject, one)}) for one in protocols]
+    protocols = [
+        protocol.model_copy(update={"time_limit_s": time_limit or time_limit_s(subject, protocol)})
+        for protocol in protocols
+    ]
     measured: list[Measured] = []
     failed: MeasurementError | None = None
     with session.err.status(f"measuring {model} …"):
         try:
-            for one in run(subject, protocols, launches=launches, seed=seed):
-                measured.append(one)  # kept where a later one fails
+            for result in run(subject, protocols, launches=launches, seed=seed):
+                measured.append(result)  # kept where a later one fails
         except MeasurementError as error:
             failed = error
     if failed is not None and not measured:
         raise failed
     if record:
-        add_measurements(model, [one.for_card() for one in measured])
+        add_measurements(model, [result.for_card() for result in measured])
     if not befores:
         session.put(measured[0].report(), lambda: _show(session, Path(model).name, measured[0]))
         return
     session.put(
-        {"contexts": [one.report() for one in measured]}, lambda: _show_curve(session, Path(model).name, measured)
+        {"contexts": [result.report() for result in measured]}, lambda: _show_curve(session, Path(model).name, measured)
     )
     if output is not None:
         from edgefront.show.generations import draw_curve

@@ -132,9 +132,9 @@ def card(
     from edgefront.core.evaluation.package import CARD, describe
 
     changes = {"name": name, "licence": None if licence is None else check_licence(licence)}
-    found = describe(folder, **{field: value for field, value in changes.items() if value is not None})
-    path = found.folder / CARD
-    result = {"path": str(path), "licence": found.facts.get("licence")}
+    described = describe(folder, **{field: value for field, value in changes.items() if value is not None})
+    path = described.folder / CARD
+    result = {"path": str(path), "licence": described.facts.get("licence")}
     session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
 
 
@@ -151,8 +151,8 @@ def show_model(session: Session, model: Described) -> None:
         "digest": architecture.digest,
         "architecture": architecture.canonical,
     }
-    known = (named.name, named.source) if named else ()
-    session.put(result, lambda: _show(session, architecture, *known))
+    origin = (named.name, named.source) if named else ()
+    session.put(result, lambda: _show(session, architecture, *origin))
 
 
 @command(app, "import", server=False)
@@ -194,9 +194,9 @@ def import_model(
     session.put(result, show)
 
 
-def _show(session: Session, architecture: Architecture, *known: str) -> None:
+def _show(session: Session, architecture: Architecture, *origin: str) -> None:
     # On standard error, so that standard output contains only the description.
-    session.note(" · ".join((*known, f"digest {architecture.digest}")))
+    session.note(" · ".join((*origin, f"digest {architecture.digest}")))
     session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)
 
 
@@ -225,7 +225,7 @@ def list_models(session: Session) -> None:
     from edgefront.core.spaces.models import named_models
     from edgefront.show.output import millions, table
 
-    found = [(model, costs(model.architecture)) for model in named_models().values()]
+    counted = [(model, costs(model.architecture)) for model in named_models().values()]
     result = [
         {
             "name": model.name,
@@ -234,14 +234,14 @@ def list_models(session: Session) -> None:
             "decoder_parameters": cost.decoder_parameters,
             "total_parameters": cost.total_parameters,
         }
-        for model, cost in found
+        for model, cost in counted
     ]
 
     def show() -> None:
         shown = table(
             "name", "decoder", "total", "source", right=("decoder", "total"), prose=("source",), less=("source",)
         )
-        for model, cost in found:
+        for model, cost in counted:
             shown.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
         session.out.print(shown)
 

@@ -21,16 +21,16 @@ def list_owners(session: Session) -> None:
     """List the owners with their bounds, and what they use of them."""
     from edgefront.show.output import table
 
-    found = list(session.client.owners.list())
+    owners = list(session.client.owners.list())
 
     def show() -> None:
         columns = [name.replace("_", " ") for name in BOUNDS]
         shown = table("owner", "weight", *columns, right=("weight", *columns))
-        for one in found:
-            shown.add_row(one.owner, f"{one.weight:g}", *(_bound(name, getattr(one, name)) for name in BOUNDS))
+        for owner in owners:
+            shown.add_row(owner.owner, f"{owner.weight:g}", *(_bound(name, getattr(owner, name)) for name in BOUNDS))
         session.out.print(shown)
 
-    session.put(found, show)
+    session.put(owners, show)
 
 
 @command(app, "show")

@@ -53,26 +53,26 @@ def predict(
     models = [architecture_of(given) for given in architectures]
     place = submission.target(device or only_device(session), option="device")
     fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    found = session.client.predict(models, **place, protocol=fields, law=law, train_tokens=tokens)
+    answer = session.client.predict(models, **place, protocol=fields, law=law, train_tokens=tokens)
 
     def show() -> None:
-        for given, model, one in zip(architectures, models, found.predictions, strict=True):
-            _show(session, given, model, one)
-        _notes(session, found)
+        for given, model, prediction in zip(architectures, models, answer.predictions, strict=True):
+            _show(session, given, model, prediction)
+        _notes(session, answer)
 
-    session.put(found, show)
+    session.put(answer, show)
 
 
-def _show(session: Session, title: str, model: Architecture, one: PredictionView) -> None:
+def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
     from edgefront.core.units import MB
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, share, table
     from edgefront.show.quality import median_quality, quality_header, quality_interval
 
-    predicted = one.predicted
+    predicted = prediction.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
     latency = (predicted.latency_ms, predicted.latency_low_ms, predicted.latency_high_ms)
     memory = (predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes)
-    far = ", extrapolated" if one.beyond_measured else ""
+    far = ", extrapolated" if prediction.beyond_measured else ""
     shown.add_row("latency (ms)", milliseconds(latency[0]), _interval(latency) + far)
     shown.add_row("peak memory (MB)", megabytes(memory[0]), _interval(memory, MB) + far)
     shown.add_row(
@@ -82,9 +82,9 @@ def _show(session: Session, title: str, model: Architecture, one: PredictionView
         if predicted.perplexity is None
         else quality_interval(predicted) + (", extrapolated" if predicted.extrapolated else ""),
     )
-    shown.add_row("decoder parameters", millions(one.decoder_parameters), "exact")
-    if one.measured is not None:
-        seen = one.measured
+    shown.add_row("decoder parameters", millions(prediction.decoder_parameters), "exact")
+    if prediction.measured is not None:
+        seen = prediction.measured
         shown.add_row("measured: latency (ms)", milliseconds(seen.latency_ms, seen.latency_half_width_ms), "")
         shown.add_row("measured: memory (MB)", megabytes(seen.memory_bytes), "")
     session.out.print(shown)
@@ -94,8 +94,8 @@ def _show(session: Session, title: str, model: Architecture, one: PredictionView
         prose=("kind", "most of it"),
         less=("most of it",),
     )
-    total = sum(part.ms for part in one.parts)
-    for part in one.parts:
+    total = sum(part.ms for part in prediction.parts)
+    for part in prediction.parts:
         parts.add_row(
             NONE if part.block is None else str(part.block),
             _kind(model, part),
@@ -106,20 +106,20 @@ def _show(session: Session, title: str, model: Architecture, one: PredictionView
     session.out.print(parts)
 
 
-def _notes(session: Session, found: PredictionsView) -> None:
-    protocol = found.protocol
+def _notes(session: Session, answer: PredictionsView) -> None:
+    protocol = answer.protocol
     session.note(
-        f"{found.device}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), "
-        f"batch {protocol.batch}, logits {protocol.logits}, {protocol.number_format}; learnt from {found.learnt_from} "
-        f"of {found.measurements} measurements, which it misses by {found.latency_error:.1%} (latency) and "
-        f"{found.memory_error:.1%} (memory) if each is predicted from the others"
+        f"{answer.device}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), "
+        f"batch {protocol.batch}, logits {protocol.logits}, {protocol.number_format}; learnt from {answer.learnt_from} "
+        f"of {answer.measurements} measurements, which it misses by {answer.latency_error:.1%} (latency) and "
+        f"{answer.memory_error:.1%} (memory) if each is predicted from the others"
     )
-    if found.perplexity_of:
-        session.note(f"predicted perplexity: {found.perplexity_of}")
-    if any(prediction.beyond_measured for prediction in found.predictions):
+    if answer.perplexity_of:
+        session.note(f"predicted perplexity: {answer.perplexity_of}")
+    if any(prediction.beyond_measured for prediction in answer.predictions):
         session.note("extrapolated: it does much more, or much less, than anything that was measured there")
-    if found.note:
-        session.note(found.note)
+    if answer.note:
+        session.note(answer.note)
 
 
 def _interval(values: tuple[float | None, float | None, float | None], unit: int = 1) -> str:
@@ -139,8 +139,8 @@ def _kind(model: Architecture, part: PartView) -> str:
     source = model.source.blocks if model.source is not None else ()
     block: Any = (*source, *model.blocks)[part.block]
     facts = {"n_head": "heads", "d_inner": "inner", "d_attn": "d_attn", "d_proj": "d_proj"}
-    found = [f"{value} {word}" for name, word in facts.items() if (value := getattr(block, name, None))]
-    return ", ".join([part.kind.replace("_", "-"), *found])
+    sizes = [f"{value} {word}" for name, word in facts.items() if (value := getattr(block, name, None))]
+    return ", ".join([part.kind.replace("_", "-"), *sizes])
 
 
 def _most(part: PartView) -> str:

@@ -73,7 +73,7 @@ def list_proxies(session: Session) -> None:
     """List the proxies that a job may choose."""
     from edgefront.core.proxies.registry import proxies
 
-    found = list(proxies().values())
+    listed = list(proxies().values())
 
     def show() -> None:
         from edgefront.show.output import table
@@ -81,12 +81,12 @@ def list_proxies(session: Session) -> None:
         shown = table(
             "name", "better", "needs", "what it is", "source", prose=("what it is", "source"), less=("source", "needs")
         )
-        for one in found:
-            better = "higher" if one.higher_is_better else "lower"
-            shown.add_row(one.name, better, "torch" if one.needs_torch else "", one.title, one.source)
+        for proxy in listed:
+            better = "higher" if proxy.higher_is_better else "lower"
+            shown.add_row(proxy.name, better, "torch" if proxy.needs_torch else "", proxy.title, proxy.source)
         session.out.print(shown)
 
-    session.put([described(one) for one in found], show)
+    session.put([described(proxy) for proxy in listed], show)
 
 
 def described(proxy: Proxy) -> dict[str, Any]:
@@ -116,18 +116,18 @@ def score_model(
     architecture = architecture_of(model)
     settings, chosen = how.settings(), _chosen(proxy)
     if proxy is None:
-        chosen = [one for one in chosen if one.name != QUALITY_LAW or covers(architecture)]
-    values = {one.name: score(architecture, one, how.seed, settings, data=_folder(how.data)) for one in chosen}
-    costs = {one.name: one.cost(architecture, settings) for one in chosen}
+        chosen = [entry for entry in chosen if entry.name != QUALITY_LAW or covers(architecture)]
+    values = {entry.name: score(architecture, entry, how.seed, settings, data=_folder(how.data)) for entry in chosen}
+    costs = {entry.name: entry.cost(architecture, settings) for entry in chosen}
 
     def show() -> None:
         from edgefront.show.output import table
 
         shown = table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
-        for one in chosen:
-            value = values[one.name]
+        for entry in chosen:
+            value = values[entry.name]
             text = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
-            shown.add_row(one.name, text, "higher" if one.higher_is_better else "lower", _flops(costs[one.name]))
+            shown.add_row(entry.name, text, "higher" if entry.higher_is_better else "lower", _flops(costs[entry.name]))
         session.out.print(shown)
 
     result = [{"proxy": name, "score": value, "flops": costs[name], "seed": how.seed} for name, value in values.items()]
@@ -193,7 +193,7 @@ def study_table(
     settings, chosen = how.settings(without_law=True), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table has, or all where it has none, for the error
-        chosen = [one for one in chosen if has_scores(table_rows, one.name)] or chosen
+        chosen = [entry for entry in chosen if has_scores(table_rows, entry.name)] or chosen
     column, higher = _direction(quality)
     measure = quality_of(table_rows, column, higher)
     if best_per:
@@ -209,11 +209,11 @@ def study_table(
             asked = chosen
             own_data[name] = own_data_study(part, measure)
             part, budgets[name] = after_equal_tokens(part)
-            if any(one.name == QUALITY_LAW for one in chosen):
+            if any(entry.name == QUALITY_LAW for entry in chosen):
                 values, laws[name] = judge(part, measure, None if how.law is None else find_law(how.law), budgets[name])
                 scores[QUALITY_LAW] = scores.get(QUALITY_LAW, {}) | values
                 if proxy is None and not values:
-                    asked = [one for one in chosen if one.name != QUALITY_LAW]
+                    asked = [entry for entry in chosen if entry.name != QUALITY_LAW]
             studies[name] = study(part, measure, asked, score, settings, latency=latency)
     if save is not None:
         _save(save, table_rows, scores)
@@ -224,63 +224,65 @@ def study_table(
         session.note(f"picture: {output}")
 
     def show() -> None:
-        for name, found in studies.items():
-            _show(session, found, name)
-            for one in laws.get(name, ()):
-                session.out.print(_judged(one), markup=False, soft_wrap=True)
+        for name, result in studies.items():
+            _show(session, result, name)
+            for judged in laws.get(name, ()):
+                session.out.print(_judged(judged), markup=False, soft_wrap=True)
             for line in _of_own_data(own_data[name]):
                 session.out.print(line, markup=False, soft_wrap=True)
             if (tokens := budgets[name]) is not None:
                 session.note(f"models are ranked after {in_words(tokens)} tokens, which most of them share")
 
-    found = {
+    results = {
         name: {
-            **found.to_json(),
+            **result.to_json(),
             "tokens": budgets[name],
-            "laws": [one.to_json() for one in laws.get(name, ())],
+            "laws": [judged.to_json() for judged in laws.get(name, ())],
             **_own_data_json(own_data[name]),
         }
-        for name, found in studies.items()
+        for name, result in studies.items()
     }
-    session.put(found if by else {"table": str(file), **found[""]}, show)
+    session.put(results if by else {"table": str(file), **results[""]}, show)
 
 
-def _show(session: Session, found: Study, name: str) -> None:
+def _show(session: Session, study: Study, name: str) -> None:
     from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL
     from edgefront.core.proxies.trained import repeats_in_words
     from edgefront.show.output import NONE, table
 
-    direction = "higher" if found.higher_is_better else "lower"
-    title = f"{name + ': ' if name else ''}{found.models} models by {found.quality} ({direction} is better)"
+    direction = "higher" if study.higher_is_better else "lower"
+    title = f"{name + ': ' if name else ''}{study.models} models by {study.quality} ({direction} is better)"
     numbers = ("best", "models", "Spearman", "95 %", "Kendall", "common ratio", "FLOPs")
     shown = table("proxy", *numbers, title=title, right=numbers, less=("FLOPs", "Kendall", "common ratio"))
-    for one in found.proxies:
-        for index, part in enumerate(one.slices):
+    for ranking in study.proxies:
+        for index, part in enumerate(ranking.slices):
             low_high = NONE if part.low is None or part.high is None else f"{part.low:.2f} … {part.high:.2f}"
             shown.add_row(
-                one.proxy if index == 0 else "",
+                ranking.proxy if index == 0 else "",
                 "all" if part.percent == 100 else f"{part.percent} %",
                 str(part.models),
                 _three(part.spearman),
                 low_high,
                 _three(part.kendall),
                 _three(part.common_ratio),
-                (NONE if one.flops is None else _flops(one.flops)) if index == 0 else "",
+                (NONE if ranking.flops is None else _flops(ranking.flops)) if index == 0 else "",
             )
     session.out.print(shown)
-    if any(part.spearman is not None and part.low is None for proxy in found.proxies for part in proxy.slices):
+    if any(part.spearman is not None and part.low is None for proxy in study.proxies for part in proxy.slices):
         session.note(f"of fewer than {MIN_FOR_INTERVAL} models Spearman's rho has no interval")
-    for one in found.proxies:
-        if one.d_avg is not None:
-            session.out.print(f"{one.proxy}: frontier {one.d_avg:.2%} from the true one in {found.quality} (d_avg)")
-    if said := repeats_in_words(found.repeated, found.trainings, found.models):
-        means = ", each of which counts once, with the mean of its trainings" if found.trainings > found.models else ""
+    for ranking in study.proxies:
+        if ranking.d_avg is not None:
+            session.out.print(
+                f"{ranking.proxy}: frontier {ranking.d_avg:.2%} from the true one in {study.quality} (d_avg)"
+            )
+    if said := repeats_in_words(study.repeated, study.trainings, study.models):
+        means = ", each of which counts once, with the mean of its trainings" if study.trainings > study.models else ""
         session.note(f"{said}{means}")
-    if found.left_out:
-        rows, were = ("row", "was") if found.left_out == 1 else ("rows", "were")
+    if study.left_out:
+        rows, were = ("row", "was") if study.left_out == 1 else ("rows", "were")
         session.note(
-            f"{found.left_out} {rows} without a number in {found.quality} {were} left out: the first is row "
-            f"{found.first_left_out}"
+            f"{study.left_out} {rows} without a number in {study.quality} {were} left out: the first is row "
+            f"{study.first_left_out}"
         )
 
 
@@ -290,54 +292,54 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     chosen = [
         proxy_named(name) for name in names or [proxy.name for proxy in proxies().values() if not proxy.needs_torch]
     ]
-    if any(one.needs_torch for one in chosen):
+    if any(proxy.needs_torch for proxy in chosen):
         from edgefront.extras import need
 
-        need(f"proxy {next(one.name for one in chosen if one.needs_torch)}", "torch")
+        need(f"proxy {next(proxy.name for proxy in chosen if proxy.needs_torch)}", "torch")
     return chosen
 
 
-def _judged(found: Judged) -> str:
-    text = f"quality_law {found.law} (perplexity on {found.data}): {found.models} models"
-    if found.learnt_from:
-        text += f", {found.learnt_from} of its own table, each predicted without it"
-    if found.extrapolated:
-        text += f", {found.extrapolated} beyond its ranges"
-    if found.held is not None and found.held_after_shift is not None:
+def _judged(judged: Judged) -> str:
+    text = f"quality_law {judged.law} (perplexity on {judged.data}): {judged.models} models"
+    if judged.learnt_from:
+        text += f", {judged.learnt_from} of its own table, each predicted without it"
+    if judged.extrapolated:
+        text += f", {judged.extrapolated} beyond its ranges"
+    if judged.held is not None and judged.held_after_shift is not None:
         text += (
-            f"; {found.held:.0%} of the 95 % intervals hold, {found.held_after_shift:.0%} after the median ratio of "
-            f"trained to predicted perplexity, {found.ratio:.3f}, is taken out"
+            f"; {judged.held:.0%} of the 95 % intervals hold, {judged.held_after_shift:.0%} after the median ratio of "
+            f"trained to predicted perplexity, {judged.ratio:.3f}, is taken out"
         )
     return text
 
 
-def _own_data_json(found: OwnDataStudy | None) -> dict[str, Any]:
+def _own_data_json(study: OwnDataStudy | None) -> dict[str, Any]:
     """How the law about own data did: `held`, `held_ratios` and `after`, which are empty where there is none."""
-    if found is None:
+    if study is None:
         return {"held": None, "held_ratios": None, "half_width_ratios": None, "after": [], "own_data": None}
-    value = found.to_json()
+    value = study.to_json()
     about = {name: value.pop(name) for name in ("law", "models", "left_out")}
     return {**value, "own_data": about}
 
 
-def _of_own_data(found: OwnDataStudy | None) -> list[str]:
+def _of_own_data(study: OwnDataStudy | None) -> list[str]:
     """The same for people, a line for each number of known models."""
-    if found is None:
+    if study is None:
         return []
-    left_out = f", learnt anew without {found.left_out} rows that are in this table" if found.left_out else ""
-    lines = [f"{found.law}{left_out}, as if these {found.models} models were your own data:"]
+    left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""
+    lines = [f"{study.law}{left_out}, as if these {study.models} models were your own data:"]
 
     def ratios(held: float | None, half_width: float | None) -> str:
         if held is None or half_width is None:
             return "no two models after equal tokens"
         return f"{held:.0%} of the ratios of two (× {exp(half_width):.3f})"
 
-    shares = f"{found.held:.0%} of the 95 % intervals of one model hold after one shift of all"
-    lines.append(f"  no trainings: {shares}, {ratios(found.held_ratios, found.half_width_ratios)}")
-    for after in found.after:
-        known = "1 model" if after.trainings == 1 else f"{after.trainings} models"
-        one = f"{after.held:.0%} of one model hold (× {exp(after.half_width):.3f})"
-        lines.append(f"  {known} known: {one}, {ratios(after.held_ratios, after.half_width_ratios)}")
+    shares = f"{study.held:.0%} of the 95 % intervals of one model hold after one shift of all"
+    lines.append(f"  no trainings: {shares}, {ratios(study.held_ratios, study.half_width_ratios)}")
+    for after in study.after:
+        trained = "1 model" if after.trainings == 1 else f"{after.trainings} models"
+        held = f"{after.held:.0%} of one model hold (× {exp(after.half_width):.3f})"
+        lines.append(f"  {trained} known: {held}, {ratios(after.held_ratios, after.half_width_ratios)}")
     return lines
 
 
@@ -355,14 +357,14 @@ def _scorer(
     """Scores, each once, kept in `scores` by proxy and digest."""
     from edgefront.core.proxies.score import score
 
-    def one(architecture: Architecture, proxy: Proxy) -> float:
-        known = scores.setdefault(proxy.name, {})
-        if architecture.digest not in known:
-            known[architecture.digest] = score(architecture, proxy, seed, settings, data=_folder(settings.data))
+    def score_once(architecture: Architecture, proxy: Proxy) -> float:
+        by_digest = scores.setdefault(proxy.name, {})
+        if architecture.digest not in by_digest:
+            by_digest[architecture.digest] = score(architecture, proxy, seed, settings, data=_folder(settings.data))
             scored(proxy.name)
-        return known[architecture.digest]
+        return by_digest[architecture.digest]
 
-    return one
+    return score_once
 
 
 def _progress(session: Session) -> Any:
@@ -401,13 +403,13 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
 def conditions(given: Sequence[str]) -> dict[str, str]:
     from edgefront.core.errors import InvalidInput
 
-    found = {}
+    values = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _direction(given: str | None) -> tuple[str | None, bool | None]:
@@ -429,8 +431,8 @@ def _save(path: Path, rows: Sequence[Row], scores: dict[str, dict[str, float]]) 
         for row in rows:
             architecture = architecture_of(row)
             digest = None if architecture is None else architecture.digest
-            known = {f"scores.{name}": by_digest[digest] for name, by_digest in scores.items() if digest in by_digest}
-            file.write((json.dumps({**row, **known}) + "\n").encode())
+            columns = {f"scores.{name}": by_digest[digest] for name, by_digest in scores.items() if digest in by_digest}
+            file.write((json.dumps({**row, **columns}) + "\n").encode())
 
 
 def _three(value: float | None) -> str:

@@ -88,8 +88,8 @@ def show_law(
         view = session.client.catalogue.quality_law(law).model_dump(mode="json")
         session.put(view, lambda: _show(session, view))
     else:
-        found = find_law(law)
-        session.put(to_json(found), lambda: _show(session, summary(found)))
+        chosen = find_law(law)
+        session.put(to_json(chosen), lambda: _show(session, summary(chosen)))
 
 
 @command(app, "fit", server=False)
@@ -194,12 +194,12 @@ def predict(
 
     asked = token_count(tokens)
     model = architecture_of(architecture)
-    found = at_budget(law_about(model) if law is None else find_law(law), asked)
-    result = predicted(found, model)
+    chosen = at_budget(law_about(model) if law is None else find_law(law), asked)
+    result = predicted(chosen, model)
 
     def show() -> None:
         session.out.print(sentence(result), markup=False, soft_wrap=True)
-        session.note(f"{found.origin.name}: {found.origin.title}; {trained_in_words(result)}")
+        session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
 
@@ -227,13 +227,13 @@ def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
     from edgefront.core.cost.shapes import Shapes
 
     shapes = Shapes.of([architecture])
-    found = law.predict(shapes)
+    prediction = law.predict(shapes)
     return {
         "law": law.origin.name,
-        "perplexity": float(found.perplexity[0]),
-        "low": float(found.low[0]),
-        "high": float(found.high[0]),
-        "extrapolated": bool(found.extrapolated[0]),
+        "perplexity": float(prediction.perplexity[0]),
+        "low": float(prediction.low[0]),
+        "high": float(prediction.high[0]),
+        "extrapolated": bool(prediction.extrapolated[0]),
         "beyond": list(law.beyond(shapes)[0]),
         "data": law.origin.data,
         "split": law.origin.split,
@@ -334,8 +334,8 @@ def _family(architectures: tuple[Architecture, ...]) -> str:
     """That of all models; none if they are of several."""
     from edgefront.core.quality.shipped import family
 
-    found = {family(architecture) or "" for architecture in architectures}
-    return found.pop() if len(found) == 1 else ""
+    families = {family(architecture) or "" for architecture in architectures}
+    return families.pop() if len(families) == 1 else ""
 
 
 def _name(file: Path) -> str:

@@ -149,7 +149,7 @@ def ship(
             session.out.print(shipping.in_words(row), markup=False, soft_wrap=True)
         session.note(f'generate text: edgefront generate {output} --prompt "import "')
 
-    models = [one.to_json() for one in shipped]
+    models = [model.to_json() for model in shipped]
     said = None if row is None else row.model_dump(mode="json")
     told = {"job": searched.id, "target": frontier.target, "models": models, "folder": str(output), "predicted": said}
     session.put(told, show)
@@ -224,12 +224,10 @@ def _followed(session: Session, job_id: str) -> JobView:
     from edgefront.show import progress
 
     client = session.watching_client
-    found: JobView | None = client.jobs.get(job_id)
-    if found is not None and found.state == JobState.RUNNING:
-        found = (
-            client.jobs.wait(job_id) if session.json else progress.show(follow.views(client, job_id), session.screen)
-        )
-    if found is None or found.state in (JobState.FAILED, JobState.PAUSED):
-        state, reason = ("gone", "") if found is None else (found.state, found.reason or "see its targets")
+    view: JobView | None = client.jobs.get(job_id)
+    if view is not None and view.state == JobState.RUNNING:
+        view = client.jobs.wait(job_id) if session.json else progress.show(follow.views(client, job_id), session.screen)
+    if view is None or view.state in (JobState.FAILED, JobState.PAUSED):
+        state, reason = ("gone", "") if view is None else (view.state, view.reason or "see its targets")
         raise EdgefrontError(f"job {job_id} is {state}: {reason}")
-    return found
+    return view

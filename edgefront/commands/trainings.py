@@ -145,11 +145,11 @@ def list_recipes(
     from edgefront.core.validation import one_of
     from edgefront.show.training_tables import recipes_table
 
-    found = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
+    recipes = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
     if name is None:
-        session.put(list(found.values()), lambda: session.out.print(recipes_table(found.values())))
+        session.put(list(recipes.values()), lambda: session.out.print(recipes_table(recipes.values())))
         return
-    recipe = found[one_of("recipe", name, tuple(found))]
+    recipe = recipes[one_of("recipe", name, tuple(recipes))]
     session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
 
 
@@ -158,8 +158,8 @@ def list_datasets(session: Session) -> None:
     """List the data sets of the service."""
     from edgefront.show.training_tables import datasets_table
 
-    found = session.client.trainings.datasets()
-    session.put(found, lambda: session.out.print(datasets_table(found)))
+    datasets = session.client.trainings.datasets()
+    session.put(datasets, lambda: session.out.print(datasets_table(datasets)))
 
 
 @command(app, "list")
@@ -178,8 +178,8 @@ def list_trainings(
 
     from edgefront.show.training_tables import trainings_table
 
-    found = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
-    session.put(found, lambda: session.out.print(trainings_table(found)))
+    trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
+    session.put(trainings, lambda: session.out.print(trainings_table(trainings)))
 
 
 @command(app, "show")
@@ -187,13 +187,13 @@ def show_training(session: Session, training: TrainingId) -> None:
     """Show a training: its progress, its scores, and the measured latency and memory of its model."""
     from edgefront.show.training_tables import facts
 
-    found = session.client.trainings.get(training)
+    view = session.client.trainings.get(training)
 
     def show() -> None:
-        for name, value in facts(found).items():
+        for name, value in facts(view).items():
             session.out.print(f"{name:14} {value}", markup=False, soft_wrap=True)
 
-    session.put(found, show)
+    session.put(view, show)
 
 
 @command(app, "watch")
@@ -252,18 +252,18 @@ def layers(
 
     if picture is not None:
         check_free(picture, force=force)
-    found = session.client.trainings.probabilities(training)
+    probabilities = session.client.trainings.probabilities(training)
     if picture is not None:
         session.client.trainings.picture(training, picture)
         session.note(f"drew {picture}")
 
     def show() -> None:
-        if not found.searches:
+        if not probabilities.searches:
             session.note("no probabilities are reported yet")
-        for search in found.searches:
-            session.out.print(layers_table(found.choices, search))
+        for search in probabilities.searches:
+            session.out.print(layers_table(probabilities.choices, search))
 
-    session.put(found, show)
+    session.put(probabilities, show)
 
 
 @command(app, "pause")
