@@ -48,8 +48,8 @@ def add_once(session: Session, made: Sequence[Base], former: Callable[[], Former
             session.add_all(made)
             session.flush()
     except IntegrityError:
-        found = former()
-        if not found:
+        earlier = former()
+        if not earlier:
             raise
-        return found
+        return earlier
     return None

@@ -188,8 +188,8 @@ class Settings(BaseSettings):
         for name in os.environ:
             group, nested, _ = name.upper().removeprefix(PREFIX).partition("__")
             if nested and name.upper().startswith(PREFIX) and group.lower() not in _GROUPS:
-                known = existing(group.lower(), _GROUPS)
-                raise InvalidInput(f"{name}: there is no such group of settings; {known}", field=name)
+                way_on = existing(group.lower(), _GROUPS)
+                raise InvalidInput(f"{name}: there is no such group of settings; {way_on}", field=name)
 
     @property
     def database_url(self) -> str:

@@ -60,7 +60,7 @@ def _some(target_ids: list[str], owners: Mapping[str, str]) -> list[str]:
         owner = owners.get(target_id, "")
         ranked.append((places[owner], target_id))
         places[owner] += 1
-    ranked.sort(key=lambda one: one[0])
+    ranked.sort(key=lambda entry: entry[0])
     return [target_id for _, target_id in ranked[:SENT_FOR]]
 
 

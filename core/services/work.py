@@ -116,13 +116,13 @@ def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: 
         turns[owner] += 1
     if rows:
         statement = sql.upsert(session, WorkItem)
-        wanted = statement.excluded.turn
+        turn = statement.excluded.turn
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["kind", "subject"],
                 set_={
                     "again": WorkItem.claimed_until.is_not(None),
-                    "turn": case((WorkItem.turn > wanted, wanted), else_=WorkItem.turn),
+                    "turn": case((WorkItem.turn > turn, turn), else_=WorkItem.turn),
                 },
             ),
             rows,

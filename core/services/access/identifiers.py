@@ -46,18 +46,18 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
     Raises `NotFound` if there is none, `InvalidInput` that lists them if there are several.
     """
     listing = _KINDS[kind].listing
-    found = _alike(session, principal, kind, text) if storable(text) else []
-    if text in found:
+    matches = _alike(session, principal, kind, text) if storable(text) else []
+    if text in matches:
         return text
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
         way_on = f"`{listing}` lists what there is"
         if kind == "device":
             way_on = existing(text, session.scalars(select(Device.name).order_by(Device.name)), listing)
         raise NotFound(f"no {kind} {short(text)}; {way_on}", field=kind, value=text)
-    more = " and more" if len(found) > _LISTED else ""
-    listed = ", ".join(found[:_LISTED])
+    more = " and more" if len(matches) > _LISTED else ""
+    listed = ", ".join(matches[:_LISTED])
     raise InvalidInput(
         f"{kind}: {text!r} stands for several: {listed}{more}",
         field=kind,

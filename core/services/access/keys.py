@@ -134,10 +134,10 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
     return _principal(access.key_by_hash(session, hash_secret(secret)), now)
 
 
-def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
-    if found is None:
+def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
+    if row is None:
         raise Unauthenticated("the API key is unknown")
-    key, device_state = found
+    key, device_state = row
     if device_state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     if key.revoked_at is not None:
@@ -226,10 +226,10 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
 
 def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
     """The principal of a cookie's secret; Unauthenticated if the session or its key has ended."""
-    found = access.key_by_cookie_hash(session, hash_secret(secret), now)
-    if found is None:
+    row = access.key_by_cookie_hash(session, hash_secret(secret), now)
+    if row is None:
         raise Unauthenticated("the browser session has ended; sign in again")
-    key, device_state, ends_at = found
+    key, device_state, ends_at = row
     principal = _principal((key, device_state), now)
     return replace(principal, expires_at=ends_at if key.expires_at is None else min(ends_at, key.expires_at))
 

@@ -33,37 +33,37 @@ def target_of(session: Session, job: Job, target: str | None) -> Target:
     """A target of the job by id or name; the first one for None. NotFound lists the existing ones."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
-    found = session.scalar(named.limit(1)) if target is None or storable(target) else None
-    if found is None:
+    row = session.scalar(named.limit(1)) if target is None or storable(target) else None
+    if row is None:
         names = ", ".join(repr(row.name) for row in session.scalars(targets))
         raise NotFound(f"job {job.id} has no target {target!r}; it has {names}")
-    return found
+    return row
 
 
 def target_by_id(session: Session, principal: Principal, target_id: str) -> tuple[Target, Job]:
     """The target and its job; NotFound if there is none or it is another owner's."""
     query = select(Target, Job).join(Job, Job.id == Target.job_id).where(Target.id == target_id)
-    found = session.execute(query).first() if storable(target_id) else None
-    if found is None or not owns(principal, found[1].owner):
+    row = session.execute(query).first() if storable(target_id) else None
+    if row is None or not owns(principal, row[1].owner):
         raise NotFound(f"no target {target_id!r}")
-    return found[0], found[1]
+    return row[0], row[1]
 
 
 def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
     """The candidate and its job; NotFound if there is none or it is another owner's."""
     query = select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
-    found = session.execute(query).first() if storable(candidate_id) else None
-    if found is None or not owns(principal, found[1].owner):
+    row = session.execute(query).first() if storable(candidate_id) else None
+    if row is None or not owns(principal, row[1].owner):
         raise NotFound(f"no candidate {candidate_id!r}")
-    return found[0], found[1]
+    return row[0], row[1]
 
 
 def training_of(session: Session, principal: Principal, training_id: str) -> Training:
     """The training; NotFound if there is none or it is another owner's."""
-    found = session.get(Training, training_id) if storable(training_id) else None
-    if found is None or not owns(principal, found.owner):
+    training = session.get(Training, training_id) if storable(training_id) else None
+    if training is None or not owns(principal, training.owner):
         raise NotFound(f"no training {training_id!r}")
-    return found
+    return training
 
 
 def storable(text: str) -> bool:

@@ -80,9 +80,9 @@ def is_unused(session: Session, device_id: str, token: EnrolmentToken, nonce: st
     """Whether the device's credential is the one that was exchanged for this token, and was never used. For a token of
     several uses also whether it was exchanged with this nonce (hashed), which only the device's agent has.
     """
-    found = session.scalars(select(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))).all()
-    same = token.max_uses == 1 or (nonce is not None and all(key.enrolment_nonce == nonce for key in found))
-    return same and bool(found) and all(key.pending and key.token_id == token.id for key in found)
+    keys = session.scalars(select(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))).all()
+    same = token.max_uses == 1 or (nonce is not None and all(key.enrolment_nonce == nonce for key in keys))
+    return same and bool(keys) and all(key.pending and key.token_id == token.id for key in keys)
 
 
 def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None:

@@ -44,14 +44,14 @@ def can_read(facts: Document, description: Document) -> bool:
 
 def descriptions_of(facts: Document) -> int:
     """Up to which additions the device's agent reads descriptions (`core.spaces.versions.FIELDS`)."""
-    known: int = facts.get("descriptions", 1)
-    return known
+    version: int = facts.get("descriptions", 1)
+    return version
 
 
 def modes_of(facts: Document) -> Sequence[str]:
     """The modes of the protocol that a device's agent knows."""
-    known: Sequence[str] = facts.get("modes", FORMER_MODES)
-    return known
+    modes: Sequence[str] = facts.get("modes", FORMER_MODES)
+    return modes
 
 
 def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
@@ -86,13 +86,13 @@ def lacking(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple
         for memory in runtime["memory_methods"]
     }
     number = "dtype" if protocol.weights == "full" else "weights"
-    wanted = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
-    for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), wanted, strict=True)):
+    asked = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
+    for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), asked, strict=True)):
         there = sorted({str(offer[index]) for offer in offers})
         offers = {offer for offer in offers if offer[index] == value}
         if not offers:
             if name in ("dtype", "weights"):
-                there = [one for one in there if (one in QUANTISED) == (name == "weights")]
+                there = [offered for offered in there if (offered in QUANTISED) == (name == "weights")]
             return name, ", ".join(["full", *there] if name == "weights" else there) or "none"
     offers = {offer for offer in offers if offer[-2]}
     if not offers:

@@ -29,27 +29,27 @@ def runnable(session: Session, device: OwnDevice, protocols: Iterable[Measuremen
     facts = cache(lambda: facts_of(session, device.id))
 
     def able(protocol: MeasurementProtocol) -> bool:
-        return bool(_kept(device, protocol.digest, facts, lambda known: can_run(known, protocol)))
+        return bool(_kept(device, protocol.digest, facts, lambda device_facts: can_run(device_facts, protocol)))
 
     return {protocol.digest for protocol in protocols if able(protocol)}
 
 
 def can_read_on(session: Session, device: OwnDevice, description: str) -> bool:
     """`capability.can_read` of a description as JSON with the device's facts."""
-    known = _kept(device, "descriptions", lambda: facts_of(session, device.id), descriptions_of)
-    return known >= FIELDS or fields_of(orjson.loads(description)) <= known
+    fields = _kept(device, "descriptions", lambda: facts_of(session, device.id), descriptions_of)
+    return fields >= FIELDS or fields_of(orjson.loads(description)) <= fields
 
 
 def _kept(device: OwnDevice, question: str, facts: Callable[[], Document], answer: Callable[[Document], int]) -> int:
     key = (device.id, device.facts_digest, question)
     with _lock:
-        found = _known.get(key)
-        if found is not None:
+        value = _known.get(key)
+        if value is not None:
             _known.move_to_end(key)
-            return found
-    found = answer(facts())
+            return value
+    value = answer(facts())
     with _lock:
-        _known[key] = found
+        _known[key] = value
         if len(_known) > KEPT:
             _known.popitem(last=False)
-    return found
+    return value

@@ -32,12 +32,12 @@ def launches_by_state(session: Session, states: Collection[str]) -> dict[str, in
 
 
 def devices_seen_since(session: Session, since: datetime) -> int:
-    found = session.scalar(
+    count = session.scalar(
         select(func.count())
         .select_from(Device)
         .where(Device.last_seen_at >= since, Device.state != DeviceState.REVOKED)
     )
-    return found or 0
+    return count or 0
 
 
 def trainings_by_state(session: Session) -> dict[str, int]:
@@ -51,11 +51,11 @@ def oldest_queued_training(session: Session) -> datetime | None:
 
 def tokens_per_second(session: Session) -> dict[str, float]:
     """Device → tokens a second of all running trainings on such, by their last reports."""
-    found = {"cpu": 0.0, "cuda": 0.0}
+    speeds = {"cpu": 0.0, "cuda": 0.0}
     query = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
     for device, metric in session.execute(query):
-        found[device] = found.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
-    return found
+        speeds[device] = speeds.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
+    return speeds
 
 
 def reports_waiting(session: Session) -> int:

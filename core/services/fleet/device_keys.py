@@ -28,8 +28,8 @@ def parsed(key: str) -> tuple[Literal["device", "class"], str]:
 
 def sorted_out(keys: Iterable[str]) -> tuple[list[str], list[str]]:
     """Ids of devices, and names of classes."""
-    found: dict[str, list[str]] = {"device": [], "class": []}
+    names: dict[str, list[str]] = {"device": [], "class": []}
     for key in keys:
         kind, name = parsed(key)
-        found[kind].append(name)
-    return found["device"], found["class"]
+        names[kind].append(name)
+    return names["device"], names["class"]

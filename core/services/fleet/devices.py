@@ -200,9 +200,9 @@ def list_devices(
 ) -> DevicePage:
     """All devices in the order of their enrolment; `cursor` is the last id of the previous page."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
-    found = rows.page(session, cursor, limit + 1)
-    more = len(found) > limit
-    page = found[:limit]
+    devices = rows.page(session, cursor, limit + 1)
+    more = len(devices) > limit
+    page = devices[:limit]
     return DevicePage(items=tuple(views(session, page, now)), next_cursor=page[-1].id if more else None)
 
 
@@ -211,8 +211,8 @@ def get_device(session: Session, principal: Principal, id_or_name: str) -> Devic
     device = rows.find(session, id_or_name)
     if device is None or (principal.role == KeyRole.AGENT and principal.device_id != device.id):
         names = [] if principal.role == KeyRole.AGENT else rows.names(session)
-        known = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
-        raise NotFound(f"no device {id_or_name!r}{known}")
+        way_on = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
+        raise NotFound(f"no device {id_or_name!r}{way_on}")
     return device
 
 

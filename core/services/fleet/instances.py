@@ -33,30 +33,30 @@ class Instances:
 
 def admit(session: Session, device: rows.OwnDevice, instance: str, now: datetime) -> None:
     """Notes which process of the device's agent asks for work. `Conflict` for one that runs beside another."""
-    known = None if device.instances is None else Instances(**device.instances)
+    before = None if device.instances is None else Instances(**device.instances)
     online = device.last_seen_at is not None and now - device.last_seen_at < ONLINE
-    found = _after(known, instance, now.timestamp(), online=online)
-    if found is None:
+    after = _after(before, instance, now.timestamp(), online=online)
+    if after is None:
         raise Conflict(
             "another agent works as this device: its data folder was copied. Measurements of two machines must not "
             "count as one device's: start this agent with an empty --data-dir, a --name of its own and a token "
             "(edgefront token create); or stop the other agent for a minute, and start this one again",
             second_agent=True,
         )
-    if found != known:
-        rows.set_instances(session, device.id, asdict(found))
+    if after != before:
+        rows.set_instances(session, device.id, asdict(after))
 
 
-def _after(known: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
+def _after(before: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
     """What is known after this process has asked; None if it is refused. `online`: one that was not has been seen."""
-    if known is None:
+    if before is None:
         return Instances(instance, now_s)
-    if instance == known.current:
-        return known
-    if instance == known.refused and online:
+    if instance == before.current:
+        return before
+    if instance == before.refused and online:
         return None
-    if instance != known.former:
-        return replace(known, current=instance, since=now_s, former=known.current)
-    if now_s - known.since < UNDER_WAY.total_seconds():
-        return known
-    return Instances(instance, now_s, refused=known.current)
+    if instance != before.former:
+        return replace(before, current=instance, since=now_s, former=before.current)
+    if now_s - before.since < UNDER_WAY.total_seconds():
+        return before
+    return Instances(instance, now_s, refused=before.current)

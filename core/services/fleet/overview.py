@@ -57,5 +57,5 @@ def _age_s(moment: datetime | None, now: datetime) -> float:
     return max(0.0, (now - moment).total_seconds()) if moment else 0.0
 
 
-def _filled(found: dict[str, int], states: Iterable[str]) -> dict[str, int]:
-    return {str(state): found.get(state, 0) for state in states}
+def _filled(counts: dict[str, int], states: Iterable[str]) -> dict[str, int]:
+    return {str(state): counts.get(state, 0) for state in states}

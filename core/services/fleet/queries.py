@@ -23,8 +23,8 @@ from edgefront.core.wire.agent import EnrolRequest, LogLine
 def find(session: Session, id_or_name: str) -> Device | None:
     """A device by id, else by name."""
     query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
-    found = session.scalars(query).all()
-    return next((device for device in found if device.id == id_or_name), found[0] if found else None)
+    devices = session.scalars(query).all()
+    return next((device for device in devices if device.id == id_or_name), devices[0] if devices else None)
 
 
 def names(session: Session) -> list[str]:
@@ -138,8 +138,8 @@ def write_facts(session: Session, device_id: str, facts: Document) -> None:
     session.execute(_SET_FACTS, {"device": device_id, "facts": facts, "digest": digest_of_facts(facts)})
 
 
-def set_instances(session: Session, device_id: str, found: Document) -> None:
-    session.execute(_INSTANCES, {"device": device_id, "found": found})
+def set_instances(session: Session, device_id: str, instances: Document) -> None:
+    session.execute(_INSTANCES, {"device": device_id, "found": instances})
 
 
 def set_class_next(session: Session, device_id: str, value: bool) -> None:

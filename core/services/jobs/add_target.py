@@ -72,7 +72,9 @@ def extend_job(
         check_launches(session, job.owner, of_added_target(request), owners)
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
-        place = place_target(session, request.space, target, [Place(one.device_key, one.name) for one in targets])
+        place = place_target(
+            session, request.space, target, [Place(existing.device_key, existing.name) for existing in targets]
+        )
         _refuse_twice(targets, place, target)
         _add(session, database, job, request, target, place, targets)
         return job_views(session, [job], database.now(session))[0]
@@ -117,11 +119,11 @@ def _must_be_extensible(job: Job) -> None:
 
 
 def _refuse_twice(targets: list[Target], place: Place, target: TargetRequest) -> None:
-    for one in targets:
-        if (one.device_key, one.protocol_digest) == (place.device_key, target.protocol.digest):
+    for existing in targets:
+        if (existing.device_key, existing.protocol_digest) == (place.device_key, target.protocol.digest):
             field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
             raise InvalidInput(
-                f"{field}: target {one.name!r} of the job measures there by this protocol already",
+                f"{field}: target {existing.name!r} of the job measures there by this protocol already",
                 field=field,
                 value=value,
                 allowed="another device, device class or protocol",
@@ -132,7 +134,11 @@ def added_note(session: Session, request: JobRequest, target: Target) -> str:
     """How many of the job's candidates were measured for such a target, and why these; empty for the job's own."""
     if not request.targets[target.position].added:
         return ""
-    own = [one.id for one in job_rows.targets(session, [target.job_id]) if not request.targets[one.position].added]
+    own = [
+        sibling.id
+        for sibling in job_rows.targets(session, [target.job_id])
+        if not request.targets[sibling.position].added
+    ]
     every, measured = (
         candidate_rows.architectures_scored(session, own),
         candidate_rows.measured_by_operator(session, target.id),

@@ -39,8 +39,12 @@ class Known:
         ]
         if not checked:
             return self._view(None, None, hard=False, sentence="")
-        latency = Agreement.of([_checked(one.id, said, "latency", "ms", one.latency_ms) for one, said in checked])
-        memory = Agreement.of([_checked(one.id, said, "memory", "bytes", one.memory_bytes) for one, said in checked])
+        latency = Agreement.of(
+            [_checked(candidate.id, said, "latency", "ms", candidate.latency_ms) for candidate, said in checked]
+        )
+        memory = Agreement.of(
+            [_checked(candidate.id, said, "memory", "bytes", candidate.memory_bytes) for candidate, said in checked]
+        )
         newest = checked[0][1]
         widening, memory_widening = newest.get("widening", 1.0), newest.get("memory_widening", 1.0)
         return self._view(
@@ -70,13 +74,13 @@ class Known:
             sentence=sentence,
             points=tuple(
                 CheckedView(
-                    id=one.id,
-                    number=one.number,
-                    latency_ms=one.latency_ms,
-                    memory_bytes=one.memory_bytes,
+                    id=candidate.id,
+                    number=candidate.number,
+                    latency_ms=candidate.latency_ms,
+                    memory_bytes=candidate.memory_bytes,
                     predicted=PredictedView.model_construct(**said),
                 )
-                for one, said in points
+                for candidate, said in points
             ),
         )
 
@@ -93,17 +97,17 @@ def _checked(id_: str, predicted: Document, name: str, unit: str, measured: floa
     return Checked(id_, value, low, high, float(measured))
 
 
-def _agreement_view(found: Agreement, widening: float) -> AgreementView:
+def _agreement_view(agreement: Agreement, widening: float) -> AgreementView:
     return AgreementView(
-        measured=found.measured,
-        held=found.held,
-        error=found.error,
+        measured=agreement.measured,
+        held=agreement.held,
+        error=agreement.error,
         widening=widening,
         spans=tuple(
             SpanView(low=span.low, high=span.high, measured=span.measured, held=span.held, error=span.error)
-            for span in found.spans
+            for span in agreement.spans
         ),
-        missed=found.missed,
+        missed=agreement.missed,
     )
 
 

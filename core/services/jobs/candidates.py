@@ -189,14 +189,14 @@ def list_candidates(
     if page.offset is not None or page.around is not None:
         place = _place(session, job, filters, conditions, order, page)
     after = None if page.cursor is None or place is not None else _after(page.cursor, sort)
-    found = lists.page(
+    candidates = lists.page(
         session, conditions, order, after=after, offset=0 if place is None else place.offset, limit=limit + 1
     )
-    shown = [candidate for candidate, _ in found[:limit]]
+    shown = [candidate for candidate, _ in candidates[:limit]]
     baselines = baselines_of(session, sorted({candidate.target_id for candidate in shown}))
     following = None
-    if len(found) > limit:
-        value = found[limit - 1][1]
+    if len(candidates) > limit:
+        value = candidates[limit - 1][1]
         following = cursors.encode([sort, value.isoformat() if isinstance(value, datetime) else value, shown[-1].id])
     if place is not None:
         numbers = rows.numbers(session, {id_ for candidate in shown for id_ in candidate.parents})
@@ -330,7 +330,7 @@ def _derived(session: Session, name: str, target: Target) -> lists.Figure:
     if name == "group":
         return lists.group_rank()
     if name == "perplexity":
-        scores = {one.candidate_id: one.value for one in trained_of(session, target.id)}
+        scores = {score.candidate_id: score.value for score in trained_of(session, target.id)}
         return case(scores, value=Candidate.id) if scores else lists.NOTHING
     return lists.against(baseline_of(session, target.id), "latency" if name == "speedup" else "memory")
 
@@ -348,15 +348,15 @@ def _after(cursor: str, sort: str) -> lists.After:
 
 
 def _matches(text: str) -> ColumnElement[bool]:
-    wanted = text.strip().lower()
-    number = wanted.removeprefix("#")
-    found = [
-        Candidate.id.startswith(wanted, autoescape=True),
-        Candidate.id.endswith(wanted, autoescape=True),
-        Candidate.digest.startswith(wanted, autoescape=True),
-        Candidate.operator.startswith(wanted, autoescape=True),
-        func.lower(Candidate.reason).contains(wanted, autoescape=True),
+    needle = text.strip().lower()
+    number = needle.removeprefix("#")
+    conditions = [
+        Candidate.id.startswith(needle, autoescape=True),
+        Candidate.id.endswith(needle, autoescape=True),
+        Candidate.digest.startswith(needle, autoescape=True),
+        Candidate.operator.startswith(needle, autoescape=True),
+        func.lower(Candidate.reason).contains(needle, autoescape=True),
     ]
     if number.isdecimal() and number.isascii() and len(number) < 10:
-        found.append(Candidate.number == int(number))
-    return or_(*found)
+        conditions.append(Candidate.number == int(number))
+    return or_(*conditions)

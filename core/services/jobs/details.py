@@ -45,20 +45,21 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         embedding_parameters=counted.embedding,
         ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in _ancestors(session, candidate)),
         downloads=tuple(
-            DownloadView(format=one, numbers=NUMBERS.get(one, ("float32",))) for one in formats_of(architecture)
+            DownloadView(format=format_, numbers=NUMBERS.get(format_, ("float32",)))
+            for format_ in formats_of(architecture)
         ),
     )
 
 
 def _ancestors(session: Session, candidate: Candidate) -> list[Candidate]:
     """Parents, then theirs; of each generation by their number."""
-    found: dict[str, Candidate] = {}
-    wanted = list(candidate.parents)
-    while wanted and len(found) < ANCESTORS:
-        generation = rows.by_ids(session, wanted)[: ANCESTORS - len(found)]
-        found |= {one.id: one for one in generation}
-        wanted = [parent for one in generation for parent in one.parents if parent not in found]
-    return list(found.values())
+    ancestors: dict[str, Candidate] = {}
+    parents = list(candidate.parents)
+    while parents and len(ancestors) < ANCESTORS:
+        generation = rows.by_ids(session, parents)[: ANCESTORS - len(ancestors)]
+        ancestors |= {ancestor.id: ancestor for ancestor in generation}
+        parents = [parent for ancestor in generation for parent in ancestor.parents if parent not in ancestors]
+    return list(ancestors.values())
 
 
 def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:

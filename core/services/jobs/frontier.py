@@ -260,10 +260,13 @@ def frontier_view(
 
 def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
     """The non-dominated trained candidates within the limits, by rising decoder parameters."""
-    scores = {one.candidate_id: one.value for one in trained if one.joins_frontiers}
+    scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
     candidates = [candidate for candidate in repository.by_ids(session, scores) if _point(candidate)]
-    rows = [(-math.log(scores[one.id]), one.latency_ms or 0.0, float(one.memory_bytes or 0)) for one in candidates]
-    mask = Dominance(epsilon, logarithmic=True).frontier(rows, [one.digest for one in candidates])
+    rows = [
+        (-math.log(scores[candidate.id]), candidate.latency_ms or 0.0, float(candidate.memory_bytes or 0))
+        for candidate in candidates
+    ]
+    mask = Dominance(epsilon, logarithmic=True).frontier(rows, [candidate.digest for candidate in candidates])
     kept = [candidate for candidate, keep in zip(candidates, mask, strict=True) if keep]
     return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
 

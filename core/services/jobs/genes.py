@@ -49,7 +49,7 @@ class Known:
         judged = [
             objective for objective in objectives if None not in objective.values and len(set(objective.values)) > 1
         ]
-        found = self._importance(columns, judged)
+        importances = self._importance(columns, judged)
         return GenesView(
             job_id=self.job_id,
             target_id=self.target_id,
@@ -59,9 +59,9 @@ class Known:
             numbers=tuple(candidate.number for candidate in self.candidates),
             on_frontier=tuple(candidate.on_frontier for candidate in self.candidates),
             out_of_bounds=tuple(candidate.state == CandidateState.OUT_OF_BOUNDS for candidate in self.candidates),
-            objectives=tuple(_explained(objective, judged, found) for objective in objectives),
-            genes=tuple(_gene(column, at, judged, found) for at, column in enumerate(columns)),
-            note=self._note(judged, found),
+            objectives=tuple(_explained(objective, judged, importances) for objective in objectives),
+            genes=tuple(_gene(column, at, judged, importances) for at, column in enumerate(columns)),
+            note=self._note(judged, importances),
         )
 
     def _columns(self, request: JobRequest) -> list[Column]:
@@ -75,27 +75,33 @@ class Known:
         quality = _objective("perplexity", "predicted perplexity", "", self.candidates, _perplexity)
         if None in quality.values:
             named = in_words(self.proxy)
-            quality = _objective("proxy", named, "", self.candidates, lambda one: one.proxy, low_is_better=False)
-        found = [
+            quality = _objective(
+                "proxy", named, "", self.candidates, lambda candidate: candidate.proxy, low_is_better=False
+            )
+        objectives = [
             quality,
-            _objective("latency", "latency", "ms", self.candidates, lambda one: one.latency_ms),
-            _objective("memory", "peak memory", "MB", self.candidates, lambda one: one.memory_bytes / MB),
-            _objective("first_token", "first token", "ms", self.candidates, lambda one: one.first_token_ms),
-            _objective("token", "further token", "ms", self.candidates, lambda one: one.token_ms),
+            _objective("latency", "latency", "ms", self.candidates, lambda candidate: candidate.latency_ms),
+            _objective("memory", "peak memory", "MB", self.candidates, lambda candidate: candidate.memory_bytes / MB),
+            _objective("first_token", "first token", "ms", self.candidates, lambda candidate: candidate.first_token_ms),
+            _objective("token", "further token", "ms", self.candidates, lambda candidate: candidate.token_ms),
         ]
-        latency = found[1]  # of a generation it is one of the other times, or all of them
-        found = [one for one in found if one is latency or one.values != latency.values]
-        return [one for one in found if any(value is not None for value in one.values)]
+        latency = objectives[1]  # of a generation it is one of the other times, or all of them
+        objectives = [
+            objective for objective in objectives if objective is latency or objective.values != latency.values
+        ]
+        return [objective for objective in objectives if any(value is not None for value in objective.values)]
 
     def _importance(self, columns: Sequence[Column], judged: Sequence[ObjectiveView]) -> Importance | None:
         if not columns or not judged:
             return None
         genes = np.array([column.values for column in columns], dtype=np.float64).T
-        return importance(genes, np.array([one.values for one in judged], dtype=np.float64).T)
+        return importance(genes, np.array([objective.values for objective in judged], dtype=np.float64).T)
 
-    def _note(self, judged: Sequence[ObjectiveView], found: Importance | None) -> str:
-        if found is not None:
-            return METHOD.format(objectives=_listed([one.title for one in judged]), count=len(self.candidates))
+    def _note(self, judged: Sequence[ObjectiveView], importances: Importance | None) -> str:
+        if importances is not None:
+            return METHOD.format(
+                objectives=_listed([objective.title for objective in judged]), count=len(self.candidates)
+            )
         if len(self.candidates) < MIN_CANDIDATES:
             return f"How much each gene decides is judged from {MIN_CANDIDATES} measured candidates on."
         return "The candidates differ in no gene." if self.request else "The job's request cannot be read."
@@ -105,9 +111,11 @@ def read(session: Session, principal: Principal, job_id: str, target: str | None
     """What is known of a target (by id or name; None: the job's first). NotFound if there is no such job or target."""
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
-    measured, found = rows.measured_genomes(session, row.id, MAX_CANDIDATES)
+    measured, genomes = rows.measured_genomes(session, row.id, MAX_CANDIDATES)
     request = JOB_REQUEST.read_or(job.request, None)
-    return Known(job.id, row.id, row.name, row.proxy, request, measured, [one for one in found if one.genome])
+    return Known(
+        job.id, row.id, row.name, row.proxy, request, measured, [candidate for candidate in genomes if candidate.genome]
+    )
 
 
 def _objective(
@@ -127,18 +135,22 @@ def _perplexity(candidate: rows.MeasuredGenome) -> float | None:
     return (candidate.predicted or {}).get("perplexity")
 
 
-def _explained(objective: ObjectiveView, judged: Sequence[ObjectiveView], found: Importance | None) -> ObjectiveView:
-    if found is None or objective not in judged:
+def _explained(
+    objective: ObjectiveView, judged: Sequence[ObjectiveView], importances: Importance | None
+) -> ObjectiveView:
+    if importances is None or objective not in judged:
         return objective
-    return objective.model_copy(update={"explained": float(found.explained[judged.index(objective)])})
+    return objective.model_copy(update={"explained": float(importances.explained[judged.index(objective)])})
 
 
-def _gene(column: Column, at: int, judged: Sequence[ObjectiveView], found: Importance | None) -> GeneView:
-    views = () if found is None else tuple(
+def _gene(column: Column, at: int, judged: Sequence[ObjectiveView], importances: Importance | None) -> GeneView:
+    views = () if importances is None else tuple(
         ImportanceView(
-            objective=one.name, share=float(found.shares[at, to]), correlation=float(found.correlations[at, to])
+            objective=objective.name,
+            share=float(importances.shares[at, to]),
+            correlation=float(importances.correlations[at, to]),
         )
-        for to, one in enumerate(judged)
+        for to, objective in enumerate(judged)
     )  # fmt: skip
     return GeneView(name=column.name, title=column.title, values=column.values, words=column.words, importance=views)
 

@@ -78,27 +78,29 @@ class _Known:
         )
 
     def _agreement(self, law: QualityLaw) -> LawAgreement:
-        logs = np.log([one.value for one in self.trained])
-        shapes = Shapes.of([Architecture.model_validate(self.candidates[one.candidate_id][2]) for one in self.trained])
-        found, known = law.out_of_sample(shapes, logs)
-        agreed, first = agreement(logs, found), self.trained[0]
+        logs = np.log([model.value for model in self.trained])
+        shapes = Shapes.of(
+            [Architecture.model_validate(self.candidates[model.candidate_id][2]) for model in self.trained]
+        )
+        prediction, is_learnt = law.out_of_sample(shapes, logs)
+        agreed, first = agreement(logs, prediction), self.trained[0]
         lines = []
-        for index, one in enumerate(self.trained):
-            target, number, architecture = self.candidates[one.candidate_id]
-            low, high = float(found.low[index]), float(found.high[index])
+        for index, model in enumerate(self.trained):
+            target, number, architecture = self.candidates[model.candidate_id]
+            low, high = float(prediction.low[index]), float(prediction.high[index])
             lines.append(
                 AgreementRow(
-                    candidate_id=one.candidate_id,
+                    candidate_id=model.candidate_id,
                     target=target,
                     number=number,
                     name=stack_in_words(architecture["blocks"]),
-                    training_id=one.training_id,
-                    predicted=float(found.perplexity[index]),
+                    training_id=model.training_id,
+                    predicted=float(prediction.perplexity[index]),
                     low=low,
                     high=high,
-                    trained=one.value,
-                    held=low <= one.value <= high,
-                    learnt_from=bool(known[index]),
+                    trained=model.value,
+                    held=low <= model.value <= high,
+                    learnt_from=bool(is_learnt[index]),
                 )
             )
         return LawAgreement(
@@ -118,8 +120,8 @@ class _Known:
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
     """The job's law. NotFound if there is no such job or it is another owner's."""
     with database.read() as session:
-        known = _known(session, job_of(session, principal, job_id))
-    return known.view()
+        view = _known(session, job_of(session, principal, job_id))
+    return view.view()
 
 
 def _known(session: Session, job: Job) -> _Known:
@@ -127,8 +129,8 @@ def _known(session: Session, job: Job) -> _Known:
     law = laws.law_of(session, request)
     version = None if law is None or law.origin.name in NAMES else laws.version_row(session, law.origin.name)
     targets = {target.id: target for target in job_rows.targets(session, [job.id])}
-    trained = _alike([one for id_ in targets for one in score_rows.trained(session, id_)], version)
-    found = rows.by_ids(session, {one.candidate_id for one in trained})
+    trained = _alike([score for id_ in targets for score in score_rows.trained(session, id_)], version)
+    candidates = rows.by_ids(session, {score.candidate_id for score in trained})
     return _Known(
         job_id=job.id,
         law=law,
@@ -137,7 +139,10 @@ def _known(session: Session, job: Job) -> _Known:
         move=_move(session, job, None if law is None else law.origin.name),
         newer=_newer(session, law, version),
         trained=tuple(trained),
-        candidates={one.id: (targets[one.target_id].name, one.number, one.architecture) for one in found},
+        candidates={
+            candidate.id: (targets[candidate.target_id].name, candidate.number, candidate.architecture)
+            for candidate in candidates
+        },
     )
 
 
@@ -171,13 +176,15 @@ def _alike(trained: Sequence[Trained], version: LawVersion | None) -> list[Train
     of each architecture.
     """
     groups: dict[tuple[str, str, str, str], dict[str, Trained]] = {}
-    for one in trained:
-        if one.metric == "perplexity" and one.value > 0 and np.isfinite(one.value):
-            groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.digest, one)
+    for score in trained:
+        if score.metric == "perplexity" and score.value > 0 and np.isfinite(score.value):
+            groups.setdefault((score.dataset, score.recipe, score.split, score.manner), {}).setdefault(
+                score.digest, score
+            )
     best = max(
         groups.items(),
         key=lambda item: (
-            any(_is_own(version, one) for one in item[1].values()),
+            any(_is_own(version, score) for score in item[1].values()),
             len(item[1]),
             item[0][2] == law_queries.SPLIT,
             item[0],
@@ -187,8 +194,8 @@ def _alike(trained: Sequence[Trained], version: LawVersion | None) -> list[Train
     return [] if best is None else list(best[1].values())
 
 
-def _is_own(version: LawVersion | None, one: Trained) -> bool:
-    return version is not None and (one.manner, one.split) == (version.manner, law_queries.SPLIT)
+def _is_own(version: LawVersion | None, score: Trained) -> bool:
+    return version is not None and (score.manner, score.split) == (version.manner, law_queries.SPLIT)
 
 
 def _newer(session: Session, law: QualityLaw | None, version: LawVersion | None) -> tuple[LawVersion, ...]:
@@ -252,31 +259,31 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
 
 def request_move(session: Session, job: Job, name: str, now: datetime) -> None:
     """Stores that a locked job is to be moved to the law of this name or reference, and wakes a worker."""
-    wanted = None if name == _name_of(session, job) else name
-    if job.wanted_law != wanted:
-        job.wanted_law, job.updated_at = wanted, now
-    if wanted is not None:
+    moving_to = None if name == _name_of(session, job) else name
+    if job.wanted_law != moving_to:
+        job.wanted_law, job.updated_at = moving_to, now
+    if moving_to is not None:
         enqueue(session, tasks.MOVE_LAW, job_id=job.id)
 
 
 def carry_out(database: Database, job_id: str) -> None:
     """Predicts the candidates of a job by the law that it is being moved to, and moves it. May run twice at once."""
-    name, found = None, dict[str, Document]()
+    name, predictions = None, dict[str, Document]()
     for _ in range(ATTEMPTS):
         with database.read() as session:
             job = job_rows.find(session, job_id)
             if job is None or job.wanted_law is None:
                 return
             if job.wanted_law != name:
-                name, found = job.wanted_law, {}
+                name, predictions = job.wanted_law, {}
             law = laws.named(session, name)
-            missing = [id_ for id_ in rows.ids_of(session, job_id) if id_ not in found]
+            missing = [id_ for id_ in rows.ids_of(session, job_id) if id_ not in predictions]
         for start in range(0, len(missing), CHUNK):
             with database.read() as session:
                 chunk = rows.predictions(session, missing[start : start + CHUNK])
-            found |= _predicted(law, chunk)
+            predictions |= _predicted(law, chunk)
         with database.write() as session:
-            if _written(session, job_id, name, found, database.now(session)):
+            if _written(session, job_id, name, predictions, database.now(session)):
                 return
     # The sweep requests it again.
 
@@ -313,17 +320,19 @@ def _predicted(law: QualityLaw, chunk: Sequence[rows.PredictedCandidate]) -> dic
     }
 
 
-def _written(session: Session, job_id: str, name: str, found: Mapping[str, Document], now: datetime) -> bool:
+def _written(session: Session, job_id: str, name: str, predictions: Mapping[str, Document], now: datetime) -> bool:
     """False if candidates were proposed, or another law was asked for, since they were predicted."""
     targets = job_rows.lock_targets(session, job_id)
     job = job_rows.lock_job(session, job_id)
     if job is None or job.wanted_law is None:
         return True
-    if job.wanted_law != name or set(rows.ids_of(session, job_id)) - found.keys():
+    if job.wanted_law != name or set(rows.ids_of(session, job_id)) - predictions.keys():
         return False
     request = JOB_REQUEST.read(job.request)
     is_proxy = request.proxy == "quality_law"
-    columns = [one if is_proxy else {name: one[name] for name in one if name != "proxy"} for one in found.values()]
+    columns = [
+        row if is_proxy else {name: row[name] for name in row if name != "proxy"} for row in predictions.values()
+    ]
     for start in range(0, len(columns), CHUNK):
         update_rows(session, Candidate, columns[start : start + CHUNK])
     former = _name_of(session, job)

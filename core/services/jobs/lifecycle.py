@@ -175,8 +175,8 @@ def list_jobs(
         before = (cursors.moment(created, cursor), job_id)
     limit = max(1, min(limit, MAX_PAGE))
     owner = None if principal.sees_all else principal.owner
-    found = rows.page(session, owner, before, limit + 1, state=state)
-    shown, more = found[:limit], len(found) > limit
+    jobs = rows.page(session, owner, before, limit + 1, state=state)
+    shown, more = jobs[:limit], len(jobs) > limit
     following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
     return JobPage(items=tuple(job_views(session, shown, now)), next_cursor=following)
 
@@ -234,7 +234,7 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
     """Removes the job, its candidates and events. What was measured is kept, for other jobs to use."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    demand.remove_launches(session, [one.id for one in withdrawn])
+    demand.remove_launches(session, [launch.id for launch in withdrawn])
     supernet_plan.withdraw(session, [target.id for target in targets], now)
     unmeasured = demand.unmeasured(session, job.id)
     rows.remove(session, job.id)
@@ -252,9 +252,9 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
     return locked, targets
 
 
-def _must_live(job: Job, wanted: str) -> None:
+def _must_live(job: Job, action: str) -> None:
     if job.state not in LIVE_JOBS:
-        raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
+        raise Conflict(f"job {job.id} is {job.state} and cannot be {action}")
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:

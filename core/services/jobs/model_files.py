@@ -91,14 +91,14 @@ def artifact_for(
     check_format(architecture, format_, number_format)
     path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format)}"
     kept_as = format_ if number_format == "float32" else f"{format_}-{_KEPT_AS.get(number_format, number_format)}"
-    found = _ready(database, digest, seed, kept_as, path)
-    if found is not None:
-        return found
+    file = _ready(database, digest, seed, kept_as, path)
+    if file is not None:
+        return file
     with _only_one(path):
         # A caller that waited for the lock finds the file that the previous one has built.
-        found = _ready(database, digest, seed, kept_as, path)
-        if found is not None:
-            return found
+        file = _ready(database, digest, seed, kept_as, path)
+        if file is not None:
+            return file
         if format_ != "architecture":
             _check_room(folder, costs(architecture, CostOptions(sequence_length=1)).weight_bytes, number_format, most)
         sha256, size = _build(architecture, seed, format_, path, number_format)
@@ -171,7 +171,7 @@ def _build(
         os.close(handle)
         part = Path(text)
         write_model(architecture, format_, seed, part, number_format)
-        found = _hash(part)
+        hashed = _hash(part)
         part.chmod(0o644)
         part.replace(path)
     except OSError as error:
@@ -183,7 +183,7 @@ def _build(
         if part is not None:
             part.unlink(missing_ok=True)
         raise
-    return found
+    return hashed
 
 
 def _hash(path: Path) -> tuple[str, int]:

@@ -113,14 +113,14 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
 def _mistaken_runtime(session: Session, name: str) -> str:
     """What to say of `local:tensorrt`, where `local` is a device: it is the runtime that is unknown."""
     parts = name.split(":")
-    known = next((at for at in range(1, len(parts)) if device_rows.find(session, ":".join(parts[:at]))), None)
-    if known is None:
+    split = next((at for at in range(1, len(parts)) if device_rows.find(session, ":".join(parts[:at]))), None)
+    if split is None:
         return ""
-    device = device_rows.find(session, ":".join(parts[:known]))
+    device = device_rows.find(session, ":".join(parts[:split]))
     has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
-    if parts[known] in has:
-        return f"; {':'.join(parts[:known])!r} is: give its runtime {parts[known]!r} as the runtime of the protocol"
-    return f"; {parts[known]!r} is no runtime of {':'.join(parts[:known])!r}, which has {', '.join(has) or 'none'}"
+    if parts[split] in has:
+        return f"; {':'.join(parts[:split])!r} is: give its runtime {parts[split]!r} as the runtime of the protocol"
+    return f"; {parts[split]!r} is no runtime of {':'.join(parts[:split])!r}, which has {', '.join(has) or 'none'}"
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
@@ -137,7 +137,8 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     missing = lacking(facts, protocol)
     if missing is None:  # a device has reported it as unsupported
         reason = next(
-            filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
+            filter(None, (refusal(device_facts, protocol) for device_facts in facts)),
+            "a device reported it as unsupported",
         )
         raise InvalidInput(
             f"protocol: {wish}: {reason}",
@@ -145,7 +146,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
             value=protocol.model_dump(mode="json"),
             allowed="another protocol",
         )
-    known = sorted(
+    offers = sorted(
         {
             f"{runtime['runtime']} on {provider} (in {', '.join(numbers_of(runtime, provider))}; "
             f"memory: {', '.join(runtime['memory_methods'])})"
@@ -158,7 +159,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     name, allowed = missing
     install = f"; {protocol.runtime} comes with its agent's extra {INSTALLATIONS[protocol.runtime].extra}"
     raise InvalidInput(
-        f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads"
+        f"protocol.{name}: {wish}; it has {'; '.join(offers)}; up to {cores} threads"
         + (install if name == "runtime" else "")
         + ("; its agent is of an earlier release: update the agent" if name == "kv_cache" else ""),
         field=f"protocol.{name}",
@@ -180,8 +181,8 @@ def _name(target: TargetRequest, label: str, others: Sequence[Place]) -> str:
         return target.name
     protocol = target.protocol
     where = "" if protocol.provider == "cpu" else f" {protocol.provider}"
-    wanted = name = f"{label} {protocol.runtime}{where}"
+    base = name = f"{label} {protocol.runtime}{where}"
     number = 2
     while name in taken:
-        name, number = f"{wanted} {number}", number + 1
+        name, number = f"{base} {number}", number + 1
     return name

@@ -59,17 +59,17 @@ def read(
     predicted = axis == "predicted" and perplexity is not None
     ends = perplexity if predicted else proxy
     quality: rows.Quality = Candidate.predicted_perplexity if predicted else Candidate.proxy
-    found: dict[str, rows.MeasuredPoint] = {}
+    by_id: dict[str, rows.MeasuredPoint] = {}
     total = 0
     if latency is not None and ends is not None:
         window = _window(zoom or Zoom(), latency, ends)
         total = rows.count(session, row.id, quality, window) if zoom else sum(measured.values())
-        found = {one.id: one for one in rows.spread(session, row.id, quality, window, min(most, MAX_POINTS))}
-    trained = {one.candidate_id for one in trained_of(session, row.id)}
+        by_id = {point.id: point for point in rows.spread(session, row.id, quality, window, min(most, MAX_POINTS))}
+    trained = {score.candidate_id for score in trained_of(session, row.id)}
     searched = sum(measured.get(name, 0) for name in ("frontier", "dominated", "outside"))
     kept = rows.kept(session, row.id, trained | set(keep), searched=searched, evenly=MAX_GENOMES)
-    found |= {one.id: one for one in kept}
-    points = sorted(found.values(), key=lambda one: one.number)
+    by_id |= {point.id: point for point in kept}
+    points = sorted(by_id.values(), key=lambda point: point.number)
     header = {
         "job_id": job.id,
         "target_id": row.id,
@@ -78,7 +78,7 @@ def read(
         "measured": measured,
         "latency_ms": latency,
         "memory_bytes": memory,
-        "relative_to": next((name for one in points if (name := (one.predicted or {}).get("relative_to"))), None),
+        "relative_to": next((name for point in points if (name := (point.predicted or {}).get("relative_to"))), None),
         "ids": [point.id for point in points],
     }
     return encode(header, _columns(points))
@@ -96,7 +96,7 @@ def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, floa
 
 def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
     predicted = [point.predicted or {} for point in points]
-    found = {
+    columns = {
         name: _floats([getattr(point, name) for point in points])
         for name in (
             "latency_ms",
@@ -108,14 +108,14 @@ def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[np.gener
             "token_ms",
         )
     }
-    found |= {
-        name: _floats([one.get(name) for one in predicted])
+    columns |= {
+        name: _floats([expected.get(name) for expected in predicted])
         for name in ("perplexity", "perplexity_low", "perplexity_high")
     }
     places = {name: place for place, name in enumerate(GROUPS)}
     groups = [places[group_of(point.role, point.state, point.on_frontier)] for point in points]
     return {
-        **found,
+        **columns,
         "number": np.array([point.number for point in points], dtype="<i4"),
         "group": np.array(groups, "u1"),
         "marked": np.array([point.marked for point in points], "u1"),

@@ -154,17 +154,17 @@ def _check_none_open(session: Session, job: Job) -> None:
 
 def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeRequest, settings: Settings) -> _Chosen:
     with database.read() as session:
-        known = recommendation.read(session, principal, job_id, asked.target, asked.limits)
-    if known.request is None:
+        state = recommendation.read(session, principal, job_id, asked.target, asked.limits)
+    if state.request is None:
         raise InvalidInput(f"job {job_id} has a request that this release cannot read", allowed="another job")
-    base = law_for(space_of(known.request.space))
-    if base is None or known.law is None:
-        law_about(space_of(known.request.space))  # says why there is none
+    base = law_for(space_of(state.request.space))
+    if base is None or state.law is None:
+        law_about(space_of(state.request.space))  # says why there is none
     assert isinstance(base, SharedLaw), "the law that comes first of a family is shared by tables"
-    assert known.law is not None
-    answer = known.recommendation()
-    first, second = _pair(known, answer)
-    architectures = [Architecture.model_validate(each.architecture) for each in known.candidates]
+    assert state.law is not None
+    answer = state.recommendation()
+    first, second = _pair(state, answer)
+    architectures = [Architecture.model_validate(each.architecture) for each in state.candidates]
     asked = asked.model_copy(update={"recipe": asked.recipe or default_recipe(architectures)})
 
     def planned(candidate: CandidateView) -> PlannedTrainings:
@@ -182,10 +182,10 @@ def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeR
     paces = [FLOPS * each.decoder_parameters * each.tokens / each.seconds for each in ended]
     law = refined if isinstance(refined, SharedLaw) else base
     if law.study.budgets:
-        asked_tokens = known.request.train_tokens
+        asked_tokens = state.request.train_tokens
         law = replace(law, log_train_tokens=float(np.log(tokens if asked_tokens is None else asked_tokens)))
     candidates = list(
-        {each.digest: each for each in known.candidates if each.latency_ms and each.digest not in trained}.values()
+        {each.digest: each for each in state.candidates if each.latency_ms and each.digest not in trained}.values()
     )
     question = Question(law, _shapes([first, second]), _shapes(candidates), float(tokens))
     costs = [FLOPS * each.decoder_parameters * tokens for each in candidates]
@@ -197,14 +197,14 @@ def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeR
     ratio = _ratio(law, first, second)
     middle, half = ratio.ratio, probes.half_widths[1]
     plan = ProbePlan(
-        target_id=known.target_id,
-        target=known.target,
-        limits=known.limits,
+        target_id=state.target_id,
+        target=state.target,
+        limits=state.limits,
         dataset=how.dataset,
         recipe=how.recipe.name,
         tokens=tokens,
         seconds=sum(each for each in seconds if each is not None) if paces else None,
-        before=ProbeAnswer(sentence=answer.sentence, ratio=_ratio(known.law, first, second)),
+        before=ProbeAnswer(sentence=answer.sentence, ratio=_ratio(state.law, first, second)),
         expected=ratio.model_copy(update={"low": middle * np.exp(-half), "high": middle * np.exp(half)}),
         trainings=tuple(
             ProbeTraining(
@@ -220,7 +220,7 @@ def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeR
     return _Chosen(plan, tuple(planned(candidate) for candidate in chosen))
 
 
-def _pair(known: Known, answer: RecommendationView) -> tuple[CandidateView, CandidateView]:
+def _pair(state: Known, answer: RecommendationView) -> tuple[CandidateView, CandidateView]:
     """The models on whose ratio the answer depends: the best searched one and the stock model; or, where no stock model
     is within the limits, the largest that was measured.
     """
@@ -228,10 +228,10 @@ def _pair(known: Known, answer: RecommendationView) -> tuple[CandidateView, Cand
     if best is None:
         raise Conflict(f"{answer.sentence} There is no answer yet that trainings could make surer.")
     if best.role == CandidateRole.BASELINE:
-        searched = [each for each in known.candidates if each.role == CandidateRole.SEARCH and each.latency_ms]
+        searched = [each for each in state.candidates if each.role == CandidateRole.SEARCH and each.latency_ms]
         stock, best = best, max(searched, key=lambda each: each.proxy, default=None) if answer.runners_up else None
     if stock is None:
-        measured = [each for each in known.candidates if each.role == CandidateRole.BASELINE and each.latency_ms]
+        measured = [each for each in state.candidates if each.role == CandidateRole.BASELINE and each.latency_ms]
         stock = max(measured, key=lambda each: (each.decoder_parameters, each.id), default=None)
     if best is None or stock is None:
         raise Conflict("one model alone was measured: there is nothing to compare it with")
@@ -265,13 +265,13 @@ def _shapes(candidates: Sequence[CandidateView]) -> Shapes:
 
 
 def _ratio(law: QualityLaw, first: CandidateView, second: CandidateView) -> ProbeRatio:
-    found = law.ratio(_shapes([first]), _shapes([second]))
+    predicted = law.ratio(_shapes([first]), _shapes([second]))
     return ProbeRatio(
         candidate_id=first.id,
         reference_id=second.id,
-        ratio=float(found.perplexity[0]),
-        low=float(found.low[0]),
-        high=float(found.high[0]),
+        ratio=float(predicted.perplexity[0]),
+        low=float(predicted.low[0]),
+        high=float(predicted.high[0]),
         law=law.origin.name,
     )
 
@@ -289,9 +289,9 @@ def view(database: Database, principal: Principal, job_id: str) -> ProbeView:
         plan = PROBE_PLAN.read(probe.plan)
         trainings = rows.trainings(session, [each.training_id for each in plan.trainings if each.training_id])
         state = _state(probe, job, list(trainings.values()))
-        known = None
+        after = None
         if state == ProbeState.DONE:
-            known = recommendation.read(session, principal, job_id, plan.target_id, plan.limits)
+            after = recommendation.read(session, principal, job_id, plan.target_id, plan.limits)
     shown = []
     for each in plan.trainings:
         training = trainings.get(each.training_id or "")
@@ -303,7 +303,7 @@ def view(database: Database, principal: Principal, job_id: str) -> ProbeView:
         state=state,
         law=probe.law,
         reason=probe.reason,
-        after=None if known is None else _answer(known),
+        after=None if after is None else _answer(after),
         created_at=probe.created_at,
         finished_at=probe.finished_at,
     )
@@ -318,13 +318,13 @@ def _state(probe: Probe, job: Job, trainings: Sequence[Training]) -> ProbeState:
     return ProbeState.MOVING if job.wanted_law == probe.law else ProbeState.DONE
 
 
-def _answer(known: Known) -> ProbeAnswer:
-    answer = known.recommendation()
+def _answer(state: Known) -> ProbeAnswer:
+    answer = state.recommendation()
     try:
-        pair = _pair(known, answer)
+        pair = _pair(state, answer)
     except Conflict:
         return ProbeAnswer(sentence=answer.sentence, ratio=None)
-    return ProbeAnswer(sentence=answer.sentence, ratio=None if known.law is None else _ratio(known.law, *pair))
+    return ProbeAnswer(sentence=answer.sentence, ratio=None if state.law is None else _ratio(state.law, *pair))
 
 
 # Moving --------------------------------------------------------------------------------------------------------------

@@ -111,9 +111,9 @@ def note(
 def _inability(target: Target, device: str, facts: Sequence[Document]) -> str:
     """A message that none of these devices can measure for the target; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
-    if protocol is None or any(can_run(known, protocol) for known in facts):
+    if protocol is None or any(can_run(device_facts, protocol) for device_facts in facts):
         return ""
-    reasons = sorted({refusal(known, protocol) for known in facts} - {""})
+    reasons = sorted({refusal(device_facts, protocol) for device_facts in facts} - {""})
     because = f" ({reasons[0]})" if reasons else ""
     return (
         f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider} in "

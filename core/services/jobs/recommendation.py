@@ -65,7 +65,7 @@ class Known:
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
-        trained = {one.candidate_id: one.perplexity for one in self.trained}
+        trained = {score.candidate_id: score.perplexity for score in self.trained}
         predicted = self._predicted()
         options = [
             _option(candidate, trained.get(candidate.id), self.proxy)
@@ -89,12 +89,12 @@ class Known:
         if self.law is None or self.law.train_tokens in (None, self.own_tokens):
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
-        found = perplexities(self.law, architectures)
+        qualities = perplexities(self.law, architectures)
         return [
             candidate.model_copy(
                 update={"predicted": (candidate.predicted or PredictedView()).model_copy(update=quality)}
             )
-            for candidate, quality in zip(self.candidates, found, strict=True)
+            for candidate, quality in zip(self.candidates, qualities, strict=True)
         ]
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
@@ -105,34 +105,41 @@ class Known:
         predicted = self.law.ratio(first, second)
         return Ratio(float(predicted.perplexity[0]), float(predicted.half_width[0]))
 
-    def _view(self, found: Recommendation, candidates: Sequence[CandidateView]) -> RecommendationView:
+    def _view(self, chosen: Recommendation, candidates: Sequence[CandidateView]) -> RecommendationView:
         views = {candidate.id: candidate for candidate in candidates}
 
         def view(option: Option | None) -> CandidateView | None:
             return None if option is None else views[option.id]
 
-        runners_up = tuple(RunnerUpView(candidate=views[one.id], trade=trade) for one, trade in found.runners_up)
-        shown = [view(found.best), view(found.baseline), view(found.nearest), *(one.candidate for one in runners_up)]
-        ids = {one.id for one in shown if one is not None}
+        runners_up = tuple(RunnerUpView(candidate=views[option.id], trade=trade) for option, trade in chosen.runners_up)
+        shown = [
+            view(chosen.best),
+            view(chosen.baseline),
+            view(chosen.nearest),
+            *(runner_up.candidate for runner_up in runners_up),
+        ]
+        ids = {candidate.id for candidate in shown if candidate is not None}
         return RecommendationView(
             job_id=self.job_id,
             target_id=self.target_id,
             target=self.target,
             limits=self.limits,
-            by=found.by,
+            by=chosen.by,
             proxy=self.proxy,
-            perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.law),
+            perplexity_of=perplexity_of(
+                (candidate.predicted.law for candidate in shown if candidate and candidate.predicted), self.law
+            ),
             training=self._training(),
-            sentence=found.sentence,
-            note=self._note(view(found.best)),
-            recommended=view(found.best),
-            baseline=view(found.baseline),
+            sentence=chosen.sentence,
+            note=self._note(view(chosen.best)),
+            recommended=view(chosen.best),
+            baseline=view(chosen.baseline),
             own_model=starts_from_model(self.request),
             runners_up=runners_up,
-            nearest=view(found.nearest),
-            moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
-            download=_download(self.protocol, view(found.best)),
-            trained=tuple(one for one in self.trained if one.candidate_id in ids),
+            nearest=view(chosen.nearest),
+            moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in chosen.moves),
+            download=_download(self.protocol, view(chosen.best)),
+            trained=tuple(score for score in self.trained if score.candidate_id in ids),
         )
 
     def _training(self) -> TrainingBudgetView | None:
@@ -144,7 +151,9 @@ class Known:
         )
 
     def _note(self, best: CandidateView | None) -> str:
-        law = "" if self.request is None else law_note(self.request, self.law, {one.dataset for one in self.trained})
+        law = (
+            "" if self.request is None else law_note(self.request, self.law, {score.dataset for score in self.trained})
+        )
         parts = (self._limits_note(), self._off_frontier(best), self._once(best), self.added, law)
         return " ".join(text for text in parts if text)
 

@@ -148,9 +148,9 @@ def _check_narrowing(request: JobRequest) -> None:
     """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
     releases.
     """
-    for gene, wanted in request.space.narrow.items():
+    for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
-        for value in wanted if isinstance(wanted, list) else ():
+        for value in choice if isinstance(choice, list) else ():
             if repr(value) in seen:
                 raise SpaceError(
                     f"space.narrow.{gene}: {short(value)} occurs more than once in the list",
@@ -216,9 +216,9 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     spreads = [
         f"{min(values):,} to {max(values):,} {name}"
         for name, values in (
-            ("decoder parameters", [one.decoder_parameters for one in drawn]),
-            ("parameters in all", [one.total_parameters for one in drawn]),
-            ("MB of weights", [one.weight_bytes // MB for one in drawn]),
+            ("decoder parameters", [counted.decoder_parameters for counted in drawn]),
+            ("parameters in all", [counted.total_parameters for counted in drawn]),
+            ("MB of weights", [counted.weight_bytes // MB for counted in drawn]),
         )
     ]
     given = bounds.model_dump(exclude_none=True)
@@ -226,7 +226,9 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     value: object = given
     allowed = "wider limits, or a space narrowed to models within them"
     if not given:
-        least = plan.costs(smallest(space, lambda every: [plan.costs(one).weight_bytes for one in every]))
+        least = plan.costs(
+            smallest(space, lambda every: [plan.costs(architecture).weight_bytes for architecture in every])
+        )
         spreads.append(f"the smallest {least.weight_bytes / MB:.1f} MB of weights")
         allowed = f"more than {least.weight_bytes / MB:.1f} MB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb

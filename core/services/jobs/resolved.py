@@ -184,8 +184,10 @@ def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limi
     def accept(architecture: Architecture) -> bool:
         if runtime_fault(architecture, protocol) is not None:
             return False
-        found = protocol_costs(architecture, protocol)
-        return bool(_permitted(request, limits, found.decoder_parameters, found.total_parameters, found.weight_bytes))
+        counted = protocol_costs(architecture, protocol)
+        return bool(
+            _permitted(request, limits, counted.decoder_parameters, counted.total_parameters, counted.weight_bytes)
+        )
 
     return accept
 

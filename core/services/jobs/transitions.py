@@ -33,9 +33,9 @@ def end_target(session: Session, target: Target, state: TargetState, note: str, 
     if job is None or job.state not in LIVE_JOBS:
         return
     states = job_rows.target_states(session, job.id)
-    if any(found in ACTIVE_TARGETS for found in states.values()):
+    if any(target_state in ACTIVE_TARGETS for target_state in states.values()):
         return
-    failed = [found.name for found in job_rows.targets(session, [job.id]) if states[found.id] == TargetState.FAILED]
+    failed = [other.name for other in job_rows.targets(session, [job.id]) if states[other.id] == TargetState.FAILED]
     if len(failed) == len(states):
         reason = note if len(states) == 1 else f"All {len(states)} targets failed."
         end_job(session, job, JobState.FAILED, reason, now)

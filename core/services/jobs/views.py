@@ -96,14 +96,14 @@ def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
     """What candidates scored on held-out text once they were trained."""
     return tuple(
         TrainedView(
-            candidate_id=one.candidate_id,
-            training_id=one.training_id,
-            dataset=one.dataset,
-            split=one.split,
-            recipe=one.recipe,
-            perplexity=one.value,
+            candidate_id=score.candidate_id,
+            training_id=score.training_id,
+            dataset=score.dataset,
+            split=score.split,
+            recipe=score.recipe,
+            perplexity=score.value,
         )
-        for one in trained
+        for score in trained
     )
 
 
@@ -123,7 +123,9 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
         if target.state in ACTIVE_TARGETS and 0 < online[target.device_key] <= LOOKED_AT
     }
     facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
-    deserted = [one.device_key for one in targets if one.state in ACTIVE_TARGETS and not online[one.device_key]]
+    deserted = [
+        target.device_key for target in targets if target.state in ACTIVE_TARGETS and not online[target.device_key]
+    ]
     held_back = job_rows.held_back(session, deserted) if deserted else {}
     unconfirmed = candidate_rows.unconfirmed_counts(session, ids)
     marked = candidate_rows.marked_counts(session, ids)

@@ -40,9 +40,9 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
     measurement.measured_at = now
 
 
-def _aggregate_generation(measurement: Measurement, known: Sequence[GenerationSamples]) -> None:
+def _aggregate_generation(measurement: Measurement, generations: Sequence[GenerationSamples]) -> None:
     def middle(latency: Latency) -> float | None:
-        return median([median(samples.times(latency)) for samples in known]) if known else None
+        return median([median(samples.times(latency)) for samples in generations]) if generations else None
 
     measurement.first_token_ms = middle("first_token")
     measurement.token_ms = middle("token")
@@ -51,7 +51,7 @@ def _aggregate_generation(measurement: Measurement, known: Sequence[GenerationSa
     if measurement.total_ms:
         tokens = measurement.protocol["new_tokens"] * measurement.protocol["batch"]
         measurement.tokens_per_s = 1000 * tokens / measurement.total_ms
-    energies = [samples.energy_token_mj for samples in known if samples.energy_token_mj is not None]
+    energies = [samples.energy_token_mj for samples in generations if samples.energy_token_mj is not None]
     measurement.energy_token_mj = median(energies) if energies else None
 
 

@@ -79,16 +79,16 @@ def request(session: Session, now: datetime) -> None:
     """A wanted launch of the anchor for the processor and each accelerator of a device that is online and has had none
     there for `EVERY`. For the sweep.
     """
-    found = rows.candidates(session, now - ONLINE, now - EVERY)
-    keys = {one.id: key_of_device(one.id) for one in found}
+    devices = rows.candidates(session, now - ONLINE, now - EVERY)
+    keys = {device.id: key_of_device(device.id) for device in devices}
     if not keys:
         return
-    protocols = {keys[one.id]: protocols_for(one.facts) for one in found}
-    _end_left_alone(session, {keys[one.id]: one for one in found}, protocols, now)
+    protocols = {keys[device.id]: protocols_for(device.facts) for device in devices}
+    _end_left_alone(session, {keys[device.id]: device for device in devices}, protocols, now)
     recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY)
     want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
-    for key, wanted in protocols.items():
-        for protocol in wanted.values():
+    for key, by_hardware in protocols.items():
+        for protocol in by_hardware.values():
             if (key, protocol.digest) not in recent:
                 made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
                 measurement = made[want.digest]
@@ -124,8 +124,8 @@ def count_failed(session: Session, device_id: str, provider: str, why: str | Non
     hardware = Provider(provider).hardware
     device = rows.device(session, device_id)
     since = device.trusted_at or device.enrolled_at
-    known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
-    there = [row.id for row in known if Provider(row.protocol["provider"]).hardware == hardware]
+    measured = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
+    there = [row.id for row in measured if Provider(row.protocol["provider"]).hardware == hardware]
     # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
     failed = rows.failed_in_a_row(session, there, since, unsupported=hardware == PROCESSOR)
     if failed >= MAX_FAILED:
@@ -138,18 +138,18 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
     order of the facts; by `Provider.hardware`. Empty if it can run none.
     """
     runtimes = {fact["runtime"]: fact for fact in facts["runtimes"]}
-    found: dict[str, MeasurementProtocol] = {}
-    for runtime in (known for known in INSTALLATIONS if known in runtimes):
-        for provider in (one for one in _PROVIDERS if one in runtimes[runtime]["providers"]):
+    by_hardware: dict[str, MeasurementProtocol] = {}
+    for runtime in (installed for installed in INSTALLATIONS if installed in runtimes):
+        for provider in (name for name in _PROVIDERS if name in runtimes[runtime]["providers"]):
             protocol = _protocol(facts, runtime, provider, runtimes[runtime]["memory_methods"])
             if protocol is not None:
-                found.setdefault(Provider(provider).hardware, protocol)
-    return found
+                by_hardware.setdefault(Provider(provider).hardware, protocol)
+    return by_hardware
 
 
 def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collection[str]) -> MeasurementProtocol | None:
     """The first that the device can run, of those that measure the anchor with this provider."""
-    memories = [one for one in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if one in methods]
+    memories = [method for method in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if method in methods]
     for memory, dtype in product(memories, _DTYPES):
         asked = {"runtime": runtime, "provider": provider, "dtype": dtype, "memory": memory}
         try:
@@ -171,7 +171,7 @@ def apply_results(
         launches: settled rows of `launches.lock_reported`. providers: of their measurements, by id.
         refusals: by id, why a result cannot be true.
     """
-    for launch in sorted(launches, key=lambda one: str(one.device_id)):
+    for launch in sorted(launches, key=lambda launch: str(launch.device_id)):
         provider, refusal = providers[launch.measurement_id], refusals.get(launch.id)
         if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
             count_failed(session, launch.device_id, provider, refusal or launch.reason)
@@ -213,21 +213,21 @@ def anchor_view(session: Session, principal: Principal, id_or_name: str) -> Anch
         AnchorPoint(
             launch_id=row.id,
             measured_at=row.finished_at,
-            provider=one.protocol["provider"],
+            provider=measurement.protocol["provider"],
             latency_ms=_latency_ms(row.result),
             clock_mhz=_number(row.result, "clock_mhz"),
             load_1m=_number(row.result, "load_1m"),
             temperature_c=_number(row.result, "temperature_c"),
             mark=row.mark,
         )
-        for one in measured
-        for row in rows.history(session, one.id, SHOWN)
+        for measurement in measured
+        for row in rows.history(session, measurement.id, SHOWN)
     ]
     return AnchorView(
         device_id=device.id,
         digest=ARCHITECTURE.digest,
         drift=in_words(device.drift),
-        points=tuple(sorted(points, key=lambda one: (one.measured_at, one.launch_id))),
+        points=tuple(sorted(points, key=lambda point: (point.measured_at, point.launch_id))),
     )
 
 

@@ -23,7 +23,7 @@ def device_work(session: Session, principal: Principal, id_or_name: str) -> Devi
     own = rows.waiting(session, key_of_device(device.id))
     shared = rows.waiting(session, key_of_class(device.device_class))
     queue = [*_by_job(principal, own, of_class=False), *_by_job(principal, shared, of_class=True)]
-    queue.sort(key=lambda one: -one.launches)
+    queue.sort(key=lambda entry: -entry.launches)
     return DeviceWork(
         device_id=device.id,
         held=tuple(_held(principal, row) for row in rows.held(session, device.id)),
@@ -49,9 +49,9 @@ def _held(principal: Principal, row: rows.Held) -> HeldLaunch:
     )
 
 
-def _by_job(principal: Principal, found: Sequence[rows.Waiting], *, of_class: bool) -> list[QueuedLaunches]:
+def _by_job(principal: Principal, waiting: Sequence[rows.Waiting], *, of_class: bool) -> list[QueuedLaunches]:
     launches: Counter[tuple[str | None, str | None]] = Counter()
-    for row in found:
+    for row in waiting:
         seen = row.owner is not None and owns(principal, row.owner)
         launches[(row.job_id, row.job_name) if seen else (None, None)] += row.launches
     return [

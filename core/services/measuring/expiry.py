@@ -62,8 +62,8 @@ def return_stranded(session: Session, now: datetime) -> None:
             final = validator.is_final(measurement, row.id, LaunchState.FAILED, LOST)
             if final or not validator.confirm(measurement, row.target_id):
                 failed.append((measurement, reason))
-        known = mark_unsuccessful(session, [], failed, now)
-        apply_results(session, targets, rows.candidates_of(session, known), known, now)
+        ended = mark_unsuccessful(session, [], failed, now)
+        apply_results(session, targets, rows.candidates_of(session, ended), ended, now)
     overdue = {launch.lease_id for launch, is_overdue in seen if is_overdue}
     failing: dict[str, list[str]] = {}
     for launch in locked:

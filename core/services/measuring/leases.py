@@ -139,14 +139,14 @@ def claim(
     expires_at = now + timedelta(seconds=ttl_s)
     ends_at = expires_at + timedelta(seconds=_longest_s(holding, taken))
     lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
-    found = GrantedLease(
+    lease = GrantedLease(
         lease_id=lease_id,
         items=tuple(taken),
         expires_at=expires_at,
         ttl_s=ttl_s,
         heartbeat_s=interval_s(ttl_s),
     )
-    return Claimed(found, keys)
+    return Claimed(lease, keys)
 
 
 def blocked_reason(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:
@@ -186,25 +186,25 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
     unfit: set[str] = set()
     unread: set[str] = set()
     while True:
-        found = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
-        protocols = {row.protocol_digest: read_protocol(row.protocol) for row in found}
-        able = runnable(session, device, [known for known in protocols.values() if known is not None])
-        fit = {key: known for key, known in protocols.items() if known is not None and known.digest in able}
+        rows = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
+        protocols = {row.protocol_digest: read_protocol(row.protocol) for row in rows}
+        able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
+        fit = {key: protocol for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
         refused = protocols.keys() - fit
-        unknown = {row.digest for row in found if not can_read_on(session, device, row.architecture)}
+        unknown = {row.digest for row in rows if not can_read_on(session, device, row.architecture)}
         if not refused and not unknown:
-            _alternate(session, device, found, max_items)
-            return [_item(row, fit[row.protocol_digest]) for row in found]
+            _alternate(session, device, rows, max_items)
+            return [_item(row, fit[row.protocol_digest]) for row in rows]
         # What it cannot run may stand before what it can: look again without those protocols and architectures.
         unfit |= refused
         unread |= unknown
 
 
-def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[WantedLaunch], max_items: int) -> None:
+def _alternate(session: Session, device: devices.OwnDevice, rows: Sequence[WantedLaunch], max_items: int) -> None:
     """Of an odd number the device's own queue and its class's get the one more in turn."""
-    shared = sum(row.device_key == key_of_class(device.device_class) for row in found)
+    shared = sum(row.device_key == key_of_class(device.device_class) for row in rows)
     had_more = shared > max_items // 2
-    if max_items % 2 and found and device.class_next == had_more and (had_more or shared < len(found)):
+    if max_items % 2 and rows and device.class_next == had_more and (had_more or shared < len(rows)):
         devices.set_class_next(session, device.id, not device.class_next)
 
 

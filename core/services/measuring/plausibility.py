@@ -35,7 +35,7 @@ def refusals(
     Args:
         launches: with their results. subjects, devices: of them.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     asked: dict[str, _Asked | None] = {}
     for launch in launches:
         why, id_ = None, launch.measurement_id
@@ -48,8 +48,8 @@ def refusals(
             if protocol is not None:
                 why = over_time_too_early(launch.result, protocol.time_limit_s, _elapsed_s(launch))
         if why is not None:
-            found[launch.id] = why
-    return found
+            reasons[launch.id] = why
+    return reasons
 
 
 def _elapsed_s(launch: ReportedLaunch) -> float:
@@ -68,8 +68,8 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
     """What the device has of the memory that the protocol's method reads; None where its facts do not say."""
     of_gpu = not Provider(protocol.provider).shares_host_memory and protocol.memory in ("allocator", "device")
     holders = facts.get("gpus", ()) if of_gpu else (facts,)
-    known = [holder.get("memory_bytes") for holder in holders]
-    numbers = [value for value in known if isinstance(value, int | float) and not isinstance(value, bool)]
+    sizes = [holder.get("memory_bytes") for holder in holders]
+    numbers = [value for value in sizes if isinstance(value, int | float) and not isinstance(value, bool)]
     return max(numbers, default=0) or None
 
 

@@ -51,15 +51,15 @@ def apply_results(
     `launches` are not of anchors.
     """
     outcomes: dict[str, list[str | None]] = {}
-    for launch in sorted(launches, key=lambda one: one.finished_at):
+    for launch in sorted(launches, key=lambda launch: launch.finished_at):
         outcome, reason = launch.result.outcome, launch.result.reason
         if outcome == LaunchOutcome.DONE:
             outcomes.setdefault(launch.device_id, []).append(None)
         elif launch.id in unlikely or (outcome == LaunchOutcome.FAILED and reason != "unsupported"):
             outcomes.setdefault(launch.device_id, []).append(launch.measurement_id)
-    for device_id, found in sorted(outcomes.items()):
-        if devices[device_id].failing or any(found):
-            add_failing(session, device_id, found)
+    for device_id, of_device in sorted(outcomes.items()):
+        if devices[device_id].failing or any(of_device):
+            add_failing(session, device_id, of_device)
 
 
 def add_failing(session: Session, device_id: str, outcomes: Sequence[str | None]) -> None:
@@ -96,7 +96,7 @@ def redirect(session: Session, now: datetime) -> None:
 
     Where it can and does not, the launch has failed there, and the class gets another: the device is not asked again.
     """
-    wanted = session.execute(
+    rows = session.execute(
         select(
             Launch.id,
             Launch.measurement_id,
@@ -117,10 +117,10 @@ def redirect(session: Session, now: datetime) -> None:
         .order_by(Launch.id)
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
     ).all()
-    if not wanted:
+    if not rows:
         return
-    able = validation.able_among(session, {parsed(row.device_key)[1] for row in wanted}, now - ONLINE)
-    for row in wanted:
+    able = validation.able_among(session, {parsed(row.device_key)[1] for row in rows}, now - ONLINE)
+    for row in rows:
         device_id, protocol = parsed(row.device_key)[1], PROTOCOL.read_or(row.protocol, None)
         facts = able.get(device_id)
         changes: Document = {"device_key": row.of_measurement}

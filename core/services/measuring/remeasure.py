@@ -71,8 +71,8 @@ def _uncertain_there(session: Session, device: OwnDevice) -> set[str]:
         except InvalidInput:  # `advance` ends the target and says why
             continue
     able = runnable(session, device, [protocol for *_, protocol in asked])
-    found = _refinable(session, [(job, target, 1) for job, target, protocol in asked if protocol.digest in able])
-    return {target_id for target_id, measurement_ids in found.items() if measurement_ids}
+    refinements = _refinable(session, [(job, target, 1) for job, target, protocol in asked if protocol.digest in able])
+    return {target_id for target_id, measurement_ids in refinements.items() if measurement_ids}
 
 
 def uncertain(session: Session, target: Target) -> list[str]:
@@ -139,30 +139,34 @@ def ask_again(
     - that were infeasible or failed on one device alone, where another can measure them, or on devices in quarantine;
     - baselines that one device alone has measured, where another can.
     """
-    known = {measurement.id: measurement for measurement in measurements if measurement.state not in OPEN_MEASUREMENTS}
-    if not known:
+    by_id = {measurement.id: measurement for measurement in measurements if measurement.state not in OPEN_MEASUREMENTS}
+    if not by_id:
         return
-    validator = ResultValidator(session, now, validation.subjects(session, known), {})
-    makers, ended = validation.makers(session, known), validation.ended_badly(session, known)
-    disputed = [one.id for one in known.values() if one.state == MeasurementState.FAILED and one.launches]
+    validator = ResultValidator(session, now, validation.subjects(session, by_id), {})
+    makers, ended = validation.makers(session, by_id), validation.ended_badly(session, by_id)
+    disputed = [
+        measurement.id
+        for measurement in by_id.values()
+        if measurement.state == MeasurementState.FAILED and measurement.launches
+    ]
     done = validation.done_launches(session, disputed)
     reason: str | None
-    for id_, one in known.items():
-        if one.state == MeasurementState.MEASURED and not (baselines and len(makers.get(id_, ())) < 2):
+    for id_, measurement in by_id.items():
+        if measurement.state == MeasurementState.MEASURED and not (baselines and len(makers.get(id_, ())) < 2):
             continue
-        other = validator.other_device(one, seen_since=True)
-        if one.state == MeasurementState.MEASURED:
-            wanted, reason = other is not None, BASELINE_OF_ONE
-        elif one.launches:
-            wanted, reason = other is not None or any(row.in_quarantine for row in done[id_]), one.reason
+        other = validator.other_device(measurement, seen_since=True)
+        if measurement.state == MeasurementState.MEASURED:
+            again, reason = other is not None, BASELINE_OF_ONE
+        elif measurement.launches:
+            again, reason = other is not None or any(row.in_quarantine for row in done[id_]), measurement.reason
         else:
             devices = len(ended.get(id_, ()))
-            wanted, reason = devices == 0 or (devices == 1 and other is not None), None
-        if wanted:
-            key = one.device_key if other is None else key_of_device(other)
+            again, reason = devices == 0 or (devices == 1 and other is not None), None
+        if again:
+            key = measurement.device_key if other is None else key_of_device(other)
             validation.add_launch(session, id_, target.id, key, Purpose.CONFIRM, now)
-            one.state = MeasurementState.UNCONFIRMED if one.launches else MeasurementState.WANTED
-            one.reason = reason
+            measurement.state = MeasurementState.UNCONFIRMED if measurement.launches else MeasurementState.WANTED
+            measurement.reason = reason
 
 
 def confirm_frontier(session: Session, target: Target, now: datetime) -> bool:

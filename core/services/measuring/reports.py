@@ -94,8 +94,8 @@ class _Facts:
 
     def take_out(self, protocol: MeasurementProtocol, message: str) -> bool:
         """Notes that the device does not support the protocol; False if there is no room for another note."""
-        known = self._changed or devices.lock_facts(self._session, self._device_id)
-        without_it = without(known, protocol, message)
+        facts = self._changed or devices.lock_facts(self._session, self._device_id)
+        without_it = without(facts, protocol, message)
         if without_it is None:
             return False
         self._changed = without_it
@@ -121,50 +121,50 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     """
     device = own_device(session, device_id)
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
-    found = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
+    by_id = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         with within("reports", position):
-            _check_memory_method(found, report)
-            _check_generation(found, report)
-            _check_samples(found, report)
+            _check_memory_method(by_id, report)
+            _check_generation(by_id, report)
+            _check_samples(by_id, report)
     facts = _Facts(session, device_id)
-    verdicts = [_judge(device, facts, found.get(report.launch_id), report, now) for report in request.reports]
+    verdicts = [_judge(device, facts, by_id.get(report.launch_id), report, now) for report in request.reports]
     facts.write()
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
-    longest = {id(report): found[report.launch_id].longest_s(report.fence, now) for report in counted}
+    longest = {id(report): by_id[report.launch_id].longest_s(report.fence, now) for report in counted}
     busy_s = min(request.busy_s, max(longest.values(), default=0.0))
-    _share(found, counted, busy_s)
-    launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
+    _share(by_id, counted, busy_s)
+    launches.write(session, [launch.values for launch in by_id.values() if launch.values is not None])
     measuring_s = sum(min(report.result.measuring_s, longest[id(report)]) for report in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
-    for target_id in {found[report.launch_id].row.target_id for report in counted}:
+    for target_id in {by_id[report.launch_id].row.target_id for report in counted}:
         outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(
         receipts=tuple(
-            _receipt(report, verdict, found.get(report.launch_id))
+            _receipt(report, verdict, by_id.get(report.launch_id))
             for report, verdict in zip(request.reports, verdicts, strict=True)
         )
     )
 
 
-def _check_memory_method(found: dict[str, _Launch], report: LaunchReport) -> None:
+def _check_memory_method(by_id: dict[str, _Launch], report: LaunchReport) -> None:
     """Figures of different memory methods never share a frontier: refuses those of another method."""
-    launch, memory = found.get(report.launch_id), report.result.memory
+    launch, memory = by_id.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
         return
-    wanted = launch.protocol["memory"]
-    if memory.method != wanted:
+    method = launch.protocol["memory"]
+    if memory.method != method:
         raise InvalidInput(
-            f"launch {launch.row.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
+            f"launch {launch.row.id} asks for peak memory by the method {method!r}, not {memory.method!r}",
             field="result.memory.method",
             value=memory.method,
-            allowed=wanted,
+            allowed=method,
         )
 
 
-def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
+def _check_generation(by_id: dict[str, _Launch], report: LaunchReport) -> None:
     """Times of a generation belong to launches that generate, and to no others."""
-    launch, result = found.get(report.launch_id), report.result
+    launch, result = by_id.get(report.launch_id), report.result
     if launch is None or result.outcome != LaunchOutcome.DONE:
         return
     generates = launch.protocol.get("mode") == "generate"
@@ -179,9 +179,9 @@ def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
     )
 
 
-def _check_samples(found: dict[str, _Launch], report: LaunchReport) -> None:
+def _check_samples(by_id: dict[str, _Launch], report: LaunchReport) -> None:
     """Percentiles are taken over the samples of all launches: one launch has no more of them than the others."""
-    launch, latency = found.get(report.launch_id), report.result.latency
+    launch, latency = by_id.get(report.launch_id), report.result.latency
     if launch is None or latency is None:
         return
     most = launch.protocol["repeats"]
@@ -234,11 +234,11 @@ def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
     return result.model_copy(update={name: min(getattr(result, name), most_s) for name in times})
 
 
-def _share(found: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: float) -> None:
+def _share(by_id: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: float) -> None:
     """Shares the device's busy time among the launches that count, by their wall time."""
     wall_s = sum(report.result.wall_s for report in counted)
     for report in counted:
-        values = found[report.launch_id].values
+        values = by_id[report.launch_id].values
         if values is not None:
             values["busy_s"] += busy_s * (report.result.wall_s / wall_s if wall_s > 0 else 1 / len(counted))
 

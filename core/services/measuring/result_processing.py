@@ -92,21 +92,21 @@ def process_launches(
     )
     refusals = plausibility.refusals(locked, validator.subjects, validator.devices)
     every = [_Processed(row, refusals.get(row.id)) for row in locked]
-    processed = [one for one in every if one.launch.purpose != Purpose.ANCHOR]
+    processed = [report for report in every if report.launch.purpose != Purpose.ANCHOR]
     with session.no_autoflush:
         _finish(session, every, validator, now)
-        known = _aggregated(session, processed, measurements, validator, now)
-        rows.write(session, list(known.values()))
-        candidates = rows.candidates_of(session, {one.launch.measurement_id for one in processed})
+        answered = _aggregated(session, processed, measurements, validator, now)
+        rows.write(session, list(answered.values()))
+        candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
         _account(processed, targets, now)
         requested: dict[str, set[str | None]] = {}
-        for one in processed:
-            requested.setdefault(one.launch.measurement_id, set()).add(one.launch.target_id)
-        apply_results(session, targets, candidates, known, now, _entries(processed, targets, candidates), requested)
+        for report in processed:
+            requested.setdefault(report.launch.measurement_id, set()).add(report.launch.target_id)
+        apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates), requested)
         rows.write_targets(session, targets)
         _watch_devices(session, every, validator)
         # All is written: nothing of these is for the session's own flush to look through.
-        for written in (*known.values(), *candidates, *targets):
+        for written in (*answered.values(), *candidates, *targets):
             session.expunge(written)
 
 
@@ -127,7 +127,7 @@ def apply_results(
     session: Session,
     targets: Sequence[Target],
     candidates: Sequence[Candidate],
-    known: Mapping[str, Measurement],
+    answered: Mapping[str, Measurement],
     now: datetime,
     entries: Mapping[str, Sequence[Entry]] | None = None,
     requested: Mapping[str, Collection[str | None]] | None = None,
@@ -148,7 +148,7 @@ def apply_results(
     spreads: dict[tuple[str, str], LaunchVariance] = {}
     findings: dict[str, list[frontier.Finding]] = {}
     for candidate in candidates:
-        measurement = known.get(candidate.measurement_id or "")
+        measurement = answered.get(candidate.measurement_id or "")
         if measurement is None or _is_kept_from(candidate, measurement, requested or {}):
             continue
         if candidate.target_id not in locked:
@@ -195,30 +195,30 @@ def mark_unsuccessful(
 
 def _finish(session: Session, processed: Sequence[_Processed], validator: ResultValidator, now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
-    final = [one for one in processed if one.end is not None]
+    final = [report for report in processed if report.end is not None]
     launches.write(
         session,
         [
             {
-                "id": one.launch.id,
-                "state": one.end,
+                "id": report.launch.id,
+                "state": report.end,
                 "busy_s": 0.0,
-                "reason": one.refusal or one.launch.reason,
+                "reason": report.refusal or report.launch.reason,
                 "mark": anchors.mark_of(
-                    one.launch,
-                    validator.devices.get(one.launch.device_id),
-                    validator.subjects[one.launch.measurement_id].provider,
+                    report.launch,
+                    validator.devices.get(report.launch.device_id),
+                    validator.subjects[report.launch.measurement_id].provider,
                 ),
             }
-            for one in final
+            for report in final
         ],
     )
-    again = [one for one in processed if one.end is None]
+    again = [report for report in processed if report.end is None]
     launches.write(
         session,
-        [{"id": one.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for one in again],
+        [{"id": report.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for report in again],
     )
-    launches.release(session, [one.launch.id for one in again], now)
+    launches.release(session, [report.launch.id for report in again], now)
 
 
 def _aggregated(
@@ -229,34 +229,34 @@ def _aggregated(
     now: datetime,
 ) -> dict[str, Measurement]:
     """By id, the measurements that have an answer now, with it."""
-    asked = {one.launch.measurement_id: one.launch.target_id for one in processed}
-    reported = {one.launch.id: one.launch.result for one in processed}
+    asked = {report.launch.measurement_id: report.launch.target_id for report in processed}
+    reported = {report.launch.id: report.launch.result for report in processed}
     fresh = set(reported)
-    done = {one.launch.measurement_id for one in processed if one.end == LaunchState.DONE}
-    for id_, found in validation.done_launches(session, done, reported).items():
-        _judge(measurements[id_], found, fresh, asked[id_], validator, now)
+    done = {report.launch.measurement_id for report in processed if report.end == LaunchState.DONE}
+    for id_, done_here in validation.done_launches(session, done, reported).items():
+        _judge(measurements[id_], done_here, fresh, asked[id_], validator, now)
     infeasible: list[tuple[Measurement, str]] = []
     failed: list[tuple[Measurement, str]] = []
-    for one in processed:
-        reason = one.launch.reason or one.end or ""
-        if one.end in (LaunchState.INFEASIBLE, LaunchState.FAILED):
-            measurement, why = measurements[one.launch.measurement_id], one.launch.result.reason or ""
-            final = validator.is_final(measurement, one.launch.id, one.end, why)
-            if final or not validator.confirm(measurement, one.launch.target_id):
-                if one.end == LaunchState.INFEASIBLE:
+    for report in processed:
+        reason = report.launch.reason or report.end or ""
+        if report.end in (LaunchState.INFEASIBLE, LaunchState.FAILED):
+            measurement, why = measurements[report.launch.measurement_id], report.launch.result.reason or ""
+            final = validator.is_final(measurement, report.launch.id, report.end, why)
+            if final or not validator.confirm(measurement, report.launch.target_id):
+                if report.end == LaunchState.INFEASIBLE:
                     infeasible.append((measurement, reason))
                 else:
-                    failed.append((measurement, f"{one.launch.attempts} attempts; the last: {reason}"))
-        elif one.end == LaunchState.IMPLAUSIBLE:
-            validator.caught.setdefault(one.launch.device_id, f"launch {one.launch.id} is {one.refusal}")
-            if not validator.replace(measurements[one.launch.measurement_id], one.launch):
-                failed.append((measurements[one.launch.measurement_id], one.refusal or ""))
+                    failed.append((measurement, f"{report.launch.attempts} attempts; the last: {reason}"))
+        elif report.end == LaunchState.IMPLAUSIBLE:
+            validator.caught.setdefault(report.launch.device_id, f"launch {report.launch.id} is {report.refusal}")
+            if not validator.replace(measurements[report.launch.measurement_id], report.launch):
+                failed.append((measurements[report.launch.measurement_id], report.refusal or ""))
     ended = mark_unsuccessful(session, infeasible, failed, now)
     # What was to confirm these came to a bad end.
-    ending = {one.launch.measurement_id for one in processed if one.end is not None} - done
+    ending = {report.launch.measurement_id for report in processed if report.end is not None} - done
     unsure = {id_ for id_ in ending if measurements[id_].state == MeasurementState.UNCONFIRMED}
-    for id_, found in validation.done_launches(session, unsure).items():
-        _judge(measurements[id_], found, fresh, asked[id_], validator, now)
+    for id_, done_here in validation.done_launches(session, unsure).items():
+        _judge(measurements[id_], done_here, fresh, asked[id_], validator, now)
         if measurements[id_].state != MeasurementState.UNCONFIRMED:
             ended[id_] = measurements[id_]
     return {**{id_: measurements[id_] for id_ in done}, **ended}
@@ -282,23 +282,25 @@ def _judge(
 def _watch_devices(session: Session, processed: Sequence[_Processed], validator: ResultValidator) -> None:
     """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
     noted = {
-        one.launch.device_id
-        for one in processed
-        if one.launch.purpose == Purpose.ANCHOR
-        or one.launch.result.outcome != LaunchOutcome.DONE
-        or validator.devices[one.launch.device_id].failing
+        report.launch.device_id
+        for report in processed
+        if report.launch.purpose == Purpose.ANCHOR
+        or report.launch.result.outcome != LaunchOutcome.DONE
+        or validator.devices[report.launch.device_id].failing
     }
     if len(written := noted.union(validator.audits, validator.caught)) > 1:
         validation.lock_devices(session, written)
     for device_id, (made, held) in sorted(validator.audits.items()):
         validation.audited(session, device_id, made, held)
-    refusals = {one.launch.id: one.refusal for one in processed if one.refusal is not None}
-    of_anchors = [one.launch for one in processed if one.launch.purpose == Purpose.ANCHOR]
+    refusals = {report.launch.id: report.refusal for report in processed if report.refusal is not None}
+    of_anchors = [report.launch for report in processed if report.launch.purpose == Purpose.ANCHOR]
     providers = {
         of_anchor.measurement_id: validator.subjects[of_anchor.measurement_id].provider for of_anchor in of_anchors
     }
     anchors.apply_results(session, of_anchors, providers, refusals)
-    others = [one.launch for one in processed if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
+    others = [
+        report.launch for report in processed if report.launch.purpose != Purpose.ANCHOR and report.refusal is None
+    ]
     quarantine.apply_results(session, others, validator.devices, validator.unlikely_ends)
     for device_id, reason in sorted(validator.caught.items()):
         quarantine.put_in(session, device_id, reason)
@@ -307,17 +309,17 @@ def _watch_devices(session: Session, processed: Sequence[_Processed], validator:
 def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: datetime) -> None:
     """Adds the device's time to the targets that asked for the launches; their clocks start with the first of them."""
     by_id = {target.id: target for target in targets}
-    for one in processed:
-        target = by_id.get(one.launch.target_id or "")
+    for report in processed:
+        target = by_id.get(report.launch.target_id or "")
         if target is not None:
             if target.started_at is None:
-                began = one.launch.started_at or one.launch.created_at
+                began = report.launch.started_at or report.launch.created_at
                 target.started_at = max(
-                    began - timedelta(seconds=STARTED_LATE_S), now - timedelta(seconds=one.launch.result.wall_s)
+                    began - timedelta(seconds=STARTED_LATE_S), now - timedelta(seconds=report.launch.result.wall_s)
                 )
-            target.launches_done += one.end is not None
-            target.busy_s += one.launch.busy_s
-            target.measuring_s += one.launch.result.measuring_s
+            target.launches_done += report.end is not None
+            target.busy_s += report.launch.busy_s
+            target.measuring_s += report.launch.result.measuring_s
 
 
 def _entries(
@@ -329,16 +331,16 @@ def _entries(
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
     entries: dict[str, list[Entry]] = {}
     for target in targets:
-        for one in processed:
-            having = ids.get((target.id, one.launch.measurement_id))
+        for report in processed:
+            having = ids.get((target.id, report.launch.measurement_id))
             if having:
                 data = {
-                    "launch_id": one.launch.id,
+                    "launch_id": report.launch.id,
                     "candidate_ids": having,
-                    "outcome": LaunchState.IMPLAUSIBLE if one.refusal else one.launch.result.outcome,
-                    "reason": one.refusal or one.launch.reason,
-                    "attempts": one.launch.attempts,
-                    "final": one.end is not None,
+                    "outcome": LaunchState.IMPLAUSIBLE if report.refusal else report.launch.result.outcome,
+                    "reason": report.refusal or report.launch.reason,
+                    "attempts": report.launch.attempts,
+                    "final": report.end is not None,
                 }
                 entries.setdefault(target.id, []).append(Entry(JobEventKind.LAUNCH, data, target.id))
     return entries

@@ -54,17 +54,17 @@ class _Peers:
 
     @cached_property
     def latency(self) -> rules.PeerFit | None:
-        return rules.latency_fit([(one.flops, one.latency_ms) for one in self.measured])
+        return rules.latency_fit([(peer.flops, peer.latency_ms) for peer in self.measured])
 
     @cached_property
     def times(self) -> list[rules.PeerFit | None]:
         """Of the time to the first token, and of each further one."""
-        made = [(one.flops, one.times) for one in self.measured if one.times]
+        made = [(peer.flops, peer.times) for peer in self.measured if peer.times]
         return [rules.latency_fit([(flops, times[i]) for flops, times in made]) for i in range(len(rules.TIMES))]
 
     @cached_property
     def memory(self) -> rules.PeerFit | None:
-        return rules.memory_fit([(one.weight_bytes, one.memory_bytes) for one in self.measured])
+        return rules.memory_fit([(peer.weight_bytes, peer.memory_bytes) for peer in self.measured])
 
 
 @dataclass
@@ -104,7 +104,7 @@ class ResultValidator:
         figures = [rules.figures_of(launch.device_id, launch.result) for launch in done]
         variance = self._variance(measurement)
         if measurement.state == MeasurementState.MEASURED:
-            new = [one for launch, one in zip(done, figures, strict=True) if launch.id in fresh]
+            new = [figure for launch, figure in zip(done, figures, strict=True) if launch.id in fresh]
             self._audit(measurement, variance, new)
         tolerance = rules.apart(variance)
         results = [launch.result for launch in done]
@@ -175,15 +175,17 @@ class ResultValidator:
         if key not in self._online:
             self._online[key] = validation.able_devices(self.session, key, self.now - ONLINE)
         able = [
-            one
-            for one in self._online[key]
-            if one.last_seen_at > since
-            and one.id not in tried
-            and one.id not in self.caught
-            and can_run(one.facts, protocol)
-            and can_read(one.facts, description)
+            device
+            for device in self._online[key]
+            if device.last_seen_at > since
+            and device.id not in tried
+            and device.id not in self.caught
+            and can_run(device.facts, protocol)
+            and can_read(device.facts, description)
         ]
-        return [str(one.id) for one in able if one.reported_at is not None] or [str(one.id) for one in able]
+        return [str(device.id) for device in able if device.reported_at is not None] or [
+            str(device.id) for device in able
+        ]
 
     def look_up(self, measurement_ids: Collection[str]) -> None:
         """Reads at once which devices have tried these, for `other_devices`."""
@@ -289,7 +291,11 @@ class ResultValidator:
         undecided = rules.Agreement(frozenset(), frozenset()), False
         independent = self._expected_by(measurement, self._peers_of(measurement, devices))
         expected = independent or self._expected(measurement)
-        near = {i for i, one in enumerate(figures) if expected is not None and expected.outlier_reason(one) is None}
+        near = {
+            i
+            for i, launch_figures in enumerate(figures)
+            if expected is not None and expected.outlier_reason(launch_figures) is None
+        }
         if not near or {done[index].device_id for index in near} == devices:
             return undecided
         agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - near)
@@ -336,23 +342,23 @@ class ResultValidator:
             by_peers = self._expected_by(measurement, self._peers_of(measurement))
         if by_peers is None:
             by_peers = rules.Expectation(None, None)
-        found = rules.Expectation(latency or by_peers.latency, memory or by_peers.memory)
-        return found if found.is_known else None
+        expectation = rules.Expectation(latency or by_peers.latency, memory or by_peers.memory)
+        return expectation if expectation.is_known else None
 
     def _expected_by(self, measurement: Measurement, peers: _Peers) -> rules.Expectation | None:
         """In proportion to what these took."""
         subject, latency, memory = self.subjects[measurement.id], peers.latency, peers.memory
-        found = rules.Expectation(
+        expectation = rules.Expectation(
             None if latency is None else latency.expected(float(subject.flops or 0)),
             None if memory is None else memory.expected(float(subject.weight_bytes or 0)),
         )
-        return found if found.is_known else None
+        return expectation if expectation.is_known else None
 
     def _peers_of(self, measurement: Measurement, but_devices: frozenset[str] = frozenset()) -> _Peers:
         key = measurement.device_key, measurement.protocol_digest, but_devices
         if key not in self._peers:
-            found = validation.peers(self.session, *key[:2], but=self.subjects.keys(), but_devices=but_devices)
-            self._peers[key] = _Peers(found)
+            peers = validation.peers(self.session, *key[:2], but=self.subjects.keys(), but_devices=but_devices)
+            self._peers[key] = _Peers(peers)
         return self._peers[key]
 
     def _variance(self, measurement: Measurement) -> LaunchVariance:
@@ -363,15 +369,15 @@ class ResultValidator:
 
     def _audit(self, measurement: Measurement, variance: LaunchVariance, fresh: Sequence[rules.LaunchFigures]) -> None:
         """Holds further launches against the interval known before them, of one launch more."""
-        known = measurement.latency_ms
-        if known is None or variance.degrees < AUDITED_FROM:
+        mean_ms = measurement.latency_ms
+        if mean_ms is None or variance.degrees < AUDITED_FROM:
             return
-        of_mean, of_one = (half_width_ms(known, count, variance) or 0.0 for count in (measurement.launches, 1))
+        of_mean, of_one = (half_width_ms(mean_ms, count, variance) or 0.0 for count in (measurement.launches, 1))
         for launch_figures in fresh:
             if launch_figures.device is not None:
                 counts = self.audits.setdefault(launch_figures.device, [0, 0])
                 counts[0] += 1
-                counts[1] += abs(launch_figures.latency_ms - known) <= (of_mean**2 + of_one**2) ** 0.5
+                counts[1] += abs(launch_figures.latency_ms - mean_ms) <= (of_mean**2 + of_one**2) ** 0.5
 
     def _outlier_time_reason(self, measurement: Measurement, launch_figures: rules.LaunchFigures) -> str | None:
         """Whether a time of a generation is far from what others there took, though its latency is not."""
@@ -405,9 +411,12 @@ def _is_explained_by_load(
 
 def _middle(figures: Sequence[rules.LaunchFigures], chosen: Collection[int]) -> rules.LaunchFigures:
     of = [figures[index] for index in chosen]
-    times = tuple(median(values) for values in zip(*(one.times for one in of), strict=True))
+    times = tuple(median(values) for values in zip(*(launch_figures.times for launch_figures in of), strict=True))
     return rules.LaunchFigures(
-        None, median([one.latency_ms for one in of]), median([one.memory_bytes for one in of]), times
+        None,
+        median([launch_figures.latency_ms for launch_figures in of]),
+        median([launch_figures.memory_bytes for launch_figures in of]),
+        times,
     )
 
 

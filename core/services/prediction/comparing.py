@@ -65,21 +65,21 @@ def compare(
     """
     with database.read() as session:
         places = _places(session, principal, target_ids, job_ids)
-        known: dict[str, Candidate] = {}
+        by_digest: dict[str, Candidate] = {}
         for candidate in rows.compared(session, [place.target.id for place in places]):
-            known.setdefault(candidate.digest, candidate)
-        entries = [_measured(session, place, list(known)) for place in places]
+            by_digest.setdefault(candidate.digest, candidate)
+        entries = [_measured(session, place, list(by_digest)) for place in places]
         asked = [
-            fits.read(session, place.target.device_key, place.protocol) if len(own) < len(known) else None
+            fits.read(session, place.target.device_key, place.protocol) if len(own) < len(by_digest) else None
             for place, own in zip(places, entries, strict=True)
         ]
-        used = {(candidate.predicted or {}).get("law") for candidate in known.values()}
+        used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
         about = _about(session, places, used)
         labels = [devices.name_of(session, place.target.device_key) for place in places]
     for place, own, to_fit in zip(places, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
         if fit is not None:
-            missing = [candidate for digest, candidate in known.items() if digest not in own]
+            missing = [candidate for digest, candidate in by_digest.items() if digest not in own]
             own |= _predicted(fit, place.protocol, missing)
     return ComparisonView(
         targets=tuple(
@@ -87,7 +87,9 @@ def compare(
         ),
         architectures=tuple(
             _architecture(candidate, [own.get(candidate.digest) for own in entries])
-            for candidate in sorted(known.values(), key=lambda one: (one.decoder_parameters, one.digest))
+            for candidate in sorted(
+                by_digest.values(), key=lambda candidate: (candidate.decoder_parameters, candidate.digest)
+            )
         ),
         perplexity_of="; ".join(about),
         note=_note([place.protocol for place in places]),
@@ -97,33 +99,33 @@ def compare(
 def _about(session: Session, places: Sequence[_Place], used: Collection[str | None]) -> tuple[str, ...]:
     """What the predictions by the laws of these names are of, each once."""
     requests = [JOB_REQUEST.read_or(place.job.request, None) for place in places]
-    found = [laws.known_law_of(session, request) for request in requests if request is not None]
-    return tuple(dict.fromkeys(law.about for law in found if law is not None and law.origin.name in used))
+    named = [laws.known_law_of(session, request) for request in requests if request is not None]
+    return tuple(dict.fromkeys(law.about for law in named if law is not None and law.origin.name in used))
 
 
 def _places(session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]) -> list[_Place]:
-    found: dict[str, _Place] = {}
-    pairs = [target_by_id(session, principal, one) for one in target_ids]
+    by_id: dict[str, _Place] = {}
+    pairs = [target_by_id(session, principal, target_id) for target_id in target_ids]
     for job_id in job_ids:
         job = job_of(session, principal, job_id)
         pairs += [(target, job) for target in job_rows.targets(session, [job.id])]
     for target, job in pairs:
-        found.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
-    if not 1 <= len(found) <= MAX_TARGETS:
+        by_id.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
+    if not 1 <= len(by_id) <= MAX_TARGETS:
         raise InvalidInput(
-            f"a comparison has 1 to {MAX_TARGETS} targets, not {len(found)}",
+            f"a comparison has 1 to {MAX_TARGETS} targets, not {len(by_id)}",
             field="target",
-            value=len(found),
+            value=len(by_id),
             allowed=f"1 to {MAX_TARGETS} targets, or jobs that have so many",
         )
-    return list(found.values())
+    return list(by_id.values())
 
 
 def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[str, ComparedEntry]:
     """Digest → what was measured on the target, by this job or by another."""
     target = place.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
-    found = {
+    entries = {
         row.digest: ComparedEntry(
             candidate_id=None,
             on_frontier=False,
@@ -134,22 +136,26 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
         for row in rows.measured_by_any(session, target.device_key, target.protocol_digest, digests)
     }
     for candidate in rows.measured_of(session, target.id, digests):
-        found[candidate.digest] = ComparedEntry(
+        entries[candidate.digest] = ComparedEntry(
             candidate_id=candidate.id,
             on_frontier=candidate.on_frontier,
             latency_ms=candidate.latency_ms,
             latency_half_width_ms=candidate.latency_half_width_ms,
             memory_bytes=candidate.memory_bytes,
         )
-    return found
+    return entries
 
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
     """Digest → what is predicted, of those that can do the protocol's pass and are not beyond what was measured."""
-    found = [one for one in (_passing(candidate, protocol) for candidate in missing) if one is not None]
-    if not found:
+    passing = [
+        architecture
+        for architecture in (_passing(candidate, protocol) for candidate in missing)
+        if architecture is not None
+    ]
+    if not passing:
         return {}
-    shapes = Shapes.of(found)
+    shapes = Shapes.of(passing)
     latency, (peak, _, _), beyond = fit.latency.predict(shapes), fit.memory.predict(shapes), fit.beyond_measured(shapes)
     return {
         architecture.digest: ComparedEntry(
@@ -160,7 +166,7 @@ def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[
             latency_half_width_ms=float(latency.high[row] - latency.low[row]) / 2,
             memory_bytes=round(float(peak[row])),
         )
-        for row, architecture in enumerate(found)
+        for row, architecture in enumerate(passing)
         if not beyond[row]
     }
 
@@ -179,7 +185,7 @@ def _target(
     place: _Place, device: str, first: dict[str, ComparedEntry], own: dict[str, ComparedEntry]
 ) -> ComparedTarget:
     both = sorted(first.keys() & own.keys())
-    measured = [one for one in both if not (first[one].predicted or own[one].predicted)]
+    measured = [digest for digest in both if not (first[digest].predicted or own[digest].predicted)]
     counted = measured or both
     return ComparedTarget(
         target_id=place.target.id,
@@ -190,8 +196,12 @@ def _target(
         protocol=place.protocol,
         state=TargetState(place.target.state),
         shared=len(measured),
-        latency_ratio=median([own[one].latency_ms / first[one].latency_ms for one in counted]) if counted else None,
-        memory_ratio=median([own[one].memory_bytes / first[one].memory_bytes for one in counted]) if counted else None,
+        latency_ratio=median([own[digest].latency_ms / first[digest].latency_ms for digest in counted])
+        if counted
+        else None,
+        memory_ratio=median([own[digest].memory_bytes / first[digest].memory_bytes for digest in counted])
+        if counted
+        else None,
     )
 
 
@@ -212,7 +222,7 @@ def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None])
 
 
 def _note(protocols: Sequence[MeasurementProtocol]) -> str:
-    differ = [name for name in _TELLING if len({getattr(one, name) for one in protocols} - {None}) > 1]
+    differ = [name for name in _TELLING if len({getattr(protocol, name) for protocol in protocols} - {None}) > 1]
     if not differ:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)

@@ -59,11 +59,11 @@ class PastLaunches:
             latency_ms = float(np.mean(fit.latency.predict(Shapes.of(architectures)).ms))
             return Pace(_overhead_s(self.same) + passes * latency_ms / 1000, "predicted")
         if self.same:
-            return Pace(median(one.wall_s for one in self.same), "measured")
+            return Pace(median(launch.wall_s for launch in self.same), "measured")
         speed = _flops_per_ms(self.others)
         if speed is None:
             return Pace(None, "unknown")
-        flops = float(np.mean([protocol_costs(one, protocol).flops for one in architectures]))
+        flops = float(np.mean([protocol_costs(architecture, protocol).flops for architecture in architectures]))
         return Pace(_overhead_s(self.others) + passes * flops / speed / 1000, "flops")
 
 
@@ -97,16 +97,16 @@ def _latest(session: Session, *conditions: ColumnElement[bool]) -> tuple[_Past, 
 
 def _overhead_s(past: Sequence[_Past]) -> float:
     """What a launch takes beside its passes: starting the process and building the model."""
-    return median(max(0.0, one.wall_s - one.measuring_s) for one in past)
+    return median(max(0.0, launch.wall_s - launch.measuring_s) for launch in past)
 
 
 def _flops_per_ms(past: Sequence[_Past]) -> float | None:
     """The speed that was reached in the median; None where no launch can be read."""
     speeds = []
-    for one in past:
+    for launch in past:
         try:
-            architecture = Architecture.model_validate(one.architecture)
-            speeds.append(protocol_costs(architecture, PROTOCOL.read(one.protocol)).flops / one.latency_ms)
+            architecture = Architecture.model_validate(launch.architecture)
+            speeds.append(protocol_costs(architecture, PROTOCOL.read(launch.protocol)).flops / launch.latency_ms)
         except EdgefrontError:  # of a form that this release does not have
             continue
     return median(speeds) if speeds else None

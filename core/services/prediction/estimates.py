@@ -70,35 +70,41 @@ def estimate(
         [] if job is None or list(faults) else [job.plan(target.protocol, target.limits) for target in request.targets]
     )
     baselines = [{baseline.digest for baseline in plan_.baselines()} for plan_ in plans]
-    known: list[tuple[int, Place, _Known]] = []
+    placed: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
         if plans:
             owners = (settings or Settings()).owners
             faults.attempt(lambda: check_bounds(session, principal.owner, request, owners))
         places = placement.place(session, request, faults)
         for index, place in places.items() if plans else ():
-            known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
-    examples = [plans[index].examples(EXAMPLES) for index, _, _ in known]
+            placed.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
+    examples = [plans[index].examples(EXAMPLES) for index, _, _ in placed]
     targets = [
-        _target(request, index, plans[index], place, found, drawn, fits)
-        for (index, place, found), drawn in zip(known, examples, strict=True)
+        _target(request, index, plans[index], place, data, drawn, fits)
+        for (index, place, data), drawn in zip(placed, examples, strict=True)
     ]
-    candidates = [_plus(one.candidates, len(baselines[index])) for one, (index, *_) in zip(targets, known, strict=True)]
-    every = [one for drawn in examples for one in drawn]
+    candidates = [
+        _plus(target.candidates, len(baselines[index])) for target, (index, *_) in zip(targets, placed, strict=True)
+    ]
+    every = [architecture for drawn in examples for architecture in drawn]
     stored = _sum(candidates)
     return JobEstimate(
         request=request,
         refusals=tuple(_refusal(error) for error in faults),
         targets=tuple(targets),
         launches=_sum([target.launches for target in targets]),
-        minutes=_together([(place.device_key, one.minutes) for one, (_, place, _) in zip(targets, known, strict=True)]),
+        minutes=_together(
+            [(place.device_key, target.minutes) for target, (_, place, _) in zip(targets, placed, strict=True)]
+        ),
         minutes_at_most=_together(
-            [(place.device_key, one.minutes_at_most) for one, (_, place, _) in zip(targets, known, strict=True)]
+            [(place.device_key, target.minutes_at_most) for target, (_, place, _) in zip(targets, placed, strict=True)]
         ),
         candidates=stored,
         event_bytes=Count(expected=stored.expected * EVENT_BYTES, at_most=stored.at_most * EVENT_BYTES),
         note="" if job is None else law_note(request, job.law),
-        model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
+        model_bytes=_mean([plans[0].costs(architecture).total_parameters * 4 for architecture in every])
+        if every
+        else None,
     )
 
 
@@ -133,21 +139,21 @@ def _target(
     index: int,
     plan_: SearchPlan,
     place: Place,
-    known: _Known,
+    data: _Known,
     examples: Sequence[Architecture],
     fits: Fits,
 ) -> TargetEstimate:
     baselines = plan_.baselines()
-    repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(baseline.digest, 0)) for baseline in baselines)
+    repeats = sum(max(0, BASELINE_LAUNCHES - data.baselines.get(baseline.digest, 0)) for baseline in baselines)
     most = sizes_of(request).candidates
-    expected = plan_.algorithm.expected_candidates(known.measured, most)
+    expected = plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
-    refinements = Count(expected=0 if known.precise else int(share * expected), at_most=int(share * most))
+    refinements = Count(expected=0 if data.precise else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
-    fit = fits.fit(known.to_fit)
-    pace = known.past.pace([*baselines, *examples], plan_.protocol, fit)
+    fit = fits.fit(data.to_fit)
+    pace = data.past.pace([*baselines, *examples], plan_.protocol, fit)
     minutes = [
-        None if pace.seconds is None else _minutes(request, plan_, count, searched, pace.seconds, known.online)
+        None if pace.seconds is None else _minutes(request, plan_, count, searched, pace.seconds, data.online)
         for count, searched in ((launches.expected, expected), (launches.at_most, most))
     ]
     _, name = parsed(place.device_key)
@@ -163,25 +169,25 @@ def _target(
         seconds_from=pace.source,
         minutes=minutes[0],
         minutes_at_most=minutes[1],
-        note="" if known.online else "No agent is online there: the job waits for one.",
+        note="" if data.online else "No agent is online there: the job waits for one.",
         stock=() if fit is None else _stock(baselines, fit),
     )
 
 
 def _stock(baselines: Sequence[Architecture], fit: DeviceFit) -> tuple[StockEstimate, ...]:
-    by_size = sorted(baselines, key=lambda one: len(one.blocks))
+    by_size = sorted(baselines, key=lambda baseline: len(baseline.blocks))
     ends = by_size[:1] + by_size[1:][-1:]
     shapes = Shapes.of(ends)
     latency, memory = fit.latency.predict(shapes), fit.memory.predict(shapes)
     return tuple(
         StockEstimate(
-            name=layers_in_words(one.canonical["blocks"]),
+            name=layers_in_words(baseline.canonical["blocks"]),
             latency_ms=float(latency.ms[row]),
             latency_low_ms=float(latency.low[row]),
             latency_high_ms=float(latency.high[row]),
             memory_bytes=float(memory[0][row]),
         )
-        for row, one in enumerate(ends)
+        for row, baseline in enumerate(ends)
     )
 
 

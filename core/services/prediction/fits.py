@@ -88,12 +88,12 @@ class Fits:
     def read(self, session: Session, device_key: str, protocol: MeasurementProtocol) -> ToFit:
         """What a fit needs; where one is kept of the same measurements, only that there is nothing new."""
         key = device_key, protocol.digest
-        found = extent(session, *key)
+        newest = extent(session, *key)
         with self._lock:
             kept = self._kept.get(key)
-        if kept is not None and kept.extent == found:
-            return ToFit(key, protocol, found, None)
-        return ToFit(key, protocol, found, device_data.of_device(session, *key))
+        if kept is not None and kept.extent == newest:
+            return ToFit(key, protocol, newest, None)
+        return ToFit(key, protocol, newest, device_data.of_device(session, *key))
 
     def fit(self, asked: ToFit) -> DeviceFit | None:
         """The fit of what was read, which takes up to a second; None where too few architectures differ."""
@@ -114,23 +114,23 @@ class Fits:
         return made
 
 
-def _fitted(data: DeviceData, protocol: MeasurementProtocol, found: Extent) -> DeviceFit | None:
-    known = data.known_to(Snapshot(), protocol)
-    shapes = Shapes.of([other.architecture for other in known.others])
+def _fitted(data: DeviceData, protocol: MeasurementProtocol, measured: Extent) -> DeviceFit | None:
+    learnable = data.known_to(Snapshot(), protocol)
+    shapes = Shapes.of([other.architecture for other in learnable.others])
     try:
         latency = LatencyPredictor.fit(
             shapes,
             protocol,
-            [other.latency_ms for other in known.others],
-            launches=[other.launches for other in known.others],
-            noise=known.launch_noise,
-            prior=known.priors,
+            [other.latency_ms for other in learnable.others],
+            launches=[other.launches for other in learnable.others],
+            noise=learnable.launch_noise,
+            prior=learnable.priors,
         )
-        memory = MemoryPredictor.fit(shapes, protocol, [other.memory_bytes for other in known.others])
+        memory = MemoryPredictor.fit(shapes, protocol, [other.memory_bytes for other in learnable.others])
     except InvalidInput:
         return None
     products = _products(shapes, protocol)
-    return DeviceFit(found, latency, memory, (float(products.min()), float(products.max())))
+    return DeviceFit(measured, latency, memory, (float(products.min()), float(products.max())))
 
 
 def _products(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.float64]:

@@ -51,7 +51,7 @@ def candidate_parts(database: Database, principal: Principal, candidate_id: str,
         memory_bytes=float(sum(held.values())),
         memory_parts=tuple(
             MemoryPart(name=name, meaning=MEANINGS[name], bytes=size)
-            for name, size in sorted(held.items(), key=lambda one: -one[1])
+            for name, size in sorted(held.items(), key=lambda entry: -entry[1])
         ),
         beyond_measured=bool(fit.beyond_measured(shapes)[0]),
         note=fit.note,

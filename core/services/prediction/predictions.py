@@ -61,7 +61,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     with database.read() as session:
         device_key, label, devices = find_devices(session, place)
         asked = fits.read(session, device_key, protocol)
-        known = queries.measured(
+        measured = queries.measured(
             session, device_key, protocol.digest, {architecture.digest for architecture in architectures}
         )
         variance = launch_variance(session, device_key, protocol.digest)
@@ -73,7 +73,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         with database.read() as session:
             raise _too_few(session, device_key, label, protocol, asked.extent.measurements, devices[0].device_class)
     quality = [perplexities(law, [each])[0] for law, each in zip(by_law, architectures, strict=True)]
-    predictions = _predictions(fit, architectures, protocol, known, variance, quality)
+    predictions = _predictions(fit, architectures, protocol, measured, variance, quality)
     return PredictionsView(
         device=label,
         protocol=protocol,
@@ -91,9 +91,9 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
 def _architecture(given: str | Document, index: int, protocol: MeasurementProtocol) -> Architecture:
     """One of the request's, which fits the protocol; errors name `architectures.<index>`."""
     with within("architectures", index):
-        found = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)
-        protocol_costs(found, protocol)
-    return found
+        architecture = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)
+        protocol_costs(architecture, protocol)
+    return architecture
 
 
 def _law(architecture: Architecture, named: QualityLaw | None, train_tokens: int | None) -> QualityLaw | None:
@@ -110,7 +110,7 @@ def _predictions(
     fit: DeviceFit,
     architectures: Sequence[Architecture],
     protocol: MeasurementProtocol,
-    known: Mapping[str, Measurement],
+    measured: Mapping[str, Measurement],
     variance: LaunchVariance,
     quality: Sequence[Document],
 ) -> tuple[PredictionView, ...]:
@@ -118,12 +118,12 @@ def _predictions(
     latency = fit.latency.predict(shapes)
     memory = fit.memory.predict(shapes)
     beyond = fit.beyond_measured(shapes)
-    found = []
+    views = []
     for row, architecture in enumerate(architectures):
         costs = protocol_costs(architecture, protocol)
         ms, low, high = (float(column[row]) for column in latency)
         peak, least, most = (float(column[row]) for column in memory)
-        found.append(
+        views.append(
             PredictionView(
                 digest=architecture.digest,
                 decoder_parameters=costs.decoder_parameters,
@@ -141,10 +141,10 @@ def _predictions(
                 ),
                 parts=part_views(fit, shapes, row),
                 beyond_measured=bool(beyond[row]),
-                measured=_measured(known.get(architecture.digest), variance),
+                measured=_measured(measured.get(architecture.digest), variance),
             )
         )
-    return tuple(found)
+    return tuple(views)
 
 
 def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, ...]:
@@ -176,9 +176,9 @@ def _too_few(
 ) -> Conflict:
     """What is missing, and what could be asked instead."""
     there = [
-        f"{one.one_pass} by {one.runtime} on {one.provider}, {one.threads} thread(s), batch {one.batch}, logits "
-        f"{one.logits}, {one.number_format} ({count})"
-        for one, count in queries.protocols(session, device_key, _NAMED)
+        f"{used.one_pass} by {used.runtime} on {used.provider}, {used.threads} thread(s), batch {used.batch}, logits "
+        f"{used.logits}, {used.number_format} ({count})"
+        for used, count in queries.protocols(session, device_key, _NAMED)
     ]
     hints = ["measure some by a job, as `edgefront job submit` does"]
     if there:

@@ -38,8 +38,8 @@ def measured(
 ) -> dict[str, Measurement]:
     """Digest → its measurement there; of those with several seeds the one with most launches."""
     query = select(Measurement).where(*_there(device_key, protocol_digest), any_of(Measurement.digest, digests))
-    found = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
-    return {row.digest: row for row in found}
+    rows = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
+    return {row.digest: row for row in rows}
 
 
 def launches_of(
@@ -68,12 +68,12 @@ def protocols(session: Session, device_key: str, most: int) -> list[tuple[Measur
         .order_by(count.desc(), func.min(Measurement.id))
         .limit(most)
     )
-    found = []
+    by_use = []
     for id_, measurements in groups.all():
         protocol = PROTOCOL.read_or(session.get_one(Measurement, id_).protocol, None)
         if protocol is not None:
-            found.append((protocol, int(measurements)))
-    return found
+            by_use.append((protocol, int(measurements)))
+    return by_use
 
 
 def _there(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], ...]:

@@ -93,5 +93,5 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
 
 def _is_of(data: str, dataset: str) -> bool:
     """Whether a data set has the name of a law's data, as `wikitext-103-bpe` has that of WikiText-103."""
-    wanted, name = (re.sub(r"[^a-z0-9]", "", one.lower()) for one in (data, dataset))
-    return wanted == "notstated" or name.startswith(wanted)
+    of_law, name = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (data, dataset))
+    return of_law == "notstated" or name.startswith(of_law)

@@ -77,9 +77,9 @@ def with_version(database: Database, request: JobRequest) -> JobRequest:
     try:
         with database.read() as session:
             law = named(session, name)
-        known = spaces().get(request.space.name)
-        if known is not None:
-            check_covers(law, known)
+        space = spaces().get(request.space.name)
+        if space is not None:
+            check_covers(law, space)
     except InvalidInput as error:
         raise error if error.field == "proxy" else error.under("proxy_settings") from None
     return with_law(request, law.origin.name)
@@ -157,7 +157,7 @@ def view(
 
 
 def _existing(session: Session) -> str:
-    return ", ".join([*NAMES, *(reference(one) for one in rows.newest(session))])
+    return ", ".join([*NAMES, *(reference(version) for version in rows.newest(session))])
 
 
 @lru_cache(maxsize=64)

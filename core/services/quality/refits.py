@@ -69,12 +69,12 @@ def refit(database: Database, manner: str) -> None:
     for _ in range(ATTEMPTS):
         with database.read() as session:
             trained = rows.trained_alike(session, manner)
-            known = rows.rows_digests(session, manner)
+            stored = rows.rows_digests(session, manner)
             curves = rows.curves(session, [model.training_id for model in trained])
         fitted = [
             version
             for group in _groups(trained)
-            if (group.name(manner), group.rows_digest) not in known
+            if (group.name(manner), group.rows_digest) not in stored
             and (version := _fit(group, curves, manner)) is not None
         ]
         with database.write() as session:
@@ -97,18 +97,18 @@ def resend(session: Session, now: datetime) -> None:
 
 def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
     """By base law, in the order of names; models without a usable perplexity or a law are left out."""
-    found: dict[str, tuple[QualityLaw, list[TrainedModel], list[Architecture]]] = {}
-    for one in trained:
-        if not (math.isfinite(one.perplexity) and one.perplexity > 0):
+    by_law: dict[str, tuple[QualityLaw, list[TrainedModel], list[Architecture]]] = {}
+    for model in trained:
+        if not (math.isfinite(model.perplexity) and model.perplexity > 0):
             continue
-        architecture = Architecture.model_validate(one.architecture)
+        architecture = Architecture.model_validate(model.architecture)
         base = law_for(architecture)
         if base is not None:
-            _, models, architectures = found.setdefault(base.origin.name, (base, [], []))
-            models.append(one)
+            _, models, architectures = by_law.setdefault(base.origin.name, (base, [], []))
+            models.append(model)
             architectures.append(architecture)
     return [
-        _Group(base, tuple(models), tuple(architectures)) for _, (base, models, architectures) in sorted(found.items())
+        _Group(base, tuple(models), tuple(architectures)) for _, (base, models, architectures) in sorted(by_law.items())
     ]
 
 
@@ -189,14 +189,14 @@ def _stored(
     """Stores new versions under the lock of the request; False if a training has ended since they were read."""
     if rows.lock_wanted(session, manner) is None:
         return True  # another worker has stored them
-    if repr(rows.scores_alike(session, manner)) != repr([(one.evaluation_id, one.perplexity) for one in trained]):
+    if repr(rows.scores_alike(session, manner)) != repr([(model.evaluation_id, model.perplexity) for model in trained]):
         return False  # as text: a NaN is not equal to itself
-    known = rows.rows_digests(session, manner)
-    for one in fitted:
-        name = one["name"]
-        if (name, one["rows_digest"]) not in known:
+    stored = rows.rows_digests(session, manner)
+    for values in fitted:
+        name = values["name"]
+        if (name, values["rows_digest"]) not in stored:
             version = rows.newest_version(session, name) + 1
-            session.add(LawVersion(**one, version=version, created_at=now))
+            session.add(LawVersion(**values, version=version, created_at=now))
             session.flush()
     rows.no_longer_wanted(session, manner)
     return True

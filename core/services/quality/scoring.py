@@ -94,11 +94,11 @@ def _check_law(request: JobRequest, settings: ProxySettings) -> None:
 
     Refined laws are looked up by `laws.settled`, which adds the version.
     """
-    known = spaces().get(request.space.name)
+    space = spaces().get(request.space.name)
     is_refined = settings.law is not None and "@" in settings.law
     try:
-        if known is not None:
-            law_about(known, None if is_refined else settings.law)
+        if space is not None:
+            law_about(space, None if is_refined else settings.law)
     except InvalidInput as error:
         raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
 
@@ -146,7 +146,7 @@ class Scorer:
         """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
         if self.proxy.needs_torch:
             return None
-        values = {one.digest: self._score(one) for one in architectures}
+        values = {architecture.digest: self._score(architecture) for architecture in architectures}
         return {digest: Scored(self.proxy.oriented(value)) for digest, value in values.items()}
 
     def _score(self, architecture: Architecture) -> float:
@@ -178,14 +178,14 @@ def stored_scores(
 
     Models that had no score before the job was created are tried again: memory, data or packages may be available now.
     """
-    described = {one.digest: one.canonical for one in architectures}
+    described = {architecture.digest: architecture.canonical for architecture in architectures}
     stored = scorer.settings.model_dump(mode="json")
-    found = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
+    by_digest = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
     job = session.get_one(Job, target.job_id)
-    for row in found.values():
+    for row in by_digest.values():
         if row.state == ScoreState.INFEASIBLE and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.settled_at = ScoreState.WANTED, None, None
-    missing = [row.id for row in found.values() if row.state not in FINISHED_SCORES]
+    missing = [row.id for row in by_digest.values() if row.state not in FINISHED_SCORES]
     rows.wait_for(session, target.id, missing)
     if missing:
         work.request(session, WorkKind.SCORE, dict.fromkeys(missing, job.owner), now)
@@ -193,7 +193,7 @@ def stored_scores(
         return None
     return {
         digest: Scored(None if row.value is None else scorer.proxy.oriented(row.value), row.reason)
-        for digest, row in found.items()
+        for digest, row in by_digest.items()
     }
 
 

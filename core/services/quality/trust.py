@@ -19,15 +19,15 @@ from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceReq
 
 def published_trust(session: Session, request: JobRequest) -> ProxyTrust:
     """Published figures on the proxy in the job's space, without the models that the service has trained."""
-    found = trust(request.space.name, request.proxy, caveat_of(request.space))
-    return _view(found, request, _law_of(session, request))
+    trusted = trust(request.space.name, request.proxy, caveat_of(request.space))
+    return _view(trusted, request, _law_of(session, request))
 
 
 def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
     """The same, with the rank correlation over the target's candidates that were trained."""
     live = _live(rows.trained(session, target.id))
-    found = trust(request.space.name, request.proxy, caveat_of(request.space), live)
-    return _view(found, request, _law_of(session, request))
+    trusted = trust(request.space.name, request.proxy, caveat_of(request.space), live)
+    return _view(trusted, request, _law_of(session, request))
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -36,17 +36,19 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
     It is the largest such group (on `dataset` if given), preferably on the test split; the newest score per model.
     """
     groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
-    for one in rows.trained(session, target_id):
-        if one.metric == "perplexity" and dataset in (None, one.dataset):
-            groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.candidate_id, one)
-    found = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
-    return [] if found is None else list(found[1].values())
+    for score in rows.trained(session, target_id):
+        if score.metric == "perplexity" and dataset in (None, score.dataset):
+            groups.setdefault((score.dataset, score.recipe, score.split, score.manner), {}).setdefault(
+                score.candidate_id, score
+            )
+    largest = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
+    return [] if largest is None else list(largest[1].values())
 
 
 def caveat_of(request: SpaceRequest) -> str:
     """Why the proxy misleads in the space of a request; empty for a space that this release does not have."""
-    known = spaces().get(request.name)
-    return known.caveat if known else ""
+    space = spaces().get(request.name)
+    return space.caveat if space else ""
 
 
 def _law_of(session: Session, request: JobRequest) -> QualityLaw | None:
@@ -57,36 +59,36 @@ def _law_of(session: Session, request: JobRequest) -> QualityLaw | None:
 def _live(trained: Iterable[rows.Trained]) -> Live | None:
     """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
     groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
-    for one in trained:
-        if one.metric in QUALITIES:
-            groups.setdefault((one.dataset, one.split, one.metric, one.recipe, one.manner), {}).setdefault(
-                one.digest, one
+    for score in trained:
+        if score.metric in QUALITIES:
+            groups.setdefault((score.dataset, score.split, score.metric, score.recipe, score.manner), {}).setdefault(
+                score.digest, score
             )
     for key, models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         dataset, _, metric, *_ = key
         sign = 1.0 if QUALITIES[metric] else -1.0
-        found = live_of(
+        live = live_of(
             dataset,
             metric,
             [model.proxy for model in models.values()],
             [sign * model.value for model in models.values()],
         )
-        if found is not None:
-            return found
+        if live is not None:
+            return live
     return None
 
 
-def _view(found: Trust, request: JobRequest, law: QualityLaw | None) -> ProxyTrust:
-    known, live = found.known, found.live
+def _view(trusted: Trust, request: JobRequest, law: QualityLaw | None) -> ProxyTrust:
+    published, live = trusted.known, trusted.live
     note = law_note(request, law, () if live is None else (live.dataset,))
     return ProxyTrust(
-        proxy=found.proxy,
-        sentence=" ".join(text for text in (found.sentence, note) if text),
-        caveat=found.caveat,
-        spearman=None if known is None else known.spearman,
-        best_tenth=None if known is None else known.best_tenth,
-        models=None if known is None else known.models,
-        source="" if known is None else known.source,
+        proxy=trusted.proxy,
+        sentence=" ".join(text for text in (trusted.sentence, note) if text),
+        caveat=trusted.caveat,
+        spearman=None if published is None else published.spearman,
+        best_tenth=None if published is None else published.best_tenth,
+        models=None if published is None else published.models,
+        source="" if published is None else published.source,
         live=None
         if live is None
         else LiveTrust(

@@ -76,10 +76,10 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
 
     Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
     """
-    found = _live(session, target_id)
-    if found is None:
+    row = _live(session, target_id)
+    if row is None:
         return False
-    target, job = found
+    target, job = row
     request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
     protocol = PROTOCOL.read(target.protocol)
     revoked = job_rows.revoked_device(session, target.device_key)
@@ -114,10 +114,10 @@ def store(
     call again. Where the target no longer waits for it (another worker was faster, or the job was paused or has ended)
     nothing is written. `settings` say how a supernet is trained; the environment's if absent.
     """
-    found = _live(session, step.target_id)
-    if found is None:
+    row = _live(session, step.target_id)
+    if row is None:
         return False
-    target, job = found
+    target, job = row
     if step.plan.job.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
         # The job was moved to another law meanwhile: what is stored of the generation is all that it gets.
         unfinished = _unfinished(session, target)
@@ -247,19 +247,19 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
     missing = missing_launches(session, concerned.values(), measurements)
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
-    known = apply_known_results(session, target, concerned.values(), measurements, now)
-    return known > 0 or (len(lacking) == CATCH_UP_BATCH and bool(missing))
+    applied = apply_known_results(session, target, concerned.values(), measurements, now)
+    return applied > 0 or (len(lacking) == CATCH_UP_BATCH and bool(missing))
 
 
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
     if target.candidates and not baselines_complete(session, target):
         return False
     every = candidate_rows.baselines(session, target.id)
-    known = [_depth(one) for one in every]
-    if not complete(known, sizes_of(plan.job.request).baselines, plan.problem):
+    depths = [_depth(baseline) for baseline in every]
+    if not complete(depths, sizes_of(plan.job.request).baselines, plan.problem):
         if proxy_rows.waiting(session, [target.id]):
             return False
-        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=known)
+        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=depths)
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
@@ -331,10 +331,10 @@ def _ask(
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]
             return replace(step, snapshot=snapshot, describes_supernet=search)
-        found = supernets.result(session, target, search, training, now)
-        if found is None:
+        probabilities = supernets.result(session, target, search, training, now)
+        if probabilities is None:
             return False
-        step = replace(step, supernet=found)
+        step = replace(step, supernet=probabilities)
     stored = job_rows.find_generation(session, target.id, number)
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
@@ -362,7 +362,7 @@ def _reopened(session: Session, request: JobRequest, target: Target) -> bool:
     if job_rows.find_generation(session, target.id, target.generation + 1) is None:
         return False  # the budget was spent
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
-    best = max(then, key=lambda one: (one.proxy, one.digest), default=None)
+    best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
     now = {row.id: row.state for row in candidate_rows.search_rows(session, target.id)}
     return best is not None and now[best.id] != "measured"
 

@@ -79,10 +79,11 @@ class ComputeStep:
                 for proposal in answer.proposals[: self.most]
             ]
         scorer = scorer_of(self.plan.job.request, self.proxy_data, settings, self.plan.job.law)
-        architectures = [one.architecture for one in proposed]
+        architectures = [proposal.architecture for proposal in proposed]
         expected = self.plan.job.perplexities(architectures)
         proposed = [
-            replace(one, predicted={**one.predicted, **more}) for one, more in zip(proposed, expected, strict=True)
+            replace(proposal, predicted={**proposal.predicted, **more})
+            for proposal, more in zip(proposed, expected, strict=True)
         ]
         return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
 

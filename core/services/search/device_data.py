@@ -60,11 +60,14 @@ class DeviceData:
         )
 
     def _fit(self, rows: Sequence[Figures], protocol: MeasurementProtocol) -> LatencyPredictor | None:
-        known = self._observations(rows)
-        shapes = Shapes.of([one.architecture for one in known])
+        observed = self._observations(rows)
+        shapes = Shapes.of([observation.architecture for observation in observed])
         try:
             return LatencyPredictor.fit(
-                shapes, protocol, [one.latency_ms for one in known], launches=[one.launches for one in known]
+                shapes,
+                protocol,
+                [observation.latency_ms for observation in observed],
+                launches=[observation.launches for observation in observed],
             )
         except InvalidInput:  # too few, or all alike
             return None
@@ -100,8 +103,8 @@ def of_device(session: Session, device_key: str, protocol_digest: str) -> Device
 def load(session: Session, stored: Document) -> DeviceData:
     """What a generation was asked with."""
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
-    found = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
-    return DeviceData(stored, {row.id: row.architecture for row in found})
+    rows = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
+    return DeviceData(stored, {row.id: row.architecture for row in rows})
 
 
 def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
@@ -146,8 +149,8 @@ def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> l
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)
     )
-    found = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in typed(_Measured, rows)]
-    return sorted(found, key=lambda figures: figures[0])
+    every = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in typed(_Measured, rows)]
+    return sorted(every, key=lambda figures: figures[0])
 
 
 class _HasTimes(Protocol):
@@ -163,8 +166,8 @@ class _HasTimes(Protocol):
 
 def times_of(row: _HasTimes) -> dict[str, float]:
     """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
-    found = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
-    return {name: time for name, time in found.items() if time is not None}
+    times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
+    return {name: time for name, time in times.items() if time is not None}
 
 
 def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:

@@ -19,7 +19,9 @@ def offers(session: Session, target: Target, request: JobRequest) -> Sequence[Sc
 
     None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
     """
-    own = [one for one in job_rows.targets(session, [target.job_id]) if not request.targets[one.position].added]
-    if any(one.state in ACTIVE_TARGETS for one in own):
+    own = [
+        sibling for sibling in job_rows.targets(session, [target.job_id]) if not request.targets[sibling.position].added
+    ]
+    if any(sibling.state in ACTIVE_TARGETS for sibling in own):
         return None
-    return candidate_rows.scored(session, [one.id for one in own])
+    return candidate_rows.scored(session, [sibling.id for sibling in own])

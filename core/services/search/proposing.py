@@ -109,16 +109,16 @@ def apply_known_results(
     now: datetime,
 ) -> int:
     """Applies existing measurements to waiting candidates; returns the number of these candidates."""
-    known = [
+    answered = [
         candidate
         for candidate in waiting
         if candidate.measurement_id is not None
         and candidate.state == CandidateState.WAITING
         and measurements[candidate.measurement_id].state not in OPEN_MEASUREMENTS
     ]
-    if known:
-        apply_results(session, [target], known, measurements, now)
-    return len(known)
+    if answered:
+        apply_results(session, [target], answered, measurements, now)
+    return len(answered)
 
 
 def missing_launches(

@@ -54,7 +54,7 @@ def wanted_supernet(search: SupernetSearch, snapshot: Snapshot, settings: Settin
 
 
 def request_training(
-    session: Session, job: Job, target: Target, wanted: WantedSupernet, settings: Settings, now: datetime
+    session: Session, job: Job, target: Target, asked: WantedSupernet, settings: Settings, now: datetime
 ) -> None:
     """Creates the training, and stores with the target that it waits for it."""
     training = create_supernet(
@@ -62,20 +62,20 @@ def request_training(
         SupernetRequest(
             owner=job.owner,
             name=f"{job.name[:60]} {target.name[:20]} supernet",
-            dataset=wanted.dataset,
-            recipe=wanted.recipe,
+            dataset=asked.dataset,
+            recipe=asked.recipe,
             seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
-            overrides=wanted.overrides,
-            supernet=wanted.supernet,
-            budget=wanted.budget,
+            overrides=asked.overrides,
+            supernet=asked.supernet,
+            budget=asked.budget,
             job_id=job.id,
             target_id=target.id,
-            requires=wanted.requires,
+            requires=asked.requires,
         ),
         settings,
         now,
     )
-    training.dataset_digest = wanted.dataset_digest
+    training.dataset_digest = asked.dataset_digest
     note = " ".join(text for text in (target.note, _waiting(training)) if text)
     change_state(session, target, target.state, note, now)
 
@@ -97,8 +97,8 @@ def result(
     if training.state != TrainingState.DONE:
         return None
     try:
-        found = [one.probabilities for one in SupernetResult.parse(training.result or {}).searches]
-        search.check(found)
+        probabilities = [trained.probabilities for trained in SupernetResult.parse(training.result or {}).searches]
+        search.check(probabilities)
     except InvalidInput as error:
         note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, TargetState.FAILED, note, now)
@@ -106,7 +106,7 @@ def result(
     rest = target.note.replace(_waiting(training), "").strip()
     if rest != target.note:
         change_state(session, target, target.state, rest, now)
-    return [*found]
+    return [*probabilities]
 
 
 def _waiting(training: Training) -> str:

@@ -35,12 +35,12 @@ def list_datasets(data_folder: Path) -> list[DatasetView]:
 
     A damaged one is left out: `edgefront data list` shows what is wrong with it.
     """
-    known = data_sets()
-    found = []
+    sources = data_sets()
+    views = []
     for _, manifest in prepared_in(data_folder):
         if isinstance(manifest, Manifest):
-            of_name = known.get(manifest.name)
-            found.append(
+            of_name = sources.get(manifest.name)
+            views.append(
                 DatasetView(
                     name=manifest.name,
                     title="" if of_name is None else of_name.title,
@@ -50,8 +50,8 @@ def list_datasets(data_folder: Path) -> list[DatasetView]:
                     parallel=manifest.source_vocab_size is not None,
                 )
             )
-    names = {view.name for view in found}
-    found += [
+    names = {view.name for view in views}
+    views += [
         DatasetView(
             name=data.name,
             title=data.title,
@@ -60,7 +60,7 @@ def list_datasets(data_folder: Path) -> list[DatasetView]:
             vocab_size=data.vocab_size,
             parallel=bool(data.sources),
         )
-        for data in known.values()
+        for data in sources.values()
         if data.built_in and data.name not in names
     ]
-    return sorted(found, key=lambda view: view.name)
+    return sorted(views, key=lambda view: view.name)

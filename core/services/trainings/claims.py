@@ -338,10 +338,10 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
 
 def _figures(before: Document, metrics: Sequence[Document]) -> Document:
     """The last report, with missing figures filled in from earlier ones: few reports contain a validation."""
-    found = {name: value for name, value in before.items() if name != "extra"}
+    figures = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
-        found.update({name: value for name, value in metric.items() if name != "extra"})
-    return found | {name: value for name, value in metrics[-1].items() if name == "extra"}
+        figures.update({name: value for name, value in metric.items() if name != "extra"})
+    return figures | {name: value for name, value in metrics[-1].items() if name == "extra"}
 
 
 def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Document], int | None]:

@@ -28,10 +28,10 @@ def check_dataset(
     if elsewhere and not is_path(name) and not data_folder.is_dir():
         return None
     try:
-        found = find_dataset(name, data_folder, level=level)
+        folder = find_dataset(name, data_folder, level=level)
     except NotFound:
-        known = data_sets().get(name)
-        if known is not None and known.built_in:
+        source = data_sets().get(name)
+        if source is not None and source.built_in:
             return None
         at, how = ("", "") if level is None else (f" at level {level}", f" {name} --level {level}")
         raise InvalidInput(
@@ -41,7 +41,7 @@ def check_dataset(
             value=name,
             allowed=shown(data_folder),
         ) from None
-    manifest = read_manifest(found)
+    manifest = read_manifest(folder)
     if (task == "pairs") != (manifest.source_vocab_size is not None):
         what = "parallel text" if task == "pairs" else "text of one language"
         raise InvalidInput(
@@ -66,27 +66,27 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
     if is_path(name):
         folder = _within(name, data_folder)
         try:
-            found = {folder: read_manifest(folder)}
+            manifests = {folder: read_manifest(folder)}
         except InvalidInput as error:
             raise _as_dataset(error, name) from None
     else:
-        found = {}
+        manifests = {}
         for folder, manifest in prepared_in(data_folder):
             if isinstance(manifest, Manifest):
                 if manifest.name == name or _begins(manifest.digest, name):
-                    found[folder] = manifest
+                    manifests[folder] = manifest
             elif _begins(folder.name, name):
                 raise _as_dataset(manifest, name)
     matching = [
         folder
-        for folder, manifest in found.items()
+        for folder, manifest in manifests.items()
         if digest in (None, manifest.digest) and level in (None, manifest.level)
     ]
     if not matching:
         at = "" if level is None else f" at level {level}"
         raise NotFound(f"no data set {name!r} is prepared in {data_folder}{at}")
-    if len({found[folder].digest for folder in matching}) > 1:
-        listed = ", ".join(f"{found[folder].digest[:12]} ({found[folder].level})" for folder in matching)
+    if len({manifests[folder].digest for folder in matching}) > 1:
+        listed = ", ".join(f"{manifests[folder].digest[:12]} ({manifests[folder].level})" for folder in matching)
         raise InvalidInput(
             f"dataset: several prepared data sets are called {name!r}: {listed}; name one by its digest",
             field="dataset",
@@ -98,7 +98,7 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
 
 def shown(data_folder: Path) -> str:
     """The names of the available data sets, for a message."""
-    built_in = {known.name for known in data_sets().values() if known.built_in}
+    built_in = {source.name for source in data_sets().values() if source.built_in}
     prepared = {manifest.name for _, manifest in prepared_in(data_folder) if isinstance(manifest, Manifest)}
     names = sorted(built_in | prepared)
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""

@@ -249,8 +249,8 @@ def list_trainings(
         before = (cursors.moment(created, cursor), training_id)
     limit = max(1, min(limit, MAX_PAGE))
     owner = None if principal.sees_all else principal.owner
-    found = rows.page(session, owner, before, limit + 1, state=state, job_id=job_id, digest=digest)
-    shown, more = found[:limit], len(found) > limit
+    trainings = rows.page(session, owner, before, limit + 1, state=state, job_id=job_id, digest=digest)
+    shown, more = trainings[:limit], len(trainings) > limit
     following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
     return TrainingPage(items=tuple(training_views(session, shown)), next_cursor=following)
 
@@ -261,9 +261,9 @@ def list_metrics(
     """The reports of steps above `after`, by rising step."""
     training = training_of(session, principal, training_id)
     limit = max(1, min(limit, MAX_METRICS))
-    found = training_log.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
-    items = tuple(MetricView(**metric) for metric in found[:limit])
-    return MetricPage(items=items, next_step=items[-1].step if len(found) > limit else None)
+    metrics = training_log.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
+    items = tuple(MetricView(**metric) for metric in metrics[:limit])
+    return MetricPage(items=items, next_step=items[-1].step if len(metrics) > limit else None)
 
 
 def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:

@@ -30,9 +30,9 @@ def default_threads(device: str, slots: int) -> int | None:
 def machine_of(settings: Settings) -> Machine:
     """The resources of a worker with these settings on this machine."""
     gpus = system_gpus()
-    wanted = settings.training.gpus
-    if wanted is not None:
-        gpus = {number: gpus.get(number, 1 << 50) for number in range(wanted)}
+    count = settings.training.gpus
+    if count is not None:
+        gpus = {number: gpus.get(number, 1 << 50) for number in range(count)}
     return Machine(
         worker=settings.training.worker or socket.gethostname(),
         slots=settings.training.slots,
@@ -68,7 +68,7 @@ def system_gpus() -> dict[int, int]:
         return {}
     try:
         done = subprocess.run([command, *_ASK], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
-        found = {
+        memories = {
             int(number): int(float(memory)) * MIB
             for number, memory in (line.split(",") for line in done.stdout.splitlines() if line.strip())
         }
@@ -77,9 +77,9 @@ def system_gpus() -> dict[int, int]:
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return found
+        return memories
     allowed = {part.strip() for part in visible.split(",")}
-    return {number: memory for number, memory in found.items() if str(number) in allowed}
+    return {number: memory for number, memory in memories.items() if str(number) in allowed}
 
 
 def served_queues(settings: Settings) -> tuple[str, ...]:

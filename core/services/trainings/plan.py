@@ -113,7 +113,7 @@ def check_chosen(session: Session, chosen: Chosen) -> None:
 def resolved_recipe(name: str, overrides: Document) -> Recipe:
     """The named recipe with some fields replaced; errors name `recipe` or `overrides.<field>`."""
     try:
-        found = named_recipe(name)
+        recipe = named_recipe(name)
     except NotFound as error:
         raise InvalidInput(f"recipe: {error.detail}", field="recipe", value=name, allowed=error.detail) from None
     if "name" in overrides:
@@ -124,7 +124,7 @@ def resolved_recipe(name: str, overrides: Document) -> Recipe:
             allowed="omit it",
         )
     with within("overrides"):
-        return found.overridden(overrides)
+        return recipe.overridden(overrides)
 
 
 def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | None, str]:
@@ -162,13 +162,13 @@ def check_served(device: str, queue: str, settings: Settings) -> None:
         raise InvalidInput(f"this service cannot train: {reason}", allowed="a service that can train")
     if device == "cpu":
         return  # it has no slot now: the training waits until the settings give it one
-    found = len(machine_of(settings).gpus)
-    wanted, has = ("one", "several")[queue == "gpus"], "one" if found else "none"
+    gpus = len(machine_of(settings).gpus)
+    needs, has = ("one", "several")[queue == "gpus"], "one" if gpus else "none"
     raise InvalidInput(
-        f"requires.device: a training on {device} needs {wanted} of its GPUs, and this service's worker has {has}",
+        f"requires.device: a training on {device} needs {needs} of its GPUs, and this service's worker has {has}",
         field="requires.device",
         value=device,
-        allowed=", ".join(["cpu"] if not found else ["cpu", "cuda with one GPU"]),
+        allowed=", ".join(["cpu"] if not gpus else ["cpu", "cuda with one GPU"]),
     )
 
 

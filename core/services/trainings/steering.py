@@ -44,8 +44,8 @@ def resume(session: Session, training: Training, now: datetime) -> None:
         raise Conflict(f"training {training.id} is {training.state} and cannot be resumed")
 
 
-def want(session: Session, training: Training, wanted: TrainingCommand, now: datetime) -> None:
+def want(session: Session, training: Training, command: TrainingCommand, now: datetime) -> None:
     """Stores the owner's request, which the worker reads."""
-    if training.wanted != wanted:
-        training.wanted, training.updated_at = wanted, now
+    if training.wanted != command:
+        training.wanted, training.updated_at = command, now
         log_state(session, training, now)

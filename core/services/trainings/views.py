@@ -27,12 +27,13 @@ from edgefront.core.wire.trainings import (
 )
 
 
-def training_views(session: Session, found: Sequence[Training]) -> list[TrainingView]:
+def training_views(session: Session, trainings: Sequence[Training]) -> list[TrainingView]:
     """Views of trainings with their scores and the measurements of their candidates."""
-    scores = training_log.evaluations_of(session, [training.id for training in found])
-    candidates = rows.measured(session, {training.candidate_id for training in found if training.candidate_id})
+    scores = training_log.evaluations_of(session, [training.id for training in trainings])
+    candidates = rows.measured(session, {training.candidate_id for training in trainings if training.candidate_id})
     return [
-        _view(session, training, scores[training.id], candidates.get(training.candidate_id or "")) for training in found
+        _view(session, training, scores[training.id], candidates.get(training.candidate_id or ""))
+        for training in trainings
     ]
 
 
@@ -66,12 +67,12 @@ def about(session: Session, training: Training, digest: str | None) -> Document:
         origin["start"] = {"training": start}
     if (licence := licence_of(training)) is not None:
         origin["licence"] = licence
-    found = [] if digest is None else rows.measured_as(session, training.owner, digest)
-    if training.candidate_id is not None and not found:
-        found = list(rows.measured(session, [training.candidate_id]).values())
-    measured = [_measurement(candidate, target) for candidate, target in found]
-    if known := [item for item in measured if item is not None]:
-        origin["measurements"] = known
+    pairs = [] if digest is None else rows.measured_as(session, training.owner, digest)
+    if training.candidate_id is not None and not pairs:
+        pairs = list(rows.measured(session, [training.candidate_id]).values())
+    measured = [_measurement(candidate, target) for candidate, target in pairs]
+    if views := [item for item in measured if item is not None]:
+        origin["measurements"] = views
     return origin
 
 

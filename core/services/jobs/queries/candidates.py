@@ -206,7 +206,7 @@ def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
             Candidate.target_id == target_id, _IS_BASELINE, Candidate.state == CandidateState.MEASURED
         )
     )
-    return sorted(rows, key=lambda one: one.decoder_parameters)
+    return sorted(rows, key=lambda row: row.decoder_parameters)
 
 
 def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
@@ -264,13 +264,13 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 def _points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
     """By target, by rising decoder parameters; sorted here as in `frontier`."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
-    found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
+    points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for target_id, _, id_, parameters, proxy, latency, memory, half_width, digest in sorted(
         rows, key=lambda row: (row.decoder_parameters, row.number)
     ):
         if latency is not None and memory is not None:
-            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
-    return found
+            points[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
+    return points
 
 
 def write(session: Session, changed: Sequence[Candidate]) -> None:
@@ -295,13 +295,13 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
 
 def bounds(limits: Limits) -> list[tuple[Figure, float]]:
     """Columns, and what each is at most."""
-    found = (
+    limited = (
         (Candidate.latency_ms, limits.latency_ms),
         (Candidate.memory_bytes, None if limits.memory_mb is None else min(limits.memory_mb * MB, _LARGEST)),
         (Candidate.first_token_ms, limits.first_token_ms),
         (Candidate.token_ms, limits.token_ms),
     )
-    return [(column, limit) for column, limit in found if limit is not None]
+    return [(column, limit) for column, limit in limited if limit is not None]
 
 
 def best_within(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
@@ -319,11 +319,13 @@ def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> l
     for column, limit in bounds(limits):
         beyond = beyond * case((column > limit, column / limit), else_=1.0)
         orders += [column] if column.key in TIMES else []
-    found: dict[str, Candidate] = {}
+    by_id: dict[str, Candidate] = {}
     for order in (beyond, *orders):
         query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-        found |= {one.id: one for one in session.scalars(query.order_by(order, Candidate.id).limit(most))}
-    return list(found.values())
+        by_id |= {
+            candidate.id: candidate for candidate in session.scalars(query.order_by(order, Candidate.id).limit(most))
+        }
+    return list(by_id.values())
 
 
 class CheckedCandidate(NamedTuple):

@@ -19,11 +19,11 @@ MAX_OF_A_TARGET = 200
 
 def compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
     """The measured baselines of these targets, and their frontiers: of each the first 200 by decoder parameters."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for target_id in target_ids:
-        found += measured_baselines(session, target_id)
-        found += frontier(session, target_id)[:MAX_OF_A_TARGET]
-    return found
+        candidates += measured_baselines(session, target_id)
+        candidates += frontier(session, target_id)[:MAX_OF_A_TARGET]
+    return candidates
 
 
 class MeasuredCandidate(NamedTuple):

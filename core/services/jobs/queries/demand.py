@@ -80,11 +80,11 @@ def measurements(
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    found: dict[str, Measurement] = {}
-    while len(found) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
+    stored: dict[str, Measurement] = {}
+    while len(stored) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
         session.execute(sql.upsert(session, Measurement).on_conflict_do_nothing(), rows)
-        found = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
-    return found
+        stored = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
+    return stored
 
 
 def unmeasured(session: Session, job_id: str) -> list[str]:
@@ -230,11 +230,11 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         .with_for_update(key_share=True)
     )
     rows = session.execute(query).all()
-    known = [row.id for row in rows if row.fence]
-    if known:
+    leased = [row.id for row in rows if row.fence]
+    if leased:
         session.execute(
             update(Launch)
-            .where(any_of(Launch.id, known))
+            .where(any_of(Launch.id, leased))
             .values(state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
@@ -245,7 +245,9 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
 def refinements_among(withdrawn: Iterable[Withdrawn]) -> Counter[str]:
     """Target id → how many of these launches are refinements that it requested."""
     return Counter(
-        one.target_id for one in withdrawn if one.purpose == Purpose.REFINEMENT and one.target_id is not None
+        launch.target_id
+        for launch in withdrawn
+        if launch.purpose == Purpose.REFINEMENT and launch.target_id is not None
     )
 
 

@@ -297,16 +297,16 @@ def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBac
         )
         .order_by(Device.id)
     )
-    found: dict[str, HeldBack] = {}
+    by_key: dict[str, HeldBack] = {}
     for row in rows:
         for key in (key_of_device(row.id), key_of_class(row.device_class)):
-            found.setdefault(key, HeldBack(row.name, draining=row.quarantine is None))
-    return found
+            by_key.setdefault(key, HeldBack(row.name, draining=row.quarantine is None))
+    return by_key
 
 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
     """Device key → facts of its active devices, none in quarantine, that were seen since then."""
-    found: dict[str, list[Document]] = {key: [] for key in device_keys}
+    by_key: dict[str, list[Document]] = {key: [] for key in device_keys}
     ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class, Device.facts).where(
@@ -318,9 +318,9 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
     )
     for row in rows:
         for key in (key_of_device(row.id), key_of_class(row.device_class)):
-            if key in found:
-                found[key].append(row.facts)
-    return found
+            if key in by_key:
+                by_key[key].append(row.facts)
+    return by_key
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:

@@ -56,8 +56,8 @@ _IN_GROUP: dict[str, ColumnElement[bool]] = {
 
 def in_group(name: str) -> ColumnElement[bool]:
     """Whether a candidate belongs to this group, in a form that an index of states can answer."""
-    found = _IN_GROUP[name]
-    return found if name == "baseline" else and_(found, Candidate.role == CandidateRole.SEARCH)
+    condition = _IN_GROUP[name]
+    return condition if name == "baseline" else and_(condition, Candidate.role == CandidateRole.SEARCH)
 
 
 def group_rank() -> ColumnElement[int]:
@@ -76,9 +76,9 @@ def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> 
     pieces = [(proxy <= high[0], _line(low, high)) for low, high in pairwise(knots)]
     (least, smallest), (most, largest) = knots[0], knots[-1]
     share = _larger(proxy, literal(min(1.0, least / 2))) / least if least > 0 else literal(1.0)
-    one = len(knots) == 1
-    below = _larger(literal(smallest) if one else _line(*knots[:2]), smallest * share)
-    above = _larger(literal(largest) if one else _line(*knots[-2:]), literal(largest))
+    is_flat = len(knots) == 1
+    below = _larger(literal(smallest) if is_flat else _line(*knots[:2]), smallest * share)
+    above = _larger(literal(largest) if is_flat else _line(*knots[-2:]), literal(largest))
     same = case((proxy < least, below), (proxy == least, literal(smallest)), *pieces, (proxy > most, above))
     own = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
     is_measured = and_(Candidate.latency_ms.is_not(None), Candidate.memory_bytes.is_not(None))
@@ -122,33 +122,33 @@ def page(
     session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
 ) -> list[tuple[Candidate, Value]]:
     """Candidates, each with the figure; those after (figure, id) or the first `offset` are left out, not both."""
-    found: list[tuple[Candidate, Value]] = []
+    rows: list[tuple[Candidate, Value]] = []
     if after is None or after[0] is not None:
         query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))
         query = query if after is None else query.where(order.beyond(*after))
-        found = [(row[0], row[1]) for row in session.execute(query.order_by(*order._by).offset(offset).limit(limit))]
-    if len(found) == limit:
-        return found
+        rows = [(row[0], row[1]) for row in session.execute(query.order_by(*order._by).offset(offset).limit(limit))]
+    if len(rows) == limit:
+        return rows
     rest = select(Candidate).where(*conditions, order.figure.is_(None))
     if after is not None and after[0] is None:
         rest = rest.where(Candidate.id > after[1])
-    if offset and not found:
+    if offset and not rows:
         offset -= count(session, [*conditions, order.figure.is_not(None)])
     else:
         offset = 0
-    rest = rest.order_by(Candidate.id).offset(offset).limit(limit - len(found))
-    return found + [(candidate, None) for candidate in session.scalars(rest)]
+    rest = rest.order_by(Candidate.id).offset(offset).limit(limit - len(rows))
+    return rows + [(candidate, None) for candidate in session.scalars(rest)]
 
 
 def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 2000) -> Iterator[Candidate]:
     """All candidates, read page by page, so that memory contains one page at a time."""
     after: After | None = None
     while True:
-        found = page(session, conditions, order, after=after, limit=batch)
-        yield from (candidate for candidate, _ in found)
-        if len(found) < batch:
+        rows = page(session, conditions, order, after=after, limit=batch)
+        yield from (candidate for candidate, _ in rows)
+        if len(rows) < batch:
             return
-        after = (found[-1][1], found[-1][0].id)
+        after = (rows[-1][1], rows[-1][0].id)
         session.expunge_all()
 
 
@@ -169,10 +169,10 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
         .where(*conditions)
         .group_by(Candidate.role, Candidate.state, Candidate.on_frontier)
     )
-    found = dict.fromkeys(GROUPS, 0)
+    counts = dict.fromkeys(GROUPS, 0)
     for role, state, on_frontier, number in rows:
-        found[group_of(role, state, on_frontier)] += number
-    return found
+        counts[group_of(role, state, on_frontier)] += number
+    return counts
 
 
 def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> Group:

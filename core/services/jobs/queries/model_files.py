@@ -22,15 +22,15 @@ def find(session: Session, digest: str, seed: int, format_: str) -> Artifact | N
 def oldest_beyond(session: Session, most: int, but: str) -> list[Artifact]:
     """The oldest files, without which all have at most so many bytes together; never the one with the path `but`."""
     excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
-    found: list[Artifact] = []
+    oldest: list[Artifact] = []
     if excess > 0:
         others = select(Artifact).where(Artifact.path != but).order_by(Artifact.created_at, Artifact.id)
         for row in session.scalars(others):
             if excess <= 0:
                 break
-            found.append(row)
+            oldest.append(row)
             excess -= row.size
-    return found
+    return oldest
 
 
 def forget(session: Session, ids: Collection[str]) -> None:

@@ -198,5 +198,5 @@ class TrustedDevice(NamedTuple):
 
 def device(session: Session, device_id: str) -> TrustedDevice:
     query = select(Device.trusted_at, Device.enrolled_at, Device.drift, Device.quarantine).where(Device.id == device_id)
-    (found,) = typed(TrustedDevice, session.execute(query))
-    return found
+    (row,) = typed(TrustedDevice, session.execute(query))
+    return row

@@ -417,11 +417,11 @@ def release(session: Session, launch_ids: Collection[str], now: datetime) -> Non
     if not launch_ids:
         return
     needed = or_(Launch.purpose == Purpose.ANCHOR, _still_wanted())
-    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
+    still_wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     for ids, values in (
-        (wanted, {"state": LaunchState.WANTED}),
-        (set(launch_ids) - wanted, {"state": LaunchState.CANCELLED, "finished_at": now, "reason": NOT_WANTED}),
+        (still_wanted, {"state": LaunchState.WANTED}),
+        (set(launch_ids) - still_wanted, {"state": LaunchState.CANCELLED, "finished_at": now, "reason": NOT_WANTED}),
     ):
         if ids:
             session.execute(

@@ -101,21 +101,21 @@ def launch_variance(session: Session, device_key: str, protocol_digest: str) -> 
 def launch_variances(session: Session, places: Collection[Place]) -> dict[Place, LaunchVariance]:
     """The same of several places."""
     device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
-    found: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
+    pools: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
     for device_key, protocol, launches, log_m2, _ in session.execute(
         _POOLED, {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
     ):
-        if (device_key, protocol) in found:
-            found[device_key, protocol].append((launches, float(log_m2 or 0.0)))
-    return {place: LaunchVariance.pooled(each) for place, each in found.items()}
+        if (device_key, protocol) in pools:
+            pools[device_key, protocol].append((launches, float(log_m2 or 0.0)))
+    return {place: LaunchVariance.pooled(each) for place, each in pools.items()}
 
 
-def _live_targets(wanted: ColumnElement[bool]) -> Select[Target, Job]:
+def _live_targets(condition: ColumnElement[bool]) -> Select[Target, Job]:
     return (
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
         .where(
-            Target.id.in_(select(Candidate.target_id).where(wanted)),
+            Target.id.in_(select(Candidate.target_id).where(condition)),
             Target.state.in_(ACTIVE_TARGETS),
             Job.state.in_(LIVE_JOBS),
         )
@@ -139,9 +139,9 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
     return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
 
 
-def write(session: Session, found: Sequence[Measurement]) -> None:
+def write(session: Session, measurements: Sequence[Measurement]) -> None:
     """Writes the changed columns of these measurements."""
-    write_back(session, found, _FOUND)
+    write_back(session, measurements, _FOUND)
 
 
 def write_targets(session: Session, targets: Sequence[Target]) -> None:
@@ -197,20 +197,20 @@ _WANTED = {
 }
 
 
-def _refinable(wanted: FromClause) -> Select[str, str]:
+def _refinable(asked: FromClause) -> Select[str, str]:
     member = aliased(Candidate)
-    hopeful = Candidate.latency_ms * wanted.c.optimism
+    hopeful = Candidate.latency_ms * asked.c.optimism
     raised = case(
-        (wanted.c.log.is_not(None), member.proxy + wanted.c.log),
-        (member.proxy > 0, member.proxy * wanted.c.factor),
-        else_=member.proxy / wanted.c.factor,
+        (asked.c.log.is_not(None), member.proxy + asked.c.log),
+        (member.proxy > 0, member.proxy * asked.c.factor),
+        else_=member.proxy / asked.c.factor,
     )
     dominated = select(member.id).where(
         member.target_id == Candidate.target_id,
         member.on_frontier == true(),
         raised >= Candidate.proxy,
-        member.memory_bytes <= Candidate.memory_bytes * wanted.c.factor,
-        member.latency_ms <= hopeful * wanted.c.factor,
+        member.memory_bytes <= Candidate.memory_bytes * asked.c.factor,
+        member.latency_ms <= hopeful * asked.c.factor,
     )
     coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
     comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
@@ -219,11 +219,11 @@ def _refinable(wanted: FromClause) -> Select[str, str]:
         select(
             Candidate.target_id,
             Measurement.id,
-            wanted.c.most,
+            asked.c.most,
             func.row_number().over(partition_by=Candidate.target_id, order_by=order).label("place"),
         )
-        .join_from(wanted, Candidate, Candidate.target_id == wanted.c.target_id)
-        .join(Measurement, and_(Measurement.id == Candidate.measurement_id, Measurement.launches == wanted.c.launches))
+        .join_from(asked, Candidate, Candidate.target_id == asked.c.target_id)
+        .join(Measurement, and_(Measurement.id == Candidate.measurement_id, Measurement.launches == asked.c.launches))
         .where(Candidate.state == CandidateState.MEASURED, or_(comes_first, ~dominated.exists()), ~coming.exists())
         .subquery()
     )
@@ -260,7 +260,7 @@ def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, l
     Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals. Measurements with a
     live launch are left out.
     """
-    found: dict[str, list[str]] = {target_id: [] for target_id in asked}
+    by_target: dict[str, list[str]] = {target_id: [] for target_id in asked}
     rows = [
         {
             "target_id": target_id,
@@ -276,8 +276,8 @@ def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, l
     if rows:
         statement = _REFINABLE[session.get_bind().dialect.name]
         for target_id, measurement_id in session.execute(statement, {"rows": orjson.dumps(rows).decode()}):
-            found[target_id].append(measurement_id)
-    return found
+            by_target[target_id].append(measurement_id)
+    return by_target
 
 
 def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:

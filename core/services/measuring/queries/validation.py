@@ -108,7 +108,7 @@ class ReportingDevice(NamedTuple):
 
 def devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
     """Device id → device."""
-    found = session.execute(
+    rows = session.execute(
         select(
             Device.id,
             Device.name,
@@ -119,7 +119,7 @@ def devices(session: Session, device_ids: Collection[str]) -> dict[str, Reportin
             Device.failing,
         ).where(any_of(Device.id, device_ids))
     )
-    return {row.id: row for row in typed(ReportingDevice, found)}
+    return {row.id: row for row in typed(ReportingDevice, rows)}
 
 
 class Peer(NamedTuple):
@@ -185,14 +185,14 @@ def peers(
     query = _PEERS
     if but_devices:
         query, values["but_devices"] = _PEERS_OF_OTHERS, list(but_devices)
-    found = []
+    believed = []
     for *sizes, first_token_ms, token_ms in session.execute(query, values):
-        known = [float(size) for size in sizes if size is not None]
-        if len(known) == len(sizes):
+        figures = [float(size) for size in sizes if size is not None]
+        if len(figures) == len(sizes):
             times = () if first_token_ms is None or token_ms is None else (first_token_ms, token_ms)
-            flops, weight_bytes, latency_ms, memory_bytes = known
-            found.append(Peer(flops, weight_bytes, latency_ms, memory_bytes, times))
-    return found
+            flops, weight_bytes, latency_ms, memory_bytes = figures
+            believed.append(Peer(flops, weight_bytes, latency_ms, memory_bytes, times))
+    return believed
 
 
 class DoneLaunch(NamedTuple):
@@ -221,17 +221,17 @@ _DONE = (
 
 
 def done_launches(
-    session: Session, measurement_ids: Collection[str], known: Mapping[str, LaunchResult] | None = None
+    session: Session, measurement_ids: Collection[str], results: Mapping[str, LaunchResult] | None = None
 ) -> dict[str, list[DoneLaunch]]:
-    """Measurement id → its done launches, oldest first. `known`: launch id → result of those that were read before."""
-    found: dict[str, list[DoneLaunch]] = {}
-    known = known or {}
+    """Measurement id → its done launches, oldest first. `results`: launch id → result of those that were read before."""
+    by_measurement: dict[str, list[DoneLaunch]] = {}
+    results = results or {}
     if measurement_ids:
-        rows = session.execute(_DONE, {"ids": list(measurement_ids), "known": list(known)})
+        rows = session.execute(_DONE, {"ids": list(measurement_ids), "known": list(results)})
         for row in typed(DoneLaunch, rows):
-            result = known[row.id] if row.result is None else LaunchResult.model_validate(row.result)
-            found.setdefault(row.measurement_id, []).append(row._replace(result=result))
-    return found
+            result = results[row.id] if row.result is None else LaunchResult.model_validate(row.result)
+            by_measurement.setdefault(row.measurement_id, []).append(row._replace(result=result))
+    return by_measurement
 
 
 def makers(session: Session, measurement_ids: Collection[str]) -> dict[str, set[str]]:
@@ -258,10 +258,10 @@ def _trusted_devices(
         .join(Device, Device.id == Launch.device_id)
         .where(any_of(Launch.measurement_id, measurement_ids), Device.quarantine.is_(None), *conditions)
     )
-    found: dict[str, set[str]] = {}
+    devices_of: dict[str, set[str]] = {}
     for measurement_id, device_id in session.execute(query):
-        found.setdefault(measurement_id, set()).add(device_id)
-    return found
+        devices_of.setdefault(measurement_id, set()).add(device_id)
+    return devices_of
 
 
 def members(session: Session, target_id: str) -> list[str]:
@@ -290,10 +290,10 @@ def tried_on(session: Session, measurement_ids: Collection[str]) -> dict[str, di
         .join(Launch, Launch.device_id == Device.id)
         .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(FINISHED_LAUNCHES))
     )
-    found: dict[str, dict[str, datetime]] = {id_: {} for id_ in measurement_ids}
+    tried: dict[str, dict[str, datetime]] = {id_: {} for id_ in measurement_ids}
     for measurement_id, device_id, enrolled_at in session.execute(query):
-        found[measurement_id][device_id] = enrolled_at
-    return found
+        tried[measurement_id][device_id] = enrolled_at
+    return tried
 
 
 def waited_for(session: Session, measurement_ids: Collection[str]) -> dict[str, int]:
@@ -418,8 +418,8 @@ class FailingDevice(NamedTuple):
 def lock_failing(session: Session, device_id: str) -> FailingDevice:
     """Of one device, locked."""
     query = select(Device.device_class, Device.failing, Device.quarantine).where(Device.id == device_id)
-    (found,) = typed(FailingDevice, session.execute(query.with_for_update(key_share=True)))
-    return found
+    (row,) = typed(FailingDevice, session.execute(query.with_for_update(key_share=True)))
+    return row
 
 
 def set_failing(session: Session, device_id: str, measurement_ids: Sequence[str]) -> None:
@@ -432,7 +432,7 @@ def failing_elsewhere(session: Session, device_id: str, device_class: str) -> se
     query = select(Device.failing).where(
         Device.device_class == device_class, Device.id != device_id, Device.failing.is_not(None)
     )
-    return {one for found in session.scalars(query) for one in found or ()}
+    return {measurement_id for failing in session.scalars(query) for measurement_id in failing or ()}
 
 
 def set_drift(session: Session, device_id: str, drift: Mapping[str, str]) -> None:

@@ -130,19 +130,19 @@ class TrainingFiles:
         return tail(self.folder / LOG, lines) if text is None else last_lines(text, lines)
 
     def _listed(self, manifest: TrainingManifest | None) -> list[TrainingFile]:
-        found: list[TrainingFile] = []
+        files: list[TrainingFile] = []
         if manifest is not None:
             for folder in (RESULT, *list(manifest.checkpoints().values())[-1:], TENSORBOARD):
-                found += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
-            return found
+                files += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
+            return files
         places = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
         for place in places:
             for path in files_in(place):
                 with suppress(OSError):  # the checkpoint was just replaced by the next one
                     state = path.stat()
                     modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
-                    found.append(_listed(path.relative_to(self.folder).as_posix(), state.st_size, modified_at))
-        return found
+                    files.append(_listed(path.relative_to(self.folder).as_posix(), state.st_size, modified_at))
+        return files
 
     def _manifest(self) -> TrainingManifest | None:
         return None if self.stored is None else self.stored.newest()

@@ -51,14 +51,14 @@ def mark_claim(folder: Path, fence: int | None) -> None:
 def checkpoints_in(folder: Path) -> dict[int, Path]:
     """Step → folder of the complete checkpoints, by rising step."""
     paths = (folder / CHECKPOINTS).glob(f"{_STEP}*")
-    found = {int(step): path for path in paths if (step := path.name.removeprefix(_STEP)).isdigit()}
-    return dict(sorted(found.items()))
+    by_step = {int(step): path for path in paths if (step := path.name.removeprefix(_STEP)).isdigit()}
+    return dict(sorted(by_step.items()))
 
 
 def files_in(folder: Path) -> list[Path]:
     """All files below a folder except hidden ones and links; links are not followed."""
-    found = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
-    return sorted(path for path in found if not path.name.startswith(".") and not path.is_symlink())
+    paths = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in paths if not path.name.startswith(".") and not path.is_symlink())
 
 
 def hashed(path: Path) -> tuple[os.stat_result, str]:

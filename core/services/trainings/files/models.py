@@ -71,10 +71,10 @@ def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
     """The formats in which `trained_model` has this training's model; none before it is done."""
     if training.state != TrainingState.DONE or training.kind != TrainingKind.TRAINING or training.trained is None:
         return ()
-    found = _formats(Architecture.parse(training.trained))
+    formats = _formats(Architecture.parse(training.trained))
     if (training.result or {}).get("level") == "words":  # llama.cpp has no such tokenizer
-        return tuple(format_ for format_ in found if format_ != "gguf")
-    return found
+        return tuple(format_ for format_ in formats if format_ != "gguf")
+    return formats
 
 
 @lru_cache(maxsize=1024)

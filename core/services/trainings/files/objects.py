@@ -48,12 +48,12 @@ class ObjectStore:
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects and folders directly in a folder; empty if there is no such folder."""
-        found: list[str] = []
+        paths: list[str] = []
         with self._backend_errors(), suppress(FileNotFoundError):
             files = self._files
             files.invalidate_cache()
-            found = files.ls(self._path(folder), detail=False)
-        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found} - {folder.rsplit("/", 1)[-1]})
+            paths = files.ls(self._path(folder), detail=False)
+        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {folder.rsplit("/", 1)[-1]})
 
     def size(self, folder: str) -> int:
         """Bytes of all objects below a folder; 0 if there is none."""
@@ -142,9 +142,9 @@ class ObjectStore:
         try:
             return get_filesystem_class(self._protocol)
         except ImportError as error:
-            known = known_implementations.get(self._protocol, {})
-            package = str(known.get("class", "")).partition(".")[0]
-            way = f"pip install {package}" if package not in ("", "fsspec") else str(known.get("err", error))
+            implementation = known_implementations.get(self._protocol, {})
+            package = str(implementation.get("class", "")).partition(".")[0]
+            way = f"pip install {package}" if package not in ("", "fsspec") else str(implementation.get("err", error))
             raise self._invalid(f"needs a package that is not installed: {way}") from None
         except ValueError as error:
             raise self._invalid(f"is not a store that fsspec supports: {self._safe(error)}") from None
@@ -177,5 +177,5 @@ def _parted(rest: str) -> tuple[str, str, str]:
 def _secrets(url: str) -> list[str]:
     """The secret parts of the URL, in all encodings that a message may contain."""
     user, _, query = _parted(url.partition("://")[2])
-    found = {user, user.partition(":")[2], query}
-    return sorted((found | {unquote(text) for text in found}) - {""}, key=len, reverse=True)
+    parts = {user, user.partition(":")[2], query}
+    return sorted((parts | {unquote(text) for text in parts}) - {""}, key=len, reverse=True)

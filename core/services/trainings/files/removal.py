@@ -49,14 +49,14 @@ def mark_deleted(settings: Settings, training_id: str) -> None:
 def deleted_trainings(settings: Settings) -> list[str]:
     """Deleted trainings that still have files."""
     here = settings.artifact_folder / FOLDER
-    found = {path.parent.name for path in here.glob(f"*/{_DELETED}")}
+    ids = {path.parent.name for path in here.glob(f"*/{_DELETED}")}
     if settings.artifact_url is not None:
         try:
             store = ObjectStore(settings.artifact_url)
-            found |= {*store.names(FOLDER), *_names(here)} & set(store.names(DELETED))
+            ids |= {*store.names(FOLDER), *_names(here)} & set(store.names(DELETED))
         except Unavailable as error:
             _log.warning("files of deleted trainings are not removed now: %s", error.detail)
-    return sorted(found)
+    return sorted(ids)
 
 
 def finish_deletions(settings: Settings) -> None:

@@ -83,8 +83,8 @@ class TrainingManifest(BaseModel):
 
     def checkpoints(self) -> dict[int, str]:
         """Step → folder, by rising step."""
-        found = {int(match[2]): match[1] for file in self.files if (match := _STEP.fullmatch(file.path))}
-        return dict(sorted(found.items()))
+        by_step = {int(match[2]): match[1] for file in self.files if (match := _STEP.fullmatch(file.path))}
+        return dict(sorted(by_step.items()))
 
     def object_name(self, file: ManifestEntry) -> str:
         return f"{self.fence:09d}/{file.sha256[:16]}-{file.path.rsplit('/', 1)[-1]}"
@@ -145,8 +145,8 @@ class TrainingStore:
             if len(chunk) != end - at:
                 raise self._damaged(file, "it is truncated")
             if end - start == file.size and hashed.hexdigest() != file.sha256:
-                found, right = hashed.hexdigest()[:12], file.sha256[:12]
-                raise self._damaged(file, f"its SHA-256 is {found}…, and should be {right}…")
+                actual, right = hashed.hexdigest()[:12], file.sha256[:12]
+                raise self._damaged(file, f"its SHA-256 is {actual}…, and should be {right}…")
             yield chunk
             at = end
 
@@ -220,7 +220,7 @@ class TrainingStore:
         newest = self.newest()
         if newest == manifest:
             raise self._damaged(file, "it is missing")
-        if newest is None or (found := newest.find(file.path)) is None or found.sha256 != file.sha256:
+        if newest is None or (entry := newest.find(file.path)) is None or entry.sha256 != file.sha256:
             raise Replaced(f"training {self.training_id} has no file {file.path!r} any more")
         return newest
 
@@ -294,7 +294,7 @@ def _entry(path: str, source: Path) -> ManifestEntry:
 def _best_step(checkpoint: Path) -> int | None:
     """The step of the best checkpoint, as recorded in this one (`core.training.checkpoint`, without torch)."""
     try:
-        found = json.loads((checkpoint / _PROGRESS).read_bytes()).get("best_step")
+        step = json.loads((checkpoint / _PROGRESS).read_bytes()).get("best_step")
     except (OSError, ValueError, AttributeError):
         return None
-    return found if isinstance(found, int) else None
+    return step if isinstance(step, int) else None

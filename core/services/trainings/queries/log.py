@@ -75,8 +75,8 @@ def want_refit(session: Session, manner: str, now: datetime) -> None:
 
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
     """Training id → its scores, in the order of data set, split and metric."""
-    found: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
+    by_training: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
     query = select(Evaluation).where(any_of(Evaluation.training_id, training_ids))
     for row in session.scalars(query.order_by(Evaluation.dataset, Evaluation.split, Evaluation.metric)):
-        found[str(row.training_id)].append(row)
-    return found
+        by_training[str(row.training_id)].append(row)
+    return by_training

@@ -50,14 +50,14 @@ def page(
 ) -> list[Training]:
     """Trainings of an owner (None: of all), newest first, those before (created_at, id)."""
     query = select(Training).order_by(Training.created_at.desc(), Training.id.desc()).limit(limit)
-    for column, wanted in (
+    for column, value in (
         (Training.owner, owner),
         (Training.state, state),
         (Training.job_id, job_id),
         (Training.digest, digest),
     ):
-        if wanted is not None:
-            query = query.where(column == wanted)
+        if value is not None:
+            query = query.where(column == value)
     if before is not None:
         query = query.where(
             or_(Training.created_at < before[0], (Training.created_at == before[0]) & (Training.id < before[1]))
@@ -202,8 +202,8 @@ def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candida
         .order_by(Candidate.id.desc())
         .limit(_MEASURED)
     )
-    found = {row[1].id: (row[0], row[1]) for row in session.execute(query)}
-    return list(found.values())
+    by_candidate = {row[1].id: (row[0], row[1]) for row in session.execute(query)}
+    return list(by_candidate.values())
 
 
 def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:
@@ -216,4 +216,4 @@ def frontier(session: Session, target_id: str) -> list[Candidate]:
         select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
     )
     # SQLite would read all candidates in the order of an index, instead of sorting the few.
-    return sorted(members, key=lambda one: (one.decoder_parameters, one.number))
+    return sorted(members, key=lambda row: (row.decoder_parameters, row.number))
