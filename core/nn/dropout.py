@@ -15,21 +15,23 @@ class Dropout(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     embedding: Rate = 0.0
-    """Of what enters the first block."""
+    """Applies to what enters the first block."""
     narrow: Rate = 0.0
-    """Of a projected embedding's vectors before their projection, and of those that a softmax reads after its own
-    (SRU++ on words)."""
+    """Applies to a projected embedding's vectors before their projection, and to those that a softmax reads after its
+    own (SRU++ on words)."""
     hidden: Rate = 0.0
-    """Of the update of an attention and of a feed-forward block, of Transformer-XL's sinusoids, of what SRU++'s W^o
-    reads."""
+    """Applies to the update of an attention and of a feed-forward block, to Transformer-XL's sinusoids, and to what
+    SRU++'s W^o reads."""
     inner: Rate | None = None
-    """Of a feed-forward block's inner activations: as `hidden` if absent (Transformer-XL); BERT and GPT-2 have none."""
+    """Applies to the inner activations of a feed-forward block. If absent it is `hidden` (Transformer-XL); BERT and
+    GPT-2 have none."""
     attention: Rate = 0.0
-    """Of attention's probabilities, SRU++'s too."""
+    """Applies to the probabilities of attention, SRU++'s too."""
     highway: Rate = 0.0
-    """Of SRU's update to its highway, one mask for all of a row's tokens; the last block has none."""
+    """Applies to SRU's update to its highway, with one mask for all tokens of a row; the last block has none."""
     output: Rate = 0.0
-    """Of the states that the output layer reads; of a model of classes, of the pooled vector after its tanh (BERT)."""
+    """Applies to the states that the output layer reads; in a model of classes, to the pooled vector after its tanh
+    (BERT)."""
 
 
 NO_DROPOUT = Dropout()

@@ -44,7 +44,7 @@ class RmsNorm(nn.RMSNorm):
         pass
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the type of the weight, as autocast has it for layer norms but not for this one."""
+        """Computes in the type of the weight, as autocast does for layer norms but not for this one."""
         normed: Tensor = super().forward(x.to(self.weight.dtype))
         return normed
 

@@ -120,7 +120,8 @@ class LanguageModel(nn.Module):
         source_mask: Tensor | None = None,
         window: int | None = None,
     ) -> tuple[Tensor, State]:
-        """As `forward`, for tokens that follow those in `state`; and the state after them. `state` stays as it was.
+        """Does what `forward` does for tokens that follow those in `state`. Returns the state after them, too; `state`
+        stays as it was.
 
         `source` is given on the first step, when it is empty, and `source_mask` on every one. All tokens are of
         segment 0. Gradients flow into the state unless it is detached (`State.detach`); it grows unless it is cut

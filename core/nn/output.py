@@ -204,7 +204,7 @@ class OutputLayer(nn.Module):
         return list(embedding.tables if self.architecture.output.tied else self.tables)
 
     def _token_logits(self, features: list[Tensor], embedding: TokenEmbedding) -> list[Tensor]:
-        """Before any softmax, one tensor a cluster: […, cluster.size]."""
+        """Scores before any softmax, one tensor a cluster: […, cluster.size]."""
         tables = self._tables(embedding)
         sizes = [cluster.size for cluster in self.clusters]
         if all(feature is features[0] for feature in features) and len(tables) == 1:
@@ -243,7 +243,7 @@ def _check_targets(kind: str, hidden: Tensor, targets: Tensor) -> None:
 
 
 def _log_softmax(scores: Tensor) -> Tensor:
-    """Over the last dimension, in the type of `scores`.
+    """Log-softmax over the last dimension, in the type of `scores`.
 
     On CPUs PyTorch sums in float16 where that is the type, and a sum over more than 65,504 tokens can overflow there.
     """

@@ -42,7 +42,7 @@ class SinusoidalPositions(nn.Module):
         self.table = SinusoidTable(frequencies(d_model))
 
     def forward(self, start: int, sequence: int, like: Tensor) -> Tensor:
-        """Of the places start … start + sequence - 1, [sequence, d_model], type and device of `like`."""
+        """Returns the rows of places start … start + sequence - 1: [sequence, d_model], type and device of `like`."""
         return self.table.rows(start + sequence, like)[start:]
 
 
@@ -60,7 +60,7 @@ class RelativePositions(nn.Module):
             self.u, self.v = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """Of the distances 0, 1, …, keys, or to the clamp: [rows, d_model], type and device of `like`."""
+        """Returns the rows of distances 0, 1, …, keys, or to the clamp: [rows, d_model], type and device of `like`."""
         return self.table.rows(1 + (keys if self.clamp is None else min(keys, self.clamp)), like)
 
     def distances(self, keys: int, device: torch.device) -> Tensor:

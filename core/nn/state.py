@@ -52,7 +52,7 @@ class State(dict[str, Tensor]):
         return self._each(lambda _, tensor: tensor.detach())
 
     def keep(self, length: int) -> State:
-        """At most the last `length` tokens of the past, from 0; entries that hold a source stay whole."""
+        """Keeps at most the last `length` tokens of the past, from 0; entries that hold a source stay whole."""
         if length < 0:
             raise InvalidInput(f"length must be at least 0, not {length}", field="length", value=length, allowed=">= 0")
 
@@ -65,16 +65,16 @@ class State(dict[str, Tensor]):
         return self._each(last)
 
     def rows(self, start: int, stop: int) -> State:
-        """Of some of the sequences."""
+        """State of some of the sequences."""
         return self._each(lambda _, tensor: tensor[start:stop] if tensor.ndim else tensor)
 
     def take(self, rows: Tensor) -> State:
-        """Of the sequences of these numbers, int64 [n], in this order and as often as they are named."""
+        """State of the sequences of these numbers, int64 [n], in this order and as often as they are named."""
         return self._each(lambda _, tensor: tensor.index_select(0, rows) if tensor.ndim else tensor)
 
     @classmethod
     def joined(cls, states: Sequence[State]) -> State:
-        """Of all sequences of several states of one architecture and form, which have seen as many tokens."""
+        """State of all sequences of several states of one architecture and form, which have seen as many tokens."""
         if len(states) == 1:
             return states[0]
         return states[0]._each(

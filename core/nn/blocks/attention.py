@@ -54,7 +54,7 @@ class AttentionBlock(Residual):
             own = self._keys(k, past, context), self._by_head(v)
 
         def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
-            """Of the source, or of a memory: its places begin at 0, and the segment's follow."""
+            """Keys and values of the source, or of a memory: its places begin at 0, and the segment's follow."""
             kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
             k, v = kv.chunk(2, -1)
             return self._keys(k, 0, context), self._by_head(v)

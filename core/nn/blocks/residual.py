@@ -1,4 +1,4 @@
-"""Where attention and feed-forward blocks have their norm: on what they read, or on what they leave."""
+"""Norms of attention and feed-forward blocks: they apply to what a block reads, or to what it leaves."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ JOB_ONLY = types.void(types.CPointer(types.int64))
 
 @cache
 def address(entry: Callable[[Any], None]) -> int:
-    """Where the machine code of one of the four functions above lies: a C function of a pointer to a job.
+    """Address of the machine code of one of the four functions above: a C function of a pointer to a job.
 
     Compiled on the first call ever on this machine (half a second), later read from Numba's cache: beside this file,
     or in the user's cache folder, or nowhere if neither can be written.

@@ -53,7 +53,7 @@ def gradients(
     taken = _as_taken(working, u, x, v, b, cell, mask)
     grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
     grad_u, grad_x, grad_v, grad_b, grad_cell = working.backward(grad_h, grad_last, *taken, states)
-    # Of v and b copies, for these two may be halves of one tensor, which an operator may not return.
+    # v and b are copied, for these two may be halves of one tensor, which an operator may not return.
     grad_v, grad_b = grad_v.to(v.dtype, copy=True), grad_b.to(b.dtype, copy=True)
     return grad_u.to(u.dtype), grad_x.to(x.dtype), grad_v, grad_b, grad_cell.to(cell.dtype)
 
