@@ -48,7 +48,7 @@ def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
 
 
 def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
-    """Of the best `share` by the truth, how many are among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
+    """Share of the best `share` by the truth that is among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
     true, chosen = best(truth, share), best(proxy, share)
     return len(np.intersect1d(true, chosen)) / len(true) if len(true) else float("nan")
 

@@ -29,8 +29,8 @@ STEP = 1e-4
 def score(
     architecture: Architecture, seed: int, settings: ProxySettings, device: str = "cpu", data: Path | None = None
 ) -> float:
-    """In language models it falls as they get better, so lower is better (as LTS's own study turns it)."""
-    # In float64: the terms are of both signs and cancel.
+    """GraSP of a model. It falls as language models get better, so lower is better, as LTS's own study has it."""
+    # The sum is in float64: its terms are of both signs and cancel.
     model = untrained(architecture, seed, device, torch.float64)
     batch = batch_for(model, settings, seed, data)
     if _differentiable_once(architecture):

@@ -24,7 +24,7 @@ K = 1e-5
 def score(
     architecture: Architecture, seed: int, settings: ProxySettings, device: str = "cpu", data: Path | None = None
 ) -> float:
-    """At most −rows·1, higher is better.
+    """Score of at most −rows·1; higher is better.
 
     A Jacobian is the gradient of a sequence's output by its embedded tokens, length·d_model numbers; the output is the
     hidden states' sum along one random direction. In LTS it goes through the output matrix and a random projection to

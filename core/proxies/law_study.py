@@ -53,7 +53,7 @@ class Agreement:
     best_half: float | None
     best_30: float | None
     best_tenth: float | None
-    """Over the best tenth by perplexity."""
+    """Spearman's ρ over the best tenth by perplexity."""
     error: float
     """Root mean square, in ln perplexity: about the relative error."""
     held: float
@@ -68,7 +68,7 @@ class Agreement:
 
 
 def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Agreement:
-    """Of one prediction for each model."""
+    """Compares one prediction for each model with the perplexity that it reached."""
     apart = log_perplexity - prediction.log_perplexity
     shift = float(np.median(apart))
     rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}

@@ -28,20 +28,20 @@ TRAININGS = (1, 3, 5, 10)
 DRAWS = 4
 """Samples of known models over which the shares are averaged."""
 MAX_MODELS = 100
-"""Of larger tables so many models are judged, drawn at random with a fixed seed."""
+"""Models that are judged at most; those of a larger table are drawn at random with a fixed seed."""
 MAX_BUDGETS = 3
-"""Of learning curves so many numbers of tokens are judged, evenly among those that most models share."""
+"""Points of learning curves that are judged at most, spread over the numbers of tokens that most models share."""
 
 
 @dataclass(frozen=True)
 class After:
-    """After some models of the table were taken as known: shares of the 95 % intervals that hold for the others."""
+    """Shares of the 95 % intervals that hold for the other models, after some of the table were taken as known."""
 
     trainings: int
     held: float
-    """Of one model's perplexity."""
+    """Share for the perplexity of one model."""
     held_ratios: float | None
-    """Of the ratio of two models' perplexities after equal tokens."""
+    """Share for the ratio of two models' perplexities after equal tokens."""
     half_width: float
     """Median, in ln perplexity."""
     half_width_ratios: float | None
@@ -65,7 +65,7 @@ class OwnDataStudy:
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Of the family that most models are of; None where no law is about them, or quality is no perplexity."""
+    """Studies the family that most models are of; None where no law is about them, or quality is no perplexity."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
@@ -103,7 +103,7 @@ def _model_of(models: Trained) -> NDArray[np.int64]:
 
 
 def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Trained:
-    """At most `MAX_MODELS` models after at most `MAX_BUDGETS` numbers of tokens, if possible such as the law knows."""
+    """Keeps at most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible such as the law knows."""
     if models.log_tokens is not None:
         low, high = token_range or (0.0, np.inf)
         in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
@@ -161,7 +161,7 @@ class _Shares(NamedTuple):
 
 
 def _judged(law: SharedLaw, models: Trained, *, shifted: bool) -> _Shares:
-    """Of each model, after the shift that fits all best where `shifted`, and of all pairs after equal tokens."""
+    """Judges each model, after the shift that fits all best where `shifted`, and all pairs after equal tokens."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
     apart, variance = models.log_perplexity - mean, np.diag(covariance)

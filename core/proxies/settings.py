@@ -25,12 +25,12 @@ class ProxySettings(BaseModel):
     data: Annotated[str, Field(min_length=1, max_length=300)] | None = None
     """Name of a prepared data set whose first batch is taken; None: tokens drawn at random by the seed."""
     steps: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 500
-    """Of `partial_training` alone; 500 of 40,000 is LTS's shortest (Table 1)."""
+    """Only `partial_training` uses it; 500 of 40,000 is LTS's shortest (Table 1)."""
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
-    """Of `partial_training` alone."""
+    """Only `partial_training` uses it."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Of `quality_law` alone: the name of a shipped law; None: that of the model's family. In a job also a law that
-    trainings have refined, NAME or NAME@VERSION."""
+    """Only `quality_law` uses it. It names a shipped law, or in a job a law that trainings have refined (NAME or
+    NAME@VERSION); None stands for the law of the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:

@@ -69,7 +69,7 @@ class Study:
     higher_is_better: bool
     models: int
     trainings: int
-    """Of these models: the figures of one that was trained several times are the means of its trainings."""
+    """Trainings of these models; the figures of one that was trained several times are the means over them."""
     left_out: int
     """Rows without a number in the column of quality."""
     first_left_out: int | None

@@ -56,7 +56,7 @@ def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
 
 
 def _ones(_: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-    """In place of an embedding's output: ones, and what was added to it for positions."""
+    """Replaces an embedding's output by ones and what was added to it for positions."""
     positions = arguments[2] if len(arguments) > 2 else None
     ones = torch.ones_like(output)
     return ones if positions is None else ones + positions

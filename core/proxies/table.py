@@ -140,7 +140,7 @@ def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
-    """Of the rows that agree in the columns `keys` the one of the best quality.
+    """Keeps the row of the best quality among those that agree in the columns `keys`.
 
     As LTS took, for each architecture of a translation benchmark, its best learning rate (Appendix J).
     """
@@ -204,7 +204,7 @@ def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:
-    """Where a table may hold the proxy's values; the first that a row has counts."""
+    """Columns that may hold the proxy's values; the first that a row has counts."""
     return (proxy, f"scores.{proxy}", *ALIASES.get(proxy, ()))
 
 
@@ -258,7 +258,7 @@ def _lts(row: Row, frame: str) -> Architecture:
     if vocabulary is not None:
         embedding["vocab_size"] = _whole(row, "n_token")
     if "cutoffs" in embedding:
-        # The same cut-offs for every vocabulary, those beyond it left out.
+        # All vocabularies have the same cut-offs, without those beyond them.
         embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
         embedding["div"] = _whole(row, "div_val") if row.get("div_val") else 1
     if row.get("d_embed") and _whole(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model

@@ -137,17 +137,17 @@ def _live_sentence(proxy: str, live: Live) -> str:
 
 
 def _two(value: float) -> str:
-    """With two digits; not 1.00 where some pairs are in the other order."""
+    """Formats a value with two digits; it is never 1.00 where some pairs are in the other order."""
     return f"{min(value, 0.99) if value < 1 else value:.2f}"
 
 
 def _name(proxy: str) -> str:
-    """As a sentence has it."""
+    """Name of the proxy inside a sentence."""
     return proxy.replace("_", " ") if proxy in _PARAMETERS else proxy
 
 
 def _begin(proxy: str) -> str:
-    """The same at the beginning of a sentence; names that are code stay as they are."""
+    """Name of the proxy at the beginning of a sentence; names that are code stay as they are."""
     return _name(proxy).capitalize() if proxy in _PARAMETERS else proxy
 
 
