@@ -28,7 +28,7 @@ class Difference:
     deviation: float
     """Standard deviation of ln perplexity, a unit."""
     source: str
-    """Of published effects, about 95 % of which are within two deviations."""
+    """Source of the published effects, about 95 % of which are within two deviations."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Usual:
     """Share of the feed-forward blocks that have a gate."""
     vocab_size: float | None
     kinds: frozenset[str]
-    """Those of `core.quality.features.BLOCK_NAMES` that they have."""
+    """The kinds of `core.quality.features.BLOCK_NAMES` that they have."""
 
 
 _ASSUMED = "assumed: no published loss was found"

@@ -43,11 +43,11 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """For each of n architectures: of a perplexity, or of the ratio of two."""
+    """Predictions for n architectures, each of a perplexity or of the ratio of two."""
 
     log_perplexity: Floats
     half_width: Floats
-    """Of the 95 % interval, in ln perplexity."""
+    """Half width of the 95 % interval, in ln perplexity."""
     beyond: Floats
     """How far beyond what the law knows; 0 within it."""
 
@@ -91,7 +91,7 @@ class QualityLaw(ABC):
     """(12,) least value of each feature that the law knows."""
     high: Floats
     kinds: frozenset[str]
-    """Those of `BLOCK_NAMES` that it knows."""
+    """The kinds of `BLOCK_NAMES` that it knows."""
 
     @property
     def relative_to(self) -> str | None:
@@ -155,4 +155,4 @@ class QualityLaw(ABC):
 
     @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """For each architecture the names of what lies beyond what the law knows."""
+        """Names, for each architecture, what lies beyond what the law knows."""

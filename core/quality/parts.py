@@ -40,28 +40,30 @@ class Deviation:
     """What one table has of its own."""
 
     shift: float
-    """Of all its models."""
+    """Deviation that all its models share."""
     slope: float
-    """Of its models by ln tokens."""
+    """Deviation by ln tokens that all its models share."""
     scale: float
     """Share by which it stretches the trend."""
     shape: float
     embedding: float
-    """By rank and factor of the embedding."""
+    """Deviation by rank and factor of the embedding."""
     model: float
-    """Of one training, at all points of its learning curve: seeds, and what no feature tells."""
+    """Deviation of one training at all points of its learning curve: seeds, and what no feature tells."""
     data_embedding: float = 0.0
-    """By rank and factor of the embedding, common to the tables of a data set."""
+    """Deviation by rank and factor of the embedding, common to the tables of a data set."""
 
 
 LTS = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.008, data_embedding=0.06)
-"""Of a table of LTS's that is known."""
+"""Deviation of a table of LTS's that is known."""
 STRANGER = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06)
-"""Of data and a recipe that no table has: a known table's, with what is left in each of LTS's that is left out."""
+"""Deviation for data and a recipe that no table has: that of a known table, with what is left in each of LTS's that is
+left out.
+"""
 GEMSTONES = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.006)
-"""Of a recipe on the Gemstones' data."""
+"""Deviation of a recipe on the Gemstones' data."""
 RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
-"""Of a recipe that no table has on data that one has: as half the learning rate differs from the whole."""
+"""Deviation of a recipe that no table has on data that one has: as half the learning rate differs from the whole."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ class Shared:
 
     shape: float
     shape_by_tokens: float
-    """The same, but of one stage of training: it changes with the tokens."""
+    """Deviation by shape at one stage of training: it changes with the tokens."""
     linear: float
-    """By heads, variation and trend of the inner widths, a unit."""
+    """Deviation by heads, variation and trend of the inner widths, a unit."""
     row: float
-    """Of one evaluation."""
+    """Deviation of one evaluation."""
 
 
 class Rows(NamedTuple):
@@ -109,11 +111,11 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Covariance:
-    """Of the residuals from the trend."""
+    """Covariance of the residuals from the trend."""
 
     shared: Shared
     deviations: tuple[Deviation, ...]
-    """By `Rows.table`."""
+    """One for each value of `Rows.table`."""
     stated: Floats
     """(a,) deviation by each difference that no table varies."""
 

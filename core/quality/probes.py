@@ -28,7 +28,7 @@ class Probes:
     chosen: tuple[int, ...]
     """Places among the candidates; at most as many as were asked for."""
     half_widths: tuple[float, ...]
-    """Of the 95 % interval of the ratio in ln: before any, and as it is expected after all."""
+    """Half widths of the 95 % interval of the ratio in ln: before any training, and as expected after all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +40,20 @@ class Question:
     """Two rows: the ratio is that of the first by the second."""
     candidates: Shapes
     tokens: float
-    """Of each training."""
+    """Tokens of each training."""
 
     def __post_init__(self) -> None:
         if len(self.pair) != 2:
             raise ValueError(f"a ratio is that of two models, not of {len(self.pair)}")
 
     def half_width(self) -> float:
-        """Of the ratio as it is known now."""
+        """Half width of the interval of the ratio as it is known now."""
         return float(self.law.ratio(self.pair.take([0]), self.pair.take([1])).half_width[0])
 
 
 def choose(question: Question, count: int, costs: Sequence[float] | None = None, weight: float = 0.0) -> Probes:
-    """At most `count` different candidates. Each is the one with the largest gain in variance by cost to the power of
-    `weight`: 0 takes no notice of `costs`, which are of one training each, in any unit.
+    """Chooses at most `count` different candidates. Each is the one with the largest gain in variance by cost to the
+    power of `weight`: 0 takes no notice of `costs`, which are of one training each, in any unit.
     """
     law = replace(question.law, known=False)  # as `SharedLaw.refined` has it
     shapes = Shapes.concatenate([question.pair, question.candidates])

@@ -29,7 +29,9 @@ from edgefront.core.statistics import Z_95
 Floats = NDArray[np.float64]
 
 FREEDOM = 8.0
-"""Of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014, arXiv 1402.4306)."""
+"""Degrees of freedom of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014,
+arXiv 1402.4306).
+"""
 MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
 MAX_OWN_ROWS = 400
 
@@ -39,11 +41,11 @@ found 2 octaves below, 4.3 % 3 octaves below.
 """
 _RANGES = ("log_decoder", "log_depth", "log_d_model")
 _LATE = 0.04
-"""The same for each octave of tokens above the tables'."""
+"""Standard deviation of ln perplexity for each octave of tokens above the tables'."""
 _EARLY = 0.15
-"""The same for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too optimistic at 2·10⁹."""
+"""Standard deviation for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
 _EARLY_RATIO = 0.05
-"""The same of one model against another, trained on equally few tokens."""
+"""Standard deviation of one model against another, trained on equally few tokens."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ class Study:
     shared: Shared
     usual: Usual
     known: Deviation
-    """Of the tables that there are."""
+    """Deviation of the tables that there are."""
     recipe: Deviation
-    """Of another recipe on the data of one of them."""
+    """Deviation of another recipe on the data of one of them."""
     stranger: Deviation
-    """Of other data."""
+    """Deviation of other data."""
     tables: tuple[KnownTable, ...]
     inputs: Floats
     """(n, 12) features of the rows."""
@@ -345,7 +347,7 @@ class SharedLaw(QualityLaw):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Of the data that the law is about, where some was trained on, else of all tables."""
+        """Range of tokens of the data that the law is about, where some was trained on, else of all tables."""
         if not self.study.budgets:
             return None
         if self.own is not None:
@@ -388,17 +390,17 @@ class _Posterior:
     def __init__(self, covariance: Covariance, rows: Rows, residuals: Floats, inverse: Floats, factor: float) -> None:
         self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
         self.inverse = inverse
-        """Of the lower Cholesky factor of the rows' covariance."""
+        """Inverse of the lower Cholesky factor of the rows' covariance."""
         self.weights = inverse.T @ (inverse @ residuals)
 
     @classmethod
     def of(cls, covariance: Covariance, rows: Rows, log_perplexity: Floats) -> _Posterior:
-        """After these rows."""
+        """Posterior after these rows."""
         inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
         return cls(covariance, rows, log_perplexity - rows.trend, inverse, 1.0)
 
     def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> _Posterior:
-        """After these rows too; `factor` widens all variances. The factor of the former rows is kept."""
+        """Posterior after these rows too; `factor` widens all variances. The factor of the former rows is kept."""
         seen, count = len(self.residuals), len(log_perplexity)
         near = self.covariance.between(rows, self.rows) @ self.inverse.T
         corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))

@@ -99,7 +99,7 @@ _REFERENCES = {"gpt2": "gpt2-small", "transformer-xl": "transformer-xl-base", "l
 """Family → the named model to which ratios are."""
 _OF_TABLES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
 NAMES = (*_SHARED, *_OF_TABLES)
-"""Of one family, the law that is taken unless another is asked for comes first."""
+"""Names of the shipped laws. The first of a family is its default."""
 
 
 def shipped_laws() -> dict[str, QualityLaw]:
@@ -167,7 +167,7 @@ def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[QualityLaw | None]:
-    """For each architecture of a table the law of its family that has to extrapolate least over the whole table."""
+    """Chooses, for each architecture of a table, the law of its family that extrapolates least over the whole table."""
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> QualityLaw | None:

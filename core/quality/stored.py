@@ -178,7 +178,7 @@ def _shared_json(law: SharedLaw) -> dict[str, Any]:
 
 
 def to_text(law: QualityLaw) -> str:
-    """The same as text, one model a line."""
+    """Writes the law as text, one model a line."""
     value = to_json(law)
     return _indented(value) + "\n"
 

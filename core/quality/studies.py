@@ -29,7 +29,7 @@ _GATED = frozenset({"grouped_attention", "gated_feed_forward"})
 
 
 def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> Study:
-    """Of models that were trained for one budget, whose embedding and inner widths vary."""
+    """Study of models that were trained for one budget, whose embedding and inner widths vary."""
     return Study(
         name="lts",
         trend=ShapeTrend(),
@@ -51,7 +51,7 @@ def gemstones(
     tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
     trend: BudgetTrend | None = None,
 ) -> Study:  # fmt: skip
-    """Of decoders of today's kind by width, depth and training tokens; the trend is fitted unless it is given."""
+    """Study of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is given."""
     inputs = np.round(features(shapes), 6)
     return Study(
         name="gemstones",

@@ -24,10 +24,10 @@ Floats = NDArray[np.float64]
 MIN_ROWS = 5
 """Fewer models teach nothing."""
 MAX_ROWS = 400
-"""Of larger tables so many models are kept, evenly spaced by perplexity: prediction takes time with their number."""
+"""Models that a law keeps at most, evenly spaced by perplexity: prediction takes time with their number."""
 COVERAGE = 0.95
 
-# What the length scales of LTS's two tables and HW-GPT-Bench's roughly agree on.
+# The length scales of LTS's two tables and HW-GPT-Bench's roughly agree on these.
 _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _ALONE = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
 _AFTER_A_PRIOR = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
@@ -62,7 +62,7 @@ class TableLaw(QualityLaw):
     """(12,) least value of each feature that the law knows."""
     high: Floats
     kinds: frozenset[str]
-    """Those of `BLOCK_NAMES` that it knows."""
+    """The kinds of `BLOCK_NAMES` that it knows."""
     widening: float
     """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
     quantile: float
@@ -70,7 +70,7 @@ class TableLaw(QualityLaw):
     prior: TableLaw | None = None
     """The law whose prediction, shifted and scaled, is the mean that the process departs from."""
     slope: float = 1.0
-    """Of the prior, in ln perplexity."""
+    """Slope against the prior, in ln perplexity."""
 
     @classmethod
     def fit(
@@ -139,7 +139,7 @@ class TableLaw(QualityLaw):
         return Prediction(log_ratio, self._half_width(apart, both), beyond)
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """The same, but models that the law was learnt from are predicted without them (leave-one-out), and which.
+        """Predicts models that the law was learnt from without them (leave-one-out), others as usual; and tells which.
 
         A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
@@ -161,7 +161,7 @@ class TableLaw(QualityLaw):
         return is_seen if self.prior is None else is_seen | self.prior.has_seen(shapes)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """For each architecture the features (and `blocks`) that lie beyond what the law knows."""
+        """Names, for each architecture, the features (and `blocks`) that lie beyond what the law knows."""
         below, above = self._excess(features(shapes))
         unknown = self._unknown(shapes)
         return [
@@ -298,7 +298,7 @@ def _check(inputs: Floats, logs: Floats) -> None:
 
 
 def _slope(prior: Floats, logs: Floats) -> float:
-    """Of the wanted against the prior's values, by ridge regression around 1."""
+    """Slope of ln perplexity against the prior's values, by ridge regression around 1."""
     apart, left = prior - prior.mean(), logs - logs.mean()
     stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_PRIOR_STD**2
     return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))

@@ -25,7 +25,7 @@ _ROBUST_SCALE = 0.02
 
 @dataclass(frozen=True)
 class ShapeTrend:
-    """Of models that were trained for one budget, by width d, layers L, inner width f and rank r of the embedding:
+    """Trend over models trained for one budget, by width d, layers L, inner width f and rank r of the embedding:
     .34 (d/256)^-.58 + .99 (L/8)^-.18 + 1.66 (f/1300)^-.065 + .70 (r/256)^-.15.
 
     Fitted to the trained models of LiteTransformerSearch (arXiv 2203.02094) on WikiText-103 and LM1B together.
@@ -44,7 +44,7 @@ class ShapeTrend:
 
 @dataclass(frozen=True)
 class BudgetTrend:
-    """By width w, layers L, block parameters N and training tokens D:
+    """Trend by width w, layers L, block parameters N and training tokens D:
     E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
 
     Kaplan's and Hoffmann's sums (arXiv 2001.08361, 2203.15556) with depth and width apart (2502.06857) and a cross term
