@@ -195,7 +195,7 @@ def import_model(
 
 
 def _show(session: Session, architecture: Architecture, *origin: str) -> None:
-    # On standard error, so that standard output contains only the description.
+    # This goes to standard error, so that standard output contains only the description.
     session.note(" · ".join((*origin, f"digest {architecture.digest}")))
     session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)
 

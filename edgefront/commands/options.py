@@ -36,7 +36,7 @@ def number_format(name: NumberName) -> NumberFormat:
 WAYS = (
     "a named model, a description (JSON), the folder of a trained or a Hugging Face model, its config.json, a GGUF file"
 )
-"""In which ways every command takes a model (`core.evaluation.given_model`)."""
+"""The ways in which every command takes a model (`core.evaluation.given_model`)."""
 MODEL_HELP = f"{WAYS[0].upper()}{WAYS[1:]}."
 
 # Help texts of the options of a measurement protocol, whose types differ between commands.
@@ -93,7 +93,7 @@ class LimitOptions(PassLimitOptions):
 
     @property
     def limits(self) -> dict[str, float | None]:
-        """As the fields of `core.wire.jobs.Limits`."""
+        """Values for the fields of `core.wire.jobs.Limits`."""
         return {
             "latency_ms": self.max_latency_ms,
             "memory_mb": self.max_memory_mb,
@@ -122,8 +122,8 @@ class ProtocolOptions(Options):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As fields of the measurement protocol, those that are given alone. `ProtocolError` where the mode and the
-        options of a generation do not go together.
+        """Values for the fields of the measurement protocol that are given. Raises `ProtocolError` where the mode and
+        the options of a generation do not go together.
         """
         from edgefront.requests.generation import generation_fields
 
@@ -200,7 +200,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("ke
 
 @dataclass(frozen=True)
 class SpaceOptions(Options):
-    """Where a search looks for models."""
+    """Options that say where a search looks for models."""
 
     space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2"
     narrow: Annotated[
@@ -221,7 +221,7 @@ class SpaceOptions(Options):
 
 @dataclass(frozen=True)
 class ModelSpaceOptions(SpaceOptions):
-    """Where a search looks for models, maybe around one."""
+    """Options that say where a search looks for models, maybe around one."""
 
     model: Annotated[
         str | None,
@@ -237,7 +237,7 @@ class ModelSpaceOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class RecipeOptions(Options):
-    """On what and how a model is trained."""
+    """Options that say on what data and how a model is trained."""
 
     data: Annotated[
         str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
@@ -262,7 +262,7 @@ class RecipeOptions(Options):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As fields of `core.wire.trainings.TrainingRequest`, without the budget."""
+        """Values for the fields of `core.wire.trainings.TrainingRequest`, without the budget."""
         from edgefront.requests.trainings import overrides
 
         return {
@@ -325,7 +325,7 @@ Trained = Annotated[
 
 @dataclass(frozen=True)
 class MachineOptions(Options):
-    """Where torch runs a model."""
+    """Options that say where torch runs a model."""
 
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"
     threads: Annotated[

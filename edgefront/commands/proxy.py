@@ -61,7 +61,7 @@ class ScoreOptions(Options):
     ] = None
 
     def settings(self, *, without_law: bool = False) -> ProxySettings:
-        """As settings of proxies; a study looks for its law itself."""
+        """Builds the settings of proxies from the options; a study looks for its law itself."""
         from edgefront.core.proxies.settings import ProxySettings
 
         given = {name: value for name, value in asdict(self).items() if name != "seed"}
@@ -323,7 +323,7 @@ def _own_data_json(study: OwnDataStudy | None) -> dict[str, Any]:
 
 
 def _of_own_data(study: OwnDataStudy | None) -> list[str]:
-    """The same for people, a line for each number of known models."""
+    """Sentences for people, one for each number of known models."""
     if study is None:
         return []
     left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""
@@ -344,7 +344,7 @@ def _of_own_data(study: OwnDataStudy | None) -> list[str]:
 
 
 def _folder(data: str | None) -> Path | None:
-    """Where a prepared data set is: a folder, or a name as `data list` shows it."""
+    """Folder of a prepared data set, given as a folder or by its name in `data list`."""
     from edgefront.core.data.prepared.registry import find_prepared
     from edgefront.core.services.settings import Settings
 

@@ -321,7 +321,7 @@ def _reference(law: dict[str, Any]) -> str:
 
 
 def _range(row: dict[str, Any]) -> tuple[str, str]:
-    """Of a feature in its plain unit."""
+    """Range of a feature in its plain unit."""
     from math import exp
 
     low, high = row["low"], row["high"]
@@ -331,7 +331,7 @@ def _range(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _family(architectures: tuple[Architecture, ...]) -> str:
-    """That of all models; none if they are of several."""
+    """Family of all models; empty if they are of several."""
     from edgefront.core.quality.shipped import family
 
     families = {family(architecture) or "" for architecture in architectures}
