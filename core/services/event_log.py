@@ -38,7 +38,7 @@ class Entry:
 
 
 class _Log:
-    """Where the events of one kind of owner are, and the statements on them, which are made once."""
+    """Tables of the events of one kind of owner, and the statements on them, which are made once."""
 
     def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent], view: type[LogView]) -> None:
         self.owner, self.events, self.view = owner, events, view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PER_HOLD = 4
-"""So often within the time after which it counts as lost: two may get lost, and one may be late."""
+"""Heartbeats within the time after which it counts as lost: two may get lost, and one may be late."""
 
 
 def interval_s(hold_s: float) -> float:

@@ -34,7 +34,7 @@ CLAIM = timedelta(seconds=20)
 MAX_ATTEMPTS = 10
 """Workers that may die of an item, or attempts that may fail, before it is given up."""
 MAX_SCORE_ATTEMPTS = 3
-"""The same of a score: each may take minutes, and all of a device's memory."""
+"""Attempts of a score before it is given up: each may take minutes, and all of a device's memory."""
 
 
 class Ending(Enum):

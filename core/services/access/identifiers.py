@@ -20,7 +20,7 @@ _LISTED = 5
 
 
 class _Kind(NamedTuple):
-    """Where identifiers of a kind are."""
+    """Columns in which identifiers of a kind are."""
 
     id: SQLColumnExpression[str]
     owner: SQLColumnExpression[str] | None

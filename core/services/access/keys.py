@@ -26,7 +26,7 @@ SecretKind = Literal["efk", "efa", "efe", "efw"]
 
 WEB_SESSION = timedelta(days=7)
 MAX_WEB_SESSIONS = 100
-"""Of one key at once: one more ends the oldest."""
+"""Sessions of one key at once: one more ends the oldest."""
 REVOKED = "this device was revoked; its owner can enrol it again (edgefront device reenrol)"
 
 
@@ -42,7 +42,7 @@ class Principal:
     role: KeyRole
     device_id: str | None = None
     created_at: datetime | None = field(default=None, compare=False)
-    """Of the key."""
+    """When the key was created."""
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
     """A device's new credential that was not used before: `fleet.credentials.first_used` ends the older ones."""
@@ -88,7 +88,7 @@ class DeviceCredential:
     token_id: str | None = None
     """The enrolment token that it was given for."""
     enrolment_nonce: str | None = None
-    """By which a repeated request to enrol is recognised."""
+    """It lets a repeated request to enrol be recognised."""
 
 
 def create_key(
@@ -188,8 +188,9 @@ def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
 
 
 def confirm(session: Session, principal: Principal, now: datetime) -> None:
-    """For what makes secrets, in its transaction: `Unauthenticated` if the caller's key has ended since the request was
-    authenticated. A use case that locks a device calls it after that: whoever ends its credentials has locked it too.
+    """Raises `Unauthenticated` if the caller's key has ended since the request was authenticated. What makes secrets
+    calls it in its transaction. A use case that locks a device calls it after that: whoever ends its credentials has
+    locked it too.
     """
     if not access.is_valid(session, principal.key_id, now):
         raise Unauthenticated("the key was revoked, or has expired")

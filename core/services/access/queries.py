@@ -26,7 +26,7 @@ def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None]
 
 
 def valid_hashes(session: Session, hashes: Collection[str], now: datetime) -> set[str]:
-    """Those that are of a key, a credential or a browser session that is neither revoked nor expired."""
+    """Hashes of a key, a credential or a browser session that is neither revoked nor expired."""
     keys = select(ApiKey.secret_hash).where(any_of(ApiKey.secret_hash, hashes), *_valid(now))
     sessions = (
         select(WebSession.secret_hash)

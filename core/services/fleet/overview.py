@@ -31,7 +31,7 @@ class Overview:
     trainings_wait_s: float
     """Time since the oldest of the queued trainings was submitted; 0 if there is none."""
     training_tokens_per_s: dict[str, float]
-    """By device (cpu, cuda), of all running trainings together."""
+    """Device (cpu, cuda) → tokens a second of all running trainings together."""
 
 
 def overview(session: Session, now: datetime) -> Overview:

@@ -28,7 +28,7 @@ def find(session: Session, id_or_name: str) -> Device | None:
 
 
 def names(session: Session) -> list[str]:
-    """Of all devices that were not revoked, by name."""
+    """Names of all devices that were not revoked, in order."""
     return list(session.scalars(select(Device.name).where(Device.state != DeviceState.REVOKED).order_by(Device.name)))
 
 

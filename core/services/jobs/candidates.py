@@ -55,9 +55,9 @@ class CandidateFilter:
     max_decoder_parameters: int | None = None
     group: Group | None = None
     ids: tuple[str, ...] = ()
-    """None but these; empty: all."""
+    """Only these candidates; empty: all."""
     text: str | None = None
-    """Of a number, the beginning or end of an id, the beginning of a digest, an operator, or part of a reason."""
+    """A number, the beginning or end of an id, the beginning of a digest, an operator, or part of a reason."""
 
 
 SORTABLE = (
@@ -282,7 +282,7 @@ def export_rows(
 def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[ColumnElement[bool]]:
     conditions = [Candidate.job_id == job.id]
     if filters.target is not None:
-        # The job's, so an index of targets suffices.
+        # The target is the job's, so an index of targets suffices.
         conditions = [Candidate.target_id == target_of(session, job, filters.target).id]
     if filters.group is not None:
         conditions.append(lists.in_group(one_of("group", filters.group, GROUPS)))

@@ -30,7 +30,7 @@ def baseline_of(session: Session, target_id: str) -> Baseline | None:
 
 
 def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
-    """The same for several targets, in one query."""
+    """Target id → baseline of several targets, in one query."""
     points_of = repository.baseline_points(session, target_ids)
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 

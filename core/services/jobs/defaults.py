@@ -57,7 +57,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
 
 
 def _around_model(request: JobRequest) -> JobRequest:
-    """With the name of the space that has the request's model, and the model in its canonical form."""
+    """Adds the name of the space that has the request's model, and the model in its canonical form."""
     space = space_of(request.space)
     if space.model is None:
         return request
@@ -66,7 +66,7 @@ def _around_model(request: JobRequest) -> JobRequest:
 
 
 def _for_llama_cpp(request: JobRequest) -> JobRequest:
-    """With the space narrowed to what llama.cpp runs, where a target is measured with it.
+    """Narrows the space to what llama.cpp runs, where a target is measured with it.
 
     One narrowing for all targets, so that they measure the same candidates. `resolve` refuses spaces of which it runs
     none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.

@@ -9,7 +9,7 @@ from edgefront.core.store.tables import Job
 
 
 def dominance_of(job: Job) -> Dominance:
-    """By the job's ε and proxy; without an ε where its request cannot be read (`advance` ends such a job)."""
+    """Dominance by the job's ε and proxy; without an ε where its request cannot be read (`advance` ends such a job)."""
     request = JOB_REQUEST.read_or(job.request, None)
     if request is None:
         return Dominance()

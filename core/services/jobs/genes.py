@@ -38,7 +38,7 @@ class Known:
     target: str
     proxy: str
     request: JobRequest | None
-    """None where it cannot be read."""
+    """It is None where it cannot be read."""
     measured: int
     candidates: Sequence[rows.MeasuredGenome]
 

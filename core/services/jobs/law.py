@@ -43,7 +43,7 @@ from edgefront.core.wire.laws import AgreementRow, JobLawView, LawAgreement, Law
 CHUNK = 500
 """Candidates that are read, predicted and written at a time."""
 ATTEMPTS = 20
-"""Of one task: candidates that were proposed meanwhile are predicted too, and it tries again."""
+"""Attempts of one task: candidates that were proposed meanwhile are predicted too, and it tries again."""
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

@@ -44,12 +44,12 @@ _SHARE_AT_LEAST: dict[NumberFormat, float] = {
     "int4": 0.125,
     "q4_0": 0.125,
 }
-"""Of the bytes of float32, that a file has in any case: quantised formats keep some matrices as they are."""
+"""Least share of the bytes of float32 that a file has: quantised formats keep some matrices as they are."""
 _ABANDONED_S = 24 * 3600.0
 _CHUNK = 1 << 20
 _PART = ".part-"
 _LEFT_FREE = GIB
-"""Of the disk, for the others who write there."""
+"""Bytes of the disk that stay free for others who write there."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ COST_WEIGHT = 0.5
 at random cost, and the interval is at most a quarter wider than with 0 (LTS's tables, each left out).
 """
 FLOPS = 6
-"""Of a training, a token and a decoder parameter (Kaplan et al. 2020, arXiv 2001.08361, §2.1)."""
+"""FLOPs of a training for each token and decoder parameter (Kaplan et al. 2020, arXiv 2001.08361, §2.1)."""
 
 
 # Starting ------------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def _training(asked: ProbeRequest, candidate: CandidateView) -> TrainingRequest:
 
 
 def _tokens(plan: TrainingPlan, asked: ProbeRequest) -> int:
-    """That each training reads at most."""
+    """Tokens that each training reads at most."""
     recipe, budget = plan.recipe, asked.budget
     steps = recipe.steps if budget.steps is None else min(recipe.steps, budget.steps)
     tokens = steps * recipe.rows * recipe.segment

@@ -34,7 +34,7 @@ from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limit
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView
 
 MAX_CANDIDATES = 500
-"""Of the models within the limits so many are looked at, the best by the proxy (for the job's own training budget)."""
+"""Models within the limits that are compared at most, the best by the proxy (for the job's own training budget)."""
 NEAREST = 10
 
 
@@ -48,13 +48,13 @@ class Known:
     proxy: str
     active: bool
     protocol: MeasurementProtocol | None
-    """None where it cannot be read."""
+    """It is None where it cannot be read."""
     own_limits: Limits
     limits: Limits
     added: str
     """How a target that was added later came to its candidates."""
     request: JobRequest | None
-    """None where it cannot be read."""
+    """It is None where it cannot be read."""
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
@@ -98,7 +98,7 @@ class Known:
         ]
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
-        """By the job's law, which knows what two models have in common."""
+        """Ratio of two perplexities by the job's law, which knows what two models have in common."""
         assert self.law is not None
         architectures = {candidate.id: candidate.architecture for candidate in self.candidates}
         first, second = (Shapes.of([Architecture.model_validate(architectures[each.id])]) for each in (option, other))
@@ -174,7 +174,7 @@ class Known:
         )
 
     def _once(self, best: CandidateView | None) -> str:
-        """That the best was measured by one launch only, if that is less certain than was asked for."""
+        """Says that the best was measured by one launch only, if that is less certain than was asked for."""
         if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
             return ""
         further, end = 1, "say how far its latency may be off"

@@ -36,9 +36,9 @@ class Resolution:
     """What a request comes to, and what it would be refused for."""
 
     request: JobRequest
-    """With its defaults, as far as they can be named."""
+    """The request with its defaults, as far as they can be named."""
     job: ResolvedJob | None
-    """None where the request does not even say of which models it is."""
+    """It is None where the request does not even say which models it is about."""
     proxy_data: str | None
     """Digest of the data that its scores use; None if they use none, or only the workers have it."""
     faults: Faults

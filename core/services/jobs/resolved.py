@@ -40,10 +40,10 @@ class ResolvedJob:
     """What was asked, with everything that follows from it: submission, estimate, worker and views read the same."""
 
     request: JobRequest
-    """With its defaults named."""
+    """The request with its defaults named."""
     space: SearchSpace
     law: QualityLaw | None
-    """By which the job ranks, or that says what perplexity to expect; None where none covers its space."""
+    """The law by which the job ranks, or which says what perplexity to expect; None where none covers its space."""
 
     def plan(self, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
         """The search of a target; of one that was added later, which chooses among the job's candidates.
@@ -145,7 +145,7 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
 
 
 _Counts = int | NDArray[np.int64]
-"""Of one architecture, or of each of many."""
+"""A count of one architecture, or of each of many."""
 
 
 class Sizes(NamedTuple):
@@ -153,9 +153,9 @@ class Sizes(NamedTuple):
 
     baselines: int
     candidates: int
-    """That the search will have proposed at its end."""
+    """Candidates that the search will have proposed at its end."""
     generation: int
-    """That the search proposes at once."""
+    """Candidates that the search proposes at once."""
 
 
 def sizes_of(request: JobRequest) -> Sizes:

@@ -37,7 +37,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.wire.service import AnchorPoint, AnchorView
 
 EVERY = timedelta(minutes=30)
-"""While a device is online."""
+"""Time between two launches of a device that is online."""
 SHOWN = 100
 MAX_FAILED = 3
 MAX_MARK = 400
@@ -66,10 +66,10 @@ _PROVIDERS = (
     "vulkan0",
     "dml",
 )
-"""That an anchor is measured with. Others of the same hardware, such as TensorRT, compile a model for minutes."""
+"""Providers that measure an anchor. Others of the same hardware, such as TensorRT, compile a model for minutes."""
 _MEMORY: tuple[MemoryMethod, ...] = ("anonymous", "resident")
 _MEMORY_THERE: tuple[MemoryMethod, ...] = ("allocator", "device", *_MEMORY)
-"""Of an accelerator."""
+"""Memory methods for an accelerator."""
 _PASSES = {"sequence_length": 64, "warmup": 5, "repeats": 20}
 _DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 LEFT_ALONE = "the device measured other models meanwhile, and not its anchor"

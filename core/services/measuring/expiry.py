@@ -79,7 +79,7 @@ def return_stranded(session: Session, now: datetime) -> None:
 
 
 def _running(held: Iterable[LeasedLaunch]) -> list[LeasedLaunch]:
-    """Of each lease, the launch that was started last."""
+    """The launch of each lease that was started last."""
     last: dict[str, LeasedLaunch] = {}
     for row in held:
         if row.started_at is not None:

@@ -201,7 +201,7 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
 
 
 def _alternate(session: Session, device: devices.OwnDevice, rows: Sequence[WantedLaunch], max_items: int) -> None:
-    """Of an odd number the device's own queue and its class's get the one more in turn."""
+    """Gives the last launch of an odd number to the device's own queue and to its class's in turn."""
     shared = sum(row.device_key == key_of_class(device.device_class) for row in rows)
     had_more = shared > max_items // 2
     if max_items % 2 and rows and device.class_next == had_more and (had_more or shared < len(rows)):

@@ -74,7 +74,7 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
 
 
 def _asked(subject: Subject) -> _Asked | None:
-    """None of a form that this release does not have."""
+    """What was asked of a launch; None for a form that this release does not have."""
     protocol = subject.protocol
     if protocol is None:
         return None

@@ -25,10 +25,10 @@ from edgefront.core.store.tables import Device, Launch, Lease, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
 MAX_FAILING = 5
-"""So many more different models fail on a device than are done."""
+"""Different models that may fail on a device beyond those that are done."""
 FAILED_HERE = "models failed here, or were held without a result"
 WAITED_FOR = timedelta(minutes=10)
-"""So long a launch that is to confirm a result waits for the one device that it is for."""
+"""Time that a launch which is to confirm a result waits for the one device that it is for."""
 _REMEMBERED = 20
 
 _log = logging.getLogger(__name__)

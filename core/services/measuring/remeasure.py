@@ -32,7 +32,7 @@ from edgefront.core.states import OPEN_MEASUREMENTS, REFINABLE_TARGETS, Measurem
 from edgefront.core.store.tables import Job, Measurement, Target
 
 WHILE_SEARCHING = 2
-"""At a time while the search continues: the next generation should not wait long behind them."""
+"""Launches at a time while the search continues: the next generation should not wait long behind them."""
 
 SPREAD_UNKNOWN = 2
 """While it is unknown how far launches scatter, every frontier point gets so many launches."""
@@ -131,8 +131,8 @@ def _left(job: Job, target: Target, baselines: int) -> int:
 def ask_again(
     session: Session, measurements: Iterable[Measurement], target: Target, now: datetime, *, baselines: bool
 ) -> None:
-    """Of locked measurements that are known, those that another device should measure before this target uses them get
-    another launch, and have no answer until then:
+    """Requests another launch for locked measurements that are known, if another device should measure them before this
+    target uses them. They have no answer until then:
 
     - that failed because their launches contradict each other, where a device can make it that has made none, or one of
       the devices was put in quarantine since;

@@ -9,7 +9,7 @@ from typing import Literal
 from edgefront.core.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState
 
 MAX_ATTEMPTS = 3
-"""So many deaths of the child (or of the agent during it), then the launch has failed."""
+"""Deaths of the child (or of the agent during it) after which the launch has failed."""
 
 
 Verdict = Literal[

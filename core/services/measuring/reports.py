@@ -229,7 +229,7 @@ def _judge(
 
 
 def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
-    """With no more time than it can have taken: it is added up. A done one that claims more is not believed at all."""
+    """Limits times of a result to what it can have taken, as they are added up. A longer done one is implausible."""
     times = ("build_s", "measuring_s") if result.outcome == LaunchOutcome.DONE else ("build_s", "measuring_s", "wall_s")
     return result.model_copy(update={name: min(getattr(result, name), most_s) for name in times})
 

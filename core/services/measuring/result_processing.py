@@ -228,7 +228,7 @@ def _aggregated(
     validator: ResultValidator,
     now: datetime,
 ) -> dict[str, Measurement]:
-    """By id, the measurements that have an answer now, with it."""
+    """Id → measurement, of those that have an answer now, with it."""
     asked = {report.launch.measurement_id: report.launch.target_id for report in processed}
     reported = {report.launch.id: report.launch.result for report in processed}
     fresh = set(reported)
@@ -325,7 +325,7 @@ def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: da
 def _entries(
     processed: Sequence[_Processed], targets: Sequence[Target], candidates: Sequence[Candidate]
 ) -> dict[str, list[Entry]]:
-    """By target, one `launch` event for each report."""
+    """Target id → a `launch` event for each report."""
     ids: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)

@@ -39,7 +39,7 @@ MAX_IMPLAUSIBLE = 3
 MAX_EXCUSED, EXCUSED_WITHIN = 3, timedelta(days=1)
 """So many results of a device that contradict others may be put down to bad conditions within this time."""
 MAX_BY_LOAD = math.log(4.0)
-"""By so much (a logarithm) bad conditions may slow a launch down where nothing else speaks for the faster one."""
+"""Logarithm of the factor by which bad conditions may slow a launch down if nothing else speaks for the faster one."""
 BASELINE_OF_ONE = "unconfirmed: one device has measured this baseline, and another of its class is to measure it too"
 OF_QUARANTINED = "set aside: its device is in quarantine, and others have measured this"
 AUDITED_FROM = 4
@@ -58,7 +58,7 @@ class _Peers:
 
     @cached_property
     def times(self) -> list[rules.PeerFit | None]:
-        """Of the time to the first token, and of each further one."""
+        """Fits of the time to the first token, and of each further one."""
         made = [(peer.flops, peer.times) for peer in self.measured if peer.times]
         return [rules.latency_fit([(flops, times[i]) for flops, times in made]) for i in range(len(rules.TIMES))]
 
@@ -283,7 +283,7 @@ class ResultValidator:
         figures: Sequence[rules.LaunchFigures],
         devices: frozenset[str],
     ) -> tuple[rules.Agreement, bool]:
-        """As `_agreement`, of devices that contradict each other where there is no majority and no further device.
+        """Does what `_agreement` does for devices that contradict each other, without a majority or a further device.
 
         What these devices measured themselves proves nothing: the first of a class may be wrong in all that it reports.
         It serves only where the launches far from it report bad conditions, which explain that.
@@ -334,7 +334,7 @@ class ResultValidator:
         return outlier_reason or self._outlier_time_reason(measurement, launch_figures)
 
     def _expected(self, measurement: Measurement) -> rules.Expectation | None:
-        """By the predictors where they have predicted this one, else in proportion to what others took."""
+        """What the predictors expect where they have predicted this one, else in proportion to what others took."""
         said = self.subjects[measurement.id].predicted or {}
         latency, memory = _predicted(said, "latency", "ms"), _predicted(said, "memory", "bytes")
         by_peers = None
@@ -346,7 +346,7 @@ class ResultValidator:
         return expectation if expectation.is_known else None
 
     def _expected_by(self, measurement: Measurement, peers: _Peers) -> rules.Expectation | None:
-        """In proportion to what these took."""
+        """Expectation in proportion to what these took."""
         subject, latency, memory = self.subjects[measurement.id], peers.latency, peers.memory
         expectation = rules.Expectation(
             None if latency is None else latency.expected(float(subject.flops or 0)),

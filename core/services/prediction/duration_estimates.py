@@ -68,7 +68,7 @@ class PastLaunches:
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
-    """Of the first of these keys that has any."""
+    """The latest launches of the first of these keys that has any."""
     for key in device_keys:
         same = _latest(session, Launch.device_key == key, Measurement.protocol_digest == protocol_digest)
         if same:

@@ -40,7 +40,7 @@ from edgefront.core.wire.jobs import JobRequest
 EXAMPLES = 48
 """Architectures that stand for those of the search."""
 EVENT_BYTES = 570
-"""Of the log for one candidate: proposed, launched, measured, and the frontier moved."""
+"""Bytes of the log for one candidate: proposed, launched, measured, and the frontier moved."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _minutes(
 
 
 def _together(minutes: Sequence[tuple[str, float | None]]) -> float | None:
-    """Of targets by device key: those of one device take turns."""
+    """Total of targets by device key: those of one device take turns."""
     total: dict[str, float] = {}
     for key, spent in minutes:
         if spent is None:

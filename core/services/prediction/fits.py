@@ -75,7 +75,7 @@ class ToFit:
     protocol: MeasurementProtocol
     extent: Extent
     data: DeviceData | None
-    """None where a fit is kept."""
+    """It is None where a fit is kept."""
 
 
 class Fits:

@@ -58,7 +58,7 @@ def check_limits(database: Database, principal: Principal, request: JobRequest, 
 
 
 def _most_memory(devices: Sequence[Device]) -> int | None:
-    """In bytes, of the device that has most; None if there is none."""
+    """Memory in bytes of the device that has most; None if there is none."""
     return max((int(device.facts["memory_bytes"]) for device in devices), default=None)
 
 

@@ -27,7 +27,7 @@ class Extent(NamedTuple):
 
 
 def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
-    """Of the measurements of a device (class) by a protocol."""
+    """Extent of the measurements of a device (class) by a protocol."""
     query = select(func.count(), func.sum(Measurement.launches), func.max(Measurement.measured_at))
     row = session.execute(query.where(*_there(device_key, protocol_digest))).one()
     return Extent(int(row[0]), int(row[1] or 0), row[2])

@@ -16,7 +16,7 @@ from edgefront.core.wire.jobs import JobRequest
 
 
 def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """Of each the fields of `core.wire.jobs.PredictedView` that are about quality; empty without a law."""
+    """The fields of `core.wire.jobs.PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     predicted = law.predict(Shapes.of(architectures))

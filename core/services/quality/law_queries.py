@@ -14,7 +14,7 @@ from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Evaluation, LawVersion, Training, TrainingMetric, WantedRefit
 
 SPLIT = "valid"
-"""Of which laws predict perplexity: the one that the tables of the included laws have."""
+"""The split whose perplexity laws predict: the one that the tables of the included laws have."""
 
 
 class TrainedModel(NamedTuple):
@@ -30,7 +30,7 @@ class TrainedModel(NamedTuple):
     recipe: Document
     budget: Document
     tokens: int
-    """That it was trained on."""
+    """Tokens that it was trained on."""
 
 
 class CurvePoint(NamedTuple):

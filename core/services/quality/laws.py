@@ -31,7 +31,7 @@ FORMER_DEFAULTS = {
     "llama": "lts-gpt2-wikitext103",
     "transformer-xl": "lts-transformer-xl-wikitext103",
 }
-"""By which jobs rank that name no law."""
+"""Family → the law of earlier jobs that name none."""
 _REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
 
 
@@ -110,7 +110,7 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
 
 
 def known_law_of(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The same for views: None too where this release has no such space or law."""
+    """The law of a request for views: None too where this release has no such space or law."""
     try:
         return law_of(session, request)
     except InvalidInput:

@@ -35,9 +35,9 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import LawVersion
 
 ATTEMPTS = 5
-"""Of one task: it fits again if a training ends meanwhile."""
+"""Attempts of one task: it fits again if a training ends meanwhile."""
 PROCESS_MODELS = 80
-"""From so many architectures on, a process of their own ranks better than the shared law (docs/quality.md)."""
+"""Architectures from which on a process of their own ranks better than the shared law (docs/quality.md)."""
 CURVE_SHARE = 0.5
 """Points of a learning curve count from this share of its tokens on: before, it tells about the warm-up."""
 CURVE_POINTS = 4
@@ -96,7 +96,7 @@ def resend(session: Session, now: datetime) -> None:
 
 
 def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
-    """By base law, in the order of names; models without a usable perplexity or a law are left out."""
+    """Groups the models by base law, in the order of names; leaves out those without a usable perplexity or a law."""
     by_law: dict[str, tuple[QualityLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
         if not (math.isfinite(model.perplexity) and model.perplexity > 0):
@@ -149,7 +149,7 @@ def _law(group: _Group, curves: Sequence[CurvePoint], models: int, origin: Origi
     if models >= PROCESS_MODELS or not isinstance(group.base, SharedLaw):
         return TableLaw.fit(Shapes.of(group.architectures), logs, origin)
     chosen = []  # of each point of a curve: the place of its model, its tokens, ln perplexity
-    # By what they are and came to: ids change nothing in what is stored.
+    # The order is by what they are and came to: ids change nothing in what is stored.
     for place in sorted(range(len(logs)), key=lambda place: (group.models[place].digest, logs[place])):
         model, end = group.models[place], logs[place]
         curve = [point for point in curves if point.training_id == model.training_id and math.isfinite(point.loss)]

@@ -140,7 +140,7 @@ class Scorer:
     """`data` is a digest."""
     seed: int
     law: QualityLaw | None = None
-    """By which `quality_law` scores; None: the one that the settings name, or the architecture's."""
+    """The law by which `quality_law` scores; None: the one that the settings name, or the architecture's."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
         """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""

@@ -24,7 +24,7 @@ def published_trust(session: Session, request: JobRequest) -> ProxyTrust:
 
 
 def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
-    """The same, with the rank correlation over the target's candidates that were trained."""
+    """Published figures, and the rank correlation over the target's candidates that were trained."""
     live = _live(rows.trained(session, target.id))
     trusted = trust(request.space.name, request.proxy, caveat_of(request.space), live)
     return _view(trusted, request, _law_of(session, request))

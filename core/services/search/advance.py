@@ -139,7 +139,7 @@ def store(
     scores = computed.scores
     if scores is None:
         target.proxy_data = computed.scorer.settings.data
-        # All of them at first, so that workers score them together.
+        # The first part requests all of them, so that workers score them together.
         architectures = [item.architecture for item in (part if begin else computed.proposed)]
         scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
@@ -348,7 +348,7 @@ def _ask(
 
 
 def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
-    """From here on there are only further launches. `why` is a sentence."""
+    """Ends the search: from here on there are only further launches. `why` is a sentence."""
     change_state(
         session, target, TargetState.REFINING, status_messages.joined(target.note, status_messages.ended(why)), now
     )

@@ -52,7 +52,7 @@ class ComputeStep:
     describes_supernet: SupernetSearch | None = None
     """The search whose supernet is described instead of proposing a generation."""
     owner: str = ""
-    """Of the job: a worker computes those of different owners in turn."""
+    """Owner of the job: a worker computes steps of different owners in turn."""
 
     def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
         """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the

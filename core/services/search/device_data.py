@@ -38,7 +38,7 @@ class DeviceData:
     """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
 
     stored: Document
-    """As in `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`."""
+    """The form of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`."""
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:

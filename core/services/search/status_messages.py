@@ -19,7 +19,7 @@ def joined(*texts: str) -> str:
 
 
 def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
-    """Of the baselines, and of the algorithm."""
+    """Note about the baselines and the algorithm."""
     without = baselines - measured
     note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
     return joined(note if without else "", plan.algorithm.note)

@@ -76,7 +76,7 @@ class Report:
     whole: bool = False
 
     def without_metrics(self) -> Report:
-        """The same report without metrics: the next one if there is nothing new."""
+        """The report without metrics: the next one if there is nothing new."""
         return replace(self, metrics=(), whole=False)
 
 
@@ -116,7 +116,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     else:
         taken = {number for training in held for number in training.gpu_numbers}
         free = {number: size for number, size in machine.gpus.items() if number not in taken}
-        # Of so many GPUs, each has at least so much if they are the largest.
+        # Number of GPUs → memory that each of them has at least, if they are the largest.
         memory = dict(enumerate(sorted(free.values(), reverse=True), start=1))
     training = rows.claimable(session, queue, memory)
     if training is None:

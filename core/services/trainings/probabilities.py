@@ -24,7 +24,7 @@ MAX_RECORDS = 1000
 def read_probabilities(
     session: Session, principal: Principal, training_id: str, records: int = 100
 ) -> ProbabilitiesView:
-    """At most this many records per seed, spread evenly over its steps.
+    """Reads at most this many records per seed, spread evenly over its steps.
 
     NotFound if there is no such training, it is another owner's, or it is not a supernet's.
     """

@@ -47,7 +47,7 @@ def start_of(training: Training) -> str | None:
 
 
 def licence_of(training: Training) -> str | None:
-    """Of the weights, as its request states it."""
+    """Licence of the weights, as its request states it."""
     return TRAINING_REQUEST.upgraded(training.request).get("licence")
 
 

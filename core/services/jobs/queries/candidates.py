@@ -44,7 +44,7 @@ MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
 
 MAX_CORNERS = 200
-"""Of one query: it has three parameters for each."""
+"""Corners of one query at most: it has three parameters for each."""
 
 _NEWS = (
     "state",
@@ -262,7 +262,7 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 
 
 def _points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
-    """By target, by rising decoder parameters; sorted here as in `frontier`."""
+    """Target id → points by rising decoder parameters, sorted here as in `frontier`."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for target_id, _, id_, parameters, proxy, latency, memory, half_width, digest in sorted(
@@ -339,7 +339,7 @@ class CheckedCandidate(NamedTuple):
 
 
 def measured_with_predictions(session: Session, target_id: str, most: int) -> list[CheckedCandidate]:
-    """Of the `most` latest search candidates; the latest first."""
+    """The `most` latest search candidates with their predictions, the latest first."""
     query = (
         select(Candidate.id, Candidate.number, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
         .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)

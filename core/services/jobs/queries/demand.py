@@ -259,7 +259,7 @@ def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Those of these measurements of which a launch that counts has a mark."""
+    """Finds the measurements of which a launch that counts has a mark."""
     query = select(Launch.measurement_id).where(
         any_of(Launch.measurement_id, measurement_ids), Launch.state == LaunchState.DONE, Launch.mark.is_not(None)
     )

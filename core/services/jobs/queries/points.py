@@ -16,7 +16,7 @@ from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import Group
 
 CELLS = (48, 36)
-"""Of the grid over the window, along latency and along quality."""
+"""Cells of the grid over the window, along latency and along quality."""
 
 Window = tuple[tuple[float, float], tuple[float, float]]
 """Least and most of the latency, and of the quality."""

@@ -14,7 +14,7 @@ from edgefront.core.store.sql import any_of, typed
 from edgefront.core.store.tables import Evaluation, LawVersion, Probe, Training, WantedRefit
 
 PACES = 20
-"""Of so many trainings, the latest on such a device, the pace is the median."""
+"""Trainings, the latest on such a device, whose median is the pace."""
 
 
 class EndedTraining(NamedTuple):
@@ -35,18 +35,18 @@ def newest(session: Session, job_id: str) -> Probe | None:
 
 
 def open_probes(session: Session) -> list[Probe]:
-    """Those whose job is still to be moved, the oldest first."""
+    """Probes whose job is still to be moved, the oldest first."""
     return list(session.scalars(select(Probe).where(Probe.finished_at.is_(None)).order_by(Probe.id)))
 
 
 def read_open(session: Session, probe_id: str) -> Probe | None:
-    """As it is now; read it under the job's lock."""
+    """Reads the probe as it is now, under the job's lock."""
     query = select(Probe).where(Probe.id == probe_id, Probe.finished_at.is_(None))
     return session.scalar(query.execution_options(populate_existing=True))
 
 
 def trainings(session: Session, ids: Collection[str]) -> dict[str, Training]:
-    """By id; those that were deleted are missing."""
+    """Id → training; those that were deleted are missing."""
     query = select(Training).where(any_of(Training.id, ids)).execution_options(populate_existing=True)
     return {training.id: training for training in session.scalars(query)}
 

@@ -45,8 +45,8 @@ def give_up_turns(target: Target) -> None:
 
 
 def _lowest_waiting(session: Session, device_key: str) -> float | None:
-    """Of launches that were never leased: one that comes back has the turn of long ago. Those of turn 0, which the
-    service asks for by itself, take no turns.
+    """Lowest turn of launches that were never leased: one that comes back has the turn of long ago. Those of turn 0,
+    which the service asks for by itself, take no turns.
     """
     return session.scalar(
         select(Launch.turn)

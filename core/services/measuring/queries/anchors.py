@@ -57,7 +57,7 @@ class AnchorMeasurement(NamedTuple):
 
 
 def measurements(session: Session, digest: str, device_key: str) -> list[AnchorMeasurement]:
-    """Of this model on a device, one by each protocol."""
+    """Measurements of this model on a device, one by each protocol."""
     query = (
         select(Measurement.id, Measurement.protocol, Measurement.protocol_digest)
         .where(Measurement.digest == digest, Measurement.device_key == device_key)

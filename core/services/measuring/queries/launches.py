@@ -157,7 +157,7 @@ def _claimable(device_key: ColumnElement[str]) -> Select[str, int, str, str, str
 
 _other = aliased(Launch)
 _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
-# Ordered, so that the planner uses the index whatever its estimate for an average key.
+# The order makes the planner use the index whatever its estimate for an average key.
 _OWN_WANTED = (
     select(_other.device_key)
     .where(_other.state == WANTED, _other.device_key == _OWN)
@@ -261,7 +261,7 @@ def stranded(session: Session) -> list[StrandedLaunch]:
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LeasedLaunch]:
-    """Those of these launches that are leased, locked."""
+    """Locks those of these launches that are leased."""
     query = (
         select(*_LEASED_ROW)
         .where(any_of(Launch.id, launch_ids), Launch.state == LaunchState.LEASED)
@@ -357,7 +357,7 @@ _LOCK_REPORTED = (
 
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
-    """Those of these launches that still wait to be settled, locked, with their reported results."""
+    """Locks those of these launches that still wait to be settled; with their reported results."""
     return typed(ReportedLaunch, session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}))
 
 
@@ -515,7 +515,7 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
 
 
 def with_open_launches(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Those of these measurements that have a live launch."""
+    """Finds the measurements that have a live launch."""
     return set(
         session.scalars(
             select(Launch.measurement_id)

@@ -167,8 +167,8 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 
 def lost(session: Session, device_id: str, since: datetime | None) -> tuple[int, datetime | None]:
-    """How many leases that the device took since then ran out with launches unfinished, and when the last ended. Of
-    those that the sweep has not forgotten.
+    """How many leases that the device took since then ran out with launches unfinished, and when the last ended. Those
+    that the sweep has forgotten do not count.
     """
     query = select(func.count(), func.max(Lease.ended_at)).where(
         Lease.device_id == device_id, Lease.ended_at > Lease.expires_at

@@ -93,13 +93,13 @@ Place = tuple[str, str]
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
-    """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
+    """Variance pooled over the measurements there that have at least two launches (a partial index holds those)."""
     place = (device_key, protocol_digest)
     return launch_variances(session, [place])[place]
 
 
 def launch_variances(session: Session, places: Collection[Place]) -> dict[Place, LaunchVariance]:
-    """The same of several places."""
+    """Place → its variance, as `launch_variance` has it."""
     device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
     pools: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
     for device_key, protocol, launches, log_m2, _ in session.execute(

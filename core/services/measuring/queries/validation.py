@@ -79,7 +79,7 @@ class Subject(NamedTuple):
 
     @property
     def protocol(self) -> MeasurementProtocol | None:
-        """None of a form that this release does not have."""
+        """It is None for a form that this release does not have."""
         return read_protocol(self.protocol_json)
 
     @property
@@ -130,7 +130,7 @@ class Peer(NamedTuple):
     latency_ms: float
     memory_bytes: float
     times: tuple[float, ...]
-    """Of a generation, the time to the first token and that of each further one (ms)."""
+    """Time to the first token and that of each further one (ms), if it is a generation."""
 
 
 _THERE = (
@@ -223,7 +223,7 @@ _DONE = (
 def done_launches(
     session: Session, measurement_ids: Collection[str], results: Mapping[str, LaunchResult] | None = None
 ) -> dict[str, list[DoneLaunch]]:
-    """Measurement id → its done launches, oldest first. `results`: launch id → result of those that were read before."""
+    """Measurement id → its done launches, oldest first. `results`: launch id → result of those read before."""
     by_measurement: dict[str, list[DoneLaunch]] = {}
     results = results or {}
     if measurement_ids:
@@ -336,7 +336,7 @@ def able_devices(session: Session, device_key: str, seen_since: datetime) -> Seq
 
 
 def able_among(session: Session, device_ids: Collection[str], seen_since: datetime) -> dict[str, Document]:
-    """Those of these devices that could measure now: id → facts."""
+    """Id → facts of those of these devices that could measure now."""
     return {row.id: row.facts for row in _able(session, seen_since, any_of(Device.id, device_ids))}
 
 
@@ -416,7 +416,7 @@ class FailingDevice(NamedTuple):
 
 
 def lock_failing(session: Session, device_id: str) -> FailingDevice:
-    """Of one device, locked."""
+    """Locks one device and reads its failures."""
     query = select(Device.device_class, Device.failing, Device.quarantine).where(Device.id == device_id)
     (row,) = typed(FailingDevice, session.execute(query.with_for_update(key_share=True)))
     return row

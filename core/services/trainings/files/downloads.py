@@ -106,7 +106,7 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {file.path}: {error.strerror or error}") from error
 
     def sha256_of(self, path: str) -> str | None:
-        """Of the bytes of a file; None if there is no such file."""
+        """SHA-256 of the bytes of a file; None if there is no such file."""
         if self.stored is not None:
             manifest = self.stored.newest()
             entry = None if manifest is None else manifest.find(path)

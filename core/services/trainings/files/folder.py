@@ -27,7 +27,7 @@ _CLAIM = "claim"
 
 
 def training_folder(settings: Settings, training_id: str) -> Path:
-    """Where a training keeps its state; see `core.training.run_folder`."""
+    """Folder in which a training keeps its state; see `core.training.run_folder`."""
     return settings.artifact_folder / FOLDER / training_id
 
 

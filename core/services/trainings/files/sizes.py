@@ -10,7 +10,8 @@ from edgefront.core.services.trainings.files.objects import ObjectStore
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Of these trainings together, where their files are kept. Reads folders or the store, so outside transactions.
+    """Bytes of these trainings together, where their files are kept. It reads folders or the store: call it outside
+    transactions.
 
     Raises `Unavailable` if the store is.
     """

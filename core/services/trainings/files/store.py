@@ -115,8 +115,8 @@ class TrainingStore:
         return self._read_manifest() or self._earlier()
 
     def _earlier(self) -> TrainingManifest | None:
-        """Of a training that was last published by a version which kept manifests on the store: the highest (fence,
-        number) that is complete.
+        """The complete manifest of the highest (fence, number), for a training that was last published by a version
+        which kept manifests on the store.
         """
         matches = [match for name in self.store.names(self.root) if (match := _EARLIER_MANIFEST.fullmatch(name))]
         for match in sorted(matches, key=lambda match: (int(match[1]), int(match[2])), reverse=True):
