@@ -101,8 +101,8 @@ class Context:
         """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
 
         `x` are its raw inputs and `own` the keys and values of them (none where it attends to the source alone);
-        earlier inputs are projected by `project`. In order: the source, the past, the segment. Of all that a block of
-        this window leaves to the next pass no more than that will see.
+        earlier inputs are projected by `project`. The order is source, past, segment. What a block of this window
+        leaves to the next pass is no more than that will see.
         """
         earlier: list[tuple[Tensor, Tensor]] = []
         first = self.source if attends in ("source", "both") else None

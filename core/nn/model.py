@@ -91,8 +91,8 @@ class LanguageModel(nn.Module):
     def token_losses(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Negative log likelihood of each target, in nats: float32 (float64 in a float64 model), like `targets`.
 
-        `hidden` [batch, sequence, d_model] is what "none" gives. `targets`, int64, are tokens [batch, sequence]; of a
-        model of classes one a row, [batch]; of spans first and last place, [batch, 2], whose mean is the row's loss
+        `hidden` [batch, sequence, d_model] is what "none" gives. `targets`, int64, are tokens [batch, sequence]; for a
+        model of classes one a row, [batch]; for spans first and last place, [batch, 2], whose mean is the row's loss
         [batch]. Where the target is -100 the loss is 0 and has no gradient. With label smoothing ε it is (1 - ε) of
         that and ε of the mean over all that could have been (Szegedy et al. 2016, §7).
 

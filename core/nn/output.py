@@ -48,8 +48,8 @@ def wanted(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor
 class OutputLayer(nn.Module):
     """Hidden states → the output of `output.kind`.
 
-    tokens: one number a token of the vocabulary, in token order. With cut-offs these are log-probabilities, of
-    log p(token) = log p(token | cluster) + log p(cluster); else logits. masked_tokens: the same after BERT's transform.
+    tokens: one number a token of the vocabulary, in token order. With cut-offs these are log-probabilities,
+    log p(token) = log p(token | cluster) + log p(cluster); else logits. masked_tokens: these after BERT's transform.
     pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4). With kind none there are no parameters.
 
     If tied, the matrices are the embedding's, and so are the projections for which

@@ -480,8 +480,8 @@ def _inputs(shapes: Shapes) -> Floats:
 def own_trainings(
     law: SharedLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
 ) -> OwnTrainings:
-    """Rows of learning curves from which the law may learn; `trainings` names the training of each. Of more than
-    `MAX_OWN_ROWS` so many are kept, evenly. A law that knows one budget takes all for trained as long as that.
+    """Rows of learning curves from which the law may learn; `trainings` names the training of each. At most
+    `MAX_OWN_ROWS` are kept, evenly spaced. A law that knows one budget takes all for trained as long as that.
     """
     tokens = np.asarray(log_tokens, dtype=np.float64)
     tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)

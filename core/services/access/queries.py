@@ -77,8 +77,8 @@ def revoke_device_keys(session: Session, device_id: str, now: datetime, *, but: 
 
 
 def is_unused(session: Session, device_id: str, token: EnrolmentToken, nonce: str | None) -> bool:
-    """Whether the device's credential is the one that was exchanged for this token, and was never used. For a token of
-    several uses also whether it was exchanged with this nonce (hashed), which only the device's agent has.
+    """Whether the device's credential is the one that was exchanged for this token, and was never used. A token of
+    several uses must have been exchanged with this nonce (hashed), too, which only the device's agent has.
     """
     keys = session.scalars(select(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))).all()
     same = token.max_uses == 1 or (nonce is not None and all(key.enrolment_nonce == nonce for key in keys))

@@ -35,10 +35,10 @@ def is_old(principal: Principal, days: float, now: datetime) -> bool:
 
 
 def rotate(session: Session, principal: Principal, id_or_name: str, now: datetime) -> EnrolResponse:
-    """A new credential for the device.
+    """Makes a new credential for the device.
 
-    For the device itself: its old one ends when the new one is first used. For its owner or an admin, who think that it
-    has leaked: the old one ends at once.
+    If the device asks, its old one ends when the new one is first used. If its owner or an admin asks, who think that
+    it has leaked, the old one ends at once.
 
     Raises `Gone` if the device was revoked, `Forbidden` for another owner's, `NotFound` if there is none,
     `Unauthenticated` if the caller's key has ended.
@@ -79,8 +79,8 @@ def first_used(session: Session, key_id: str, now: datetime) -> None:
 def reenrolment_token(
     session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """A token of one use that enrols this device again, offline or revoked, and its secret; earlier ones end. For its
-    owner or an admin: `Forbidden` for others.
+    """A token of one use that enrols this device again, offline or revoked, and its secret; earlier ones end. Raises
+    `Forbidden` unless the caller is its owner or an admin.
     """
     device = devices.locked(session, principal, id_or_name)
     access.revoke_tokens_for(session, device.id, now)

@@ -49,7 +49,7 @@ def read(
     """Points in the window of `zoom`, as `core.wire.points` lays them out.
 
     The frontier, the baselines, the trained candidates, those of `keep` and those whose genes are drawn are always
-    there, also outside the window; of the others at most `most`. With the axis `predicted`, candidates without a
+    there, also outside the window; the others are `most` at most. With the axis `predicted`, candidates without a
     prediction are left out of these, unless all are.
     NotFound if there is no such job or target.
     """

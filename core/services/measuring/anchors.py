@@ -76,8 +76,8 @@ LEFT_ALONE = "the device measured other models meanwhile, and not its anchor"
 
 
 def request(session: Session, now: datetime) -> None:
-    """A wanted launch of the anchor for the processor and each accelerator of a device that is online and has had none
-    there for `EVERY`. For the sweep.
+    """Requests a launch of the anchor for the processor and each accelerator of a device that is online and has had
+    none there for `EVERY`. The sweep calls it.
     """
     devices = rows.candidates(session, now - ONLINE, now - EVERY)
     keys = {device.id: key_of_device(device.id) for device in devices}

@@ -1,4 +1,4 @@
-"""What a device does now, and what waits for it. Of other owners' jobs only how many launches they have."""
+"""What a device does now, and what waits for it. Other owners' jobs show only how many launches they have."""
 
 from __future__ import annotations
 

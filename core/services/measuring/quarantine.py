@@ -85,7 +85,7 @@ def add_failing(session: Session, device_id: str, outcomes: Sequence[str | None]
 
 
 def hand_over(session: Session, now: datetime) -> None:
-    """What devices in quarantine hold goes to others, at no cost of attempts. For the sweep."""
+    """What devices in quarantine hold goes to others, at no cost of attempts. The sweep calls it."""
     held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
     for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
         release_leases.end_leases(session, device_id, now)

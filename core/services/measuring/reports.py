@@ -57,7 +57,7 @@ class _Launch:
 
     @property
     def protocol(self) -> Document:
-        """What was asked for. Not a model: a later release may have asked for it."""
+        """What was asked for, as a document: a later release may have asked for it."""
         return _upgraded(self.row.protocol)
 
     def longest_s(self, fence: int, now: datetime) -> float:
@@ -65,7 +65,7 @@ class _Launch:
         return longest_s((now - (self.began(fence) or self.row.created_at)).total_seconds())
 
     def began(self, fence: int) -> datetime | None:
-        """When the launch was started or leased under this fence. Of an earlier lease that is not known any more."""
+        """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
         began: datetime | None = self.row.started_at or self.row.leased_at
         return began if fence == self.row.fence else None
 

@@ -222,8 +222,8 @@ class ResultValidator:
     def is_final(self, measurement: Measurement, launch_id: str, end: LaunchState, reason: str) -> bool:
         """Whether that a launch was infeasible or failed for the last time holds for its measurement.
 
-        Where another device can measure it, two have to say so. Of what takes less than others that were measured
-        there, two launches have to be infeasible in any case.
+        Where another device can measure it, two have to say so. If it takes less than others that were measured there,
+        two launches have to be infeasible in any case.
         """
         if len(validation.ended_badly(self.session, [measurement.id]).get(measurement.id, ())) > 1:
             return True

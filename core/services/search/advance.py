@@ -235,8 +235,8 @@ def _must_end(target: Target, request: JobRequest | None, began: datetime | None
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
-    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. Of each at most
-    `CATCH_UP_BATCH`; returns whether there may be more to do.
+    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. It takes at
+    most `CATCH_UP_BATCH` of each, and returns whether there may be more to do.
     """
     lacking = candidate_rows.without_launches(session, target.id, CATCH_UP_BATCH)
     settled = candidate_rows.with_results(session, target.id, CATCH_UP_BATCH)

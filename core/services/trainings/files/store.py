@@ -242,7 +242,7 @@ def training_store(settings: Settings, database: Database, training_id: str) -> 
 
 
 class Publisher:
-    """Publishes a training's files under one claim. For one process and one thread; no other claim has its fence.
+    """Publishes a training's files under one claim. One thread of one process uses it; no other claim has its fence.
 
     `record` stores a manifest in the training's row, or raises if the claim is no longer the current one.
     """
