@@ -333,7 +333,14 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     assert "launches" in shown.stdout
     assert "predicted from what was measured there" in shown.stderr
     other = edgefront(
-        "job", "estimate", *flags, "--proxy", "quality_law", "--proxy-set", "data=letters law=lts-gpt2-wikitext103", home=running.home
+        "job",
+        "estimate",
+        *flags,
+        "--proxy",
+        "quality_law",
+        "--proxy-set",
+        "data=letters law=lts-gpt2-wikitext103",
+        home=running.home,
     )
     assert "not on letters" in other.stderr
     for option, value, words in (
