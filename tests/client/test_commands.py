@@ -339,7 +339,9 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
         "--proxy",
         "quality_law",
         "--proxy-set",
-        "data=letters law=lts-gpt2-wikitext103",
+        "data=letters",
+        "--proxy-set",
+        "law=lts-gpt2-wikitext103",
         home=running.home,
     )
     assert "not on letters" in other.stderr
