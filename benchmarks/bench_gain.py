@@ -1,163 +1,185 @@
-"""What the quality law's choice gains once it is trained: perplexities of three choices under the same limits.
+"""What the quality law's choice gains once it is trained: perplexities of four choices under the same limits.
 
-The limits are latency and peak memory of a stock model on this CPU, measured as an agent does. Within them are chosen,
-each from as many real launches: the best by the quality law, the best by decoder parameters, and the largest
-layer-scaled stock model. All three are trained by one recipe with several seeds and evaluated on held-out text.
+Small Llamas (vocabulary of 512) are trained by the recipe `modern` at two budgets four-fold apart. A law is learnt from
+30 shapes or more and judged on ten others. Under three pairs of limits, latency and peak memory of a stock model on this
+CPU as an agent measures them, four shapes are chosen: by the law, the largest stock model, by decoder parameters, and
+one at random; they are trained with three seeds each.
 
-    python benchmarks/bench_gain.py [--data python] [--launches 40] [--steps 600] [--seeds 3] [--folder FOLDER]
+Each stage reads and writes JSON lines in `--folder`, and goes on with what is there:
 
-`--data` is a data set or a folder with train.txt, valid.txt and test.txt. `--folder` keeps choices and trainings, so an
-interrupted run resumes there; `--choose` ends once the choice is made (do that on a quiet machine).
+    python benchmarks/bench_gain.py text    --folder F --source DATA   # DATA/wikitext, DATA/shakespeare; prepared text
+    python benchmarks/bench_gain.py shapes  --folder F                 # shapes.jsonl
+    python benchmarks/bench_gain.py latency --folder F                 # latency.jsonl; in turns
+    python benchmarks/bench_gain.py train   --folder F --what shapes --processes 16 --minutes 4      # runs.jsonl
+    python benchmarks/bench_gain.py learn   --folder F                 # judged.jsonl, choices.jsonl
+    python benchmarks/bench_gain.py train   --folder F --what choices --processes 16 --minutes 4     # runs.jsonl
+    python benchmarks/bench_gain.py report  --folder F
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import statistics
-import tempfile
-from collections.abc import Callable
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from bench_find import LAW, Here, Task, ours
-from record import append, table
-from trainings import run_all, spec
+from gain_shapes import JUDGE, LEARN, VOCABULARY, architectures, shapes, text_of
+from gain_training import SEGMENT, Run, train_all
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.data.prepared.planning import Preparation
-from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.quality.shipped import law_named
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.search.problem import Problem
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.lts import LTS_GPT2
-from edgefront.core.units import MB
 
-SPACE = LTS_GPT2.narrow(
-    {
-        "d_model": {"min": 128, "max": 384, "step": 64},
-        "d_inner": {"min": 256, "max": 2048, "step": 64},
-        "d_embed": ["d_model", 128, 256],
-        "div": [1, 2, 4],
-    }
-)
-DEPTHS = (2, 3, 4, 6)
-LIMIT_DEPTH = 3
-"""Layers of the stock model whose latency and memory are the limits."""
-SLACK = 1.02
-"""So that the stock model itself is within its limits in spite of noise."""
+STEPS = (400, 1600)
+SEEDS = 3
+LR = 0.01
 
 
-def choose(launches: int) -> dict[str, Any]:
-    """Limits, and by name of the choice its architecture and what was measured of it."""
-    law = law_named(LAW)
-    qualities: dict[str, Callable[[Shapes], np.ndarray]] = {
-        "quality law": lambda shapes: -law.predict(shapes).log_perplexity,
-        "decoder parameters": lambda shapes: shapes.decoder_parameters.astype(float),
-    }
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def add(path: Path, row: Mapping[str, Any]) -> None:
+    with path.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def text(options: argparse.Namespace) -> None:
+    """The text as 512 byte pairs in `data/`."""
+    from edgefront.core.data.prepared.planning import Preparation
+    from edgefront.core.data.prepared.preparation import prepare
+    from edgefront.core.data.sources.corpus import Shares
+    from edgefront.core.data.sources.standard_library import standard_library
+
+    library = standard_library(Shares())
+    built_in = "\n".join((library.root / part.path).read_text() for part in library.splits["train"])
+    folder = text_of(options.source, options.folder / "text", built_in)
+    settings = Preparation(level="bpe", vocab_size=VOCABULARY)
+    prepared = prepare(str(folder), options.folder / "prepared", settings=settings)
+    prepared.folder.rename(options.folder / "data")
+
+
+def draw(options: argparse.Namespace) -> None:
+    write(options.folder / "shapes.jsonl", shapes(options.learn, options.judge, options.pool, options.small, options.seed))
+
+
+def latency(options: argparse.Namespace) -> None:
+    """Launches of all shapes in turns, each turn in an order of its own, until the time is over."""
+    from bench_find import Here
+
+    path, until = options.folder / "launches.jsonl", time.time() + 60 * options.minutes
+    rows = read(options.folder / "shapes.jsonl")
+    launches = defaultdict(list)
+    for launch in read(path):
+        launches[launch["digest"]].append(launch)
+    rng = random.Random(0)
     with Here() as device:
-        stock = {depth: device.launch(one, 0) for depth, one in zip(DEPTHS, SPACE.baselines(DEPTHS), strict=True)}
-        latency, memory = (SLACK * value for value in stock[LIMIT_DEPTH])
-        found: dict[str, Any] = {"latency_ms": latency, "memory_mb": memory / MB, "launches": launches}
-        for name, score in qualities.items():
-            problem = Problem(
-                goal="best_within_limits",
-                latency_ms=latency,
-                memory_bytes=memory,
-                candidates=launches - len(DEPTHS),
-                protocol=device.protocol,
-                proxy="quality_law" if name == "quality law" else "decoder_parameters",
-                scores=score,
-            )
-            found[name] = _best(device, Task(device, problem), launches)
-        fits = [depth for depth, (ms, peak) in stock.items() if ms <= latency and peak <= memory]
-        found["stock model"] = _choice(SPACE.baselines([max(fits)])[0], *stock[max(fits)])
-    return found
+        while time.time() < until:
+            rng.shuffle(rows)
+            for row in sorted(rows, key=lambda row: len(launches[row["digest"]])):
+                if time.time() > until:
+                    break
+                ms, peak = device.launch(architectures([row])[0], len(launches[row["digest"]]))
+                launch = {"digest": row["digest"], "ms": ms, "peak_bytes": peak}
+                launches[row["digest"]].append(launch)
+                add(path, launch)
 
 
-def _best(device: Here, task: Task, launches: int) -> dict[str, Any]:
-    """The best launched architecture within the limits."""
-    before = len(device.launched)
-    tried = list(ours("surrogate", task, 0, launches, SPACE, DEPTHS))
-    within = [index for index, (_, ms, peak) in enumerate(tried) if task.within(ms, peak)]
-    best = max(within, key=lambda index: tried[index][0])
-    return _choice(device.launched[before + best], *tried[best][1:])
+def train(options: argparse.Namespace) -> None:
+    path, rows = options.folder / "runs.jsonl", read(options.folder / "shapes.jsonl")
+    by_digest = {row["digest"]: row for row in rows}
+    if options.what == "shapes":
+        asked = {(row["digest"], 0, steps) for row in rows if row["role"] in (LEARN, JUDGE) for steps in options.steps}
+    else:
+        asked = {(row["digest"], row["seed"], row["steps"]) for row in read(options.folder / "choices.jsonl")}
+    asked -= {(run["digest"], run["seed"], run["steps"]) for run in read(path)}
+    runs = [
+        Run(digest, by_digest[digest]["architecture"], seed, steps, _flops(by_digest[digest]["architecture"]))
+        for digest, seed, steps in sorted(asked)
+    ][: options.at_most]
+    begun = time.time()
+    data = options.data or options.folder / "data"
+    for number, result in enumerate(train_all(runs, data, options.processes, options.minutes, options.lr), start=1):
+        add(path, result)
+        print(
+            f"{time.time() - begun:5.0f} s: {number} of {len(runs)}, {result['steps']} steps in {result['seconds']} s, "
+            f"perplexity {result['perplexity']:.2f}",
+            flush=True,
+        )
 
 
-def _choice(architecture: Architecture, latency_ms: float, memory_bytes: float) -> dict[str, Any]:
+def _flops(architecture: Mapping[str, Any]) -> float:
+    described = Architecture.model_validate(architecture)
+    return float(costs(described, CostOptions(sequence_length=SEGMENT)).flops)
+
+
+def measured(folder: Path) -> dict[str, dict[str, float]]:
+    """By digest the medians over launches; shapes that could not be launched are left out."""
+    import statistics
+
+    launches = defaultdict(list)
+    for launch in read(folder / "launches.jsonl"):
+        launches[launch["digest"]].append(launch)
     return {
-        "architecture": dict(architecture.canonical),
-        "latency_ms": latency_ms,
-        "memory_mb": memory_bytes / MB,
+        digest: {
+            "latency_ms": statistics.median(launch["ms"] for launch in own),
+            "peak_bytes": statistics.median(launch["peak_bytes"] for launch in own),
+        }
+        for digest, own in launches.items()
     }
+
+
+def learn(options: argparse.Namespace) -> None:
+    from gain_choices import choices, judgements
+    from record import table
+
+    rows = read(options.folder / "shapes.jsonl")
+    learnt = [run for run in read(options.folder / "runs.jsonl") if run["seed"] == 0]
+    found = judgements(rows, learnt)
+    write(options.folder / "judged.jsonl", found)
+    table("Laws learnt from own trainings", found)
+    chosen = choices(rows, learnt, measured(options.folder), found, SEEDS)
+    write(options.folder / "choices.jsonl", chosen)
+    table("Choices", [{name: row[name] for name in list(row) if name != "digest"} for row in chosen if row["seed"] == 1])
+
+
+def report(options: argparse.Namespace) -> None:
+    from gain_report import report as written
+
+    written(options.folder, options.record)
+
+
+STAGES = {"text": text, "shapes": draw, "latency": latency, "train": train, "learn": learn, "report": report}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="python")
-    parser.add_argument("--launches", type=int, default=40, help="of each choice")
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--at-once", type=int, default=2, help="trainings side by side, each on one thread")
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--choose", action="store_true", help="only choose")
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--source", type=Path, help="text: folder with wikitext/ and shakespeare/")
+    parser.add_argument("--learn", type=int, default=30, help="shapes: to learn from")
+    parser.add_argument("--judge", type=int, default=10, help="shapes: to judge the law on")
+    parser.add_argument("--pool", type=int, default=302, help="shapes: to choose from besides")
+    parser.add_argument("--small", type=int, default=120, help="shapes: small ones besides")
+    parser.add_argument("--seed", type=int, default=0, help="shapes")
+    parser.add_argument("--what", choices=("shapes", "choices"), default="shapes", help="train")
+    parser.add_argument("--data", type=Path, help="train: prepared text, else FOLDER/data")
+    parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="train: budgets of the shapes")
+    parser.add_argument("--lr", type=float, default=LR, help="train")
+    parser.add_argument("--processes", type=int, default=2, help="train: at once, each on one thread")
+    parser.add_argument("--minutes", type=float, default=1e6, help="train, latency: nothing begins after so many")
+    parser.add_argument("--at-most", type=int, help="train: so many trainings")
+    parser.add_argument("--record", action="store_true", help="report: to benchmarks/results")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        kept = folder / "choices.json"
-        if not kept.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(choose(options.launches), indent=1))
-        chosen = json.loads(kept.read_bytes())
-        if options.choose:
-            return
-        results = _trained(chosen, folder, options)
-    limits = {name: chosen.pop(name) for name in ("latency_ms", "memory_mb", "launches")}
-    rows = [_row(name, one, results, options.seeds) for name, one in chosen.items()]
-    title = f"Limits {limits['latency_ms']:.1f} ms and {limits['memory_mb']:.0f} MB; {options.steps} steps, test split"
-    table(title, rows)
-    append("gain", {"steps": options.steps, "data": options.data, **limits, "rows": rows})
-
-
-def _trained(chosen: dict[str, Any], folder: Path, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    data = prepare(options.data, folder / "data", settings=Preparation(level="bpe"))
-    quick = (
-        recipe("quick")
-        .overridden({"steps": options.steps, "rows": 16, "segment": 64})
-        .overridden({"optimizer": {"lr": 1e-3}, "schedule": {"warmup": options.steps // 7}})
-        .overridden({"evaluation": {"segment": 64, "every": options.steps // 2}})
-    )
-    runs = {
-        f"{name}-{seed}".replace(" ", "-"): spec(
-            Architecture.model_validate(one["architecture"]), data.folder, quick, seed
-        )
-        for seed in range(options.seeds)
-        for name, one in chosen.items()
-        if isinstance(one, dict)
-    }
-    return run_all(runs, folder, options.at_once)
-
-
-def _row(name: str, one: dict[str, Any], results: dict[str, dict[str, Any]], seeds: int) -> dict[str, Any]:
-    architecture = Architecture.model_validate(one["architecture"])
-    found, predicted = costs(architecture), law_named(LAW).predict(Shapes.of([architecture]))
-    by_seed = [results[f"{name}-{seed}".replace(" ", "-")]["test"]["perplexity"] for seed in range(seeds)]
-    return {
-        "choice": name,
-        "layers": sum(block.kind == "attention" for block in architecture.blocks),
-        "d_model": architecture.d_model,
-        "decoder parameters, M": found.decoder_parameters / 1e6,
-        "ms": one["latency_ms"],
-        "MB": one["memory_mb"],
-        "predicted (WikiText-103, 40,000 steps)": math.exp(predicted.log_perplexity[0]),
-        "± %": 100 * float(predicted.half_width[0]),
-        "trained here": statistics.fmean(by_seed),
-        "by seed": [round(value, 2) for value in by_seed],
-    }
+    STAGES[options.stage](options)
 
 
 if __name__ == "__main__":
