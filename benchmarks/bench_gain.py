@@ -1,9 +1,9 @@
 """What the quality law's choice gains once it is trained: perplexities of four choices under the same limits.
 
 Small Llamas (vocabulary of 512) are trained by the recipe `modern` at two budgets four-fold apart. A law is learnt from
-30 shapes or more and judged on ten others. Under three pairs of limits, latency and peak memory of a stock model on this
-CPU as an agent measures them, four shapes are chosen: by the law, the largest stock model, by decoder parameters, and
-one at random; they are trained with three seeds each.
+30 shapes and judged on ten others. Under three pairs of limits, latency and peak memory of a stock model on this CPU as
+an agent measures them, shapes are chosen: by the law, the largest stock model, by decoder parameters, at random. They
+are trained with three seeds each.
 
 Each stage reads and writes JSON lines in `--folder`, and goes on with what is there:
 
@@ -70,7 +70,9 @@ def text(options: argparse.Namespace) -> None:
 
 
 def draw(options: argparse.Namespace) -> None:
-    write(options.folder / "shapes.jsonl", shapes(options.learn, options.judge, options.pool, options.small, options.seed))
+    write(
+        options.folder / "shapes.jsonl", shapes(options.learn, options.judge, options.pool, options.small, options.seed)
+    )
 
 
 def latency(options: argparse.Namespace) -> None:
@@ -132,23 +134,8 @@ def _flops(architecture: Mapping[str, Any]) -> float:
     return float(costs(described, CostOptions(sequence_length=SEGMENT)).flops)
 
 
-def measured(folder: Path) -> dict[str, dict[str, float]]:
-    """By digest the fastest pass of all launches, and the median of their peak memory."""
-    launches = defaultdict(list)
-    for launch in read(folder / "launches.jsonl"):
-        if "ms" in launch:
-            launches[launch["digest"]].append(launch)
-    return {
-        digest: {
-            "latency_ms": min(launch.get("fastest_ms", launch["ms"]) for launch in own),
-            "peak_bytes": statistics.median(launch["peak_bytes"] for launch in own),
-        }
-        for digest, own in launches.items()
-    }
-
-
 def learn(options: argparse.Namespace) -> None:
-    from gain_choices import choices, judgements
+    from gain_choices import choices, fastest, judgements
     from record import table
 
     rows = read(options.folder / "shapes.jsonl")
@@ -156,9 +143,11 @@ def learn(options: argparse.Namespace) -> None:
     found = judgements(rows, learnt)
     write(options.folder / "judged.jsonl", found)
     table("Laws learnt from own trainings", found)
-    chosen = choices(rows, learnt, measured(options.folder), found, SEEDS)
+    chosen = choices(rows, learnt, fastest(read(options.folder / "launches.jsonl")), found, SEEDS)
     write(options.folder / "choices.jsonl", chosen)
-    table("Choices", [{name: row[name] for name in list(row) if name != "digest"} for row in chosen if row["seed"] == 1])
+    table(
+        "Choices", [{name: row[name] for name in list(row) if name != "digest"} for row in chosen if row["seed"] == 1]
+    )
 
 
 def report(options: argparse.Namespace) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -125,6 +128,67 @@ def interval_of_correlation(first: Floats, second: Floats, samples: int = 2000) 
     return [round(float(value), 2) for value in np.nanpercentile(found, [2.5, 97.5])]
 
 
+def fastest(launches: Iterable[Row]) -> dict[str, dict[str, float]]:
+    """By digest the fastest pass of all launches (ms), and the median of their peak memory (bytes)."""
+    grouped = defaultdict[str, list[Row]](list)
+    for launch in launches:
+        if "ms" in launch:
+            grouped[launch["digest"]].append(launch)
+    return {
+        digest: {
+            "latency_ms": min(launch.get("fastest_ms", launch["ms"]) for launch in own),
+            "peak_bytes": statistics.median(launch["peak_bytes"] for launch in own),
+        }
+        for digest, own in grouped.items()
+    }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Latency (ms) and peak memory (bytes) of a stock model, with a slack, and what is within."""
+
+    depth: int
+    latency_ms: float
+    peak_bytes: float
+
+    @classmethod
+    def of(cls, shapes: Sequence[Row], measured: Mapping[str, Row]) -> list[Limits]:
+        """Those of `LIMIT_DEPTHS`."""
+        stock = [measured[row["digest"]] for row in shapes if row["role"] == "stock"]
+        return [
+            cls(depth, SLACK * stock[depth - 1]["latency_ms"], SLACK * stock[depth - 1]["peak_bytes"])
+            for depth in LIMIT_DEPTHS
+        ]
+
+    def hold(self, measured: Row) -> bool:
+        return bool(measured["latency_ms"] <= self.latency_ms and measured["peak_bytes"] <= self.peak_bytes)
+
+
+def unseen_choices(shapes: Sequence[Row], runs: Sequence[Row], measured: Mapping[str, Row]) -> list[dict[str, Any]]:
+    """Under each pair of limits and at each budget the trained perplexity of choices among the trained shapes.
+
+    The law predicts each of them by leave-one-out, so it chooses among shapes that it has not seen. `random` is the
+    geometric mean of all within the limits.
+    """
+    rows, found = {row["digest"]: row for row in shapes}, []
+    for steps in sorted({run["steps"] for run in runs}):
+        own = [run for run in runs if run["steps"] == steps and run["digest"] in measured]
+        trained = np.array([run["log_perplexity"] for run in own])
+        of = Shapes.of(architectures([rows[run["digest"]] for run in own]))
+        scores = {
+            "law": TableLaw.fit(of, trained, origin(steps)).out_of_sample(of, trained)[0].log_perplexity,
+            "decoder parameters": -of.decoder_parameters.astype(float),
+            SHIPPED: law_named(SHIPPED).predict(of).log_perplexity,
+        }
+        for limits in Limits.of(shapes, measured):
+            within = np.flatnonzero([limits.hold(measured[run["digest"]]) for run in own])
+            chosen = {name: float(trained[within[score[within].argmin()]]) for name, score in scores.items()}
+            logs = {**chosen, "random": float(trained[within].mean()), "best": float(trained[within].min())}
+            perplexities = {name: round(float(np.exp(log)), 2) for name, log in logs.items()}
+            found.append({"steps": steps, "limit": limits.depth, "within": len(within), **perplexities})
+    return found
+
+
 def choices(
     shapes: Sequence[Row], runs: Sequence[Row], measured: Mapping[str, Row], judged: Sequence[Row], seeds: int
 ) -> list[dict[str, Any]]:
@@ -133,20 +197,16 @@ def choices(
     Of the two laws the one with the lesser leave-one-out error chooses, after learning from all trainings.
     """
     rows = [row for row in shapes if row["digest"] in measured]
-    latency = np.array([measured[row["digest"]]["latency_ms"] for row in rows])
-    memory = np.array([measured[row["digest"]]["peak_bytes"] for row in rows])
     decoder = np.array([row["decoder_parameters"] for row in rows])
     stock = np.array([row["role"] == "stock" for row in rows])
     found: list[dict[str, Any]] = []
     for steps in sorted({run["steps"] for run in runs}):
         own = {row["law"]: row["error %"] for row in judged if row["steps"] == steps and row["on"] == LEARN}
-        law = laws(shapes, runs, steps)[min(own, key=own.__getitem__)]
-        predicted = law.predict(Shapes.of(architectures(rows)))
+        best = min(own, key=own.__getitem__)
+        predicted = laws(shapes, runs, steps)[best].predict(Shapes.of(architectures(rows)))
         rng = np.random.default_rng(0)
-        for depth in LIMIT_DEPTHS:
-            place = int(np.flatnonzero(stock)[depth - 1])
-            limits = SLACK * latency[place], SLACK * memory[place]
-            within = np.flatnonzero((latency <= limits[0]) & (memory <= limits[1]))
+        for limits in Limits.of(shapes, measured):
+            within = np.flatnonzero([limits.hold(measured[row["digest"]]) for row in rows])
             ours = within[predicted.log_perplexity[within].argmin()]
             chosen = {
                 "law": [ours] * seeds,
@@ -159,18 +219,17 @@ def choices(
                     found.append(
                         {
                             "steps": steps,
-                            "limit": depth,
-                            "latency_limit_ms": float(limits[0]),
-                            "memory_limit_bytes": float(limits[1]),
+                            "limit": limits.depth,
+                            "latency_limit_ms": limits.latency_ms,
+                            "memory_limit_bytes": limits.peak_bytes,
                             "within": len(within),
                             "choice": name,
                             "seed": seed,
                             "digest": rows[at]["digest"],
-                            "law": min(own, key=own.__getitem__),
+                            "law": best,
                             "predicted": float(predicted.log_perplexity[at]),
                             "half_width": float(predicted.half_width[at]),
-                            "latency_ms": float(latency[at]),
-                            "peak_bytes": float(memory[at]),
+                            **measured[rows[at]["digest"]],
                         }
                     )
     return found

@@ -1,4 +1,4 @@
-"""Shapes of `bench_gain.py`: small Llamas that are trained to learn a law, others that judge it, stock models, a pool."""
+"""Shapes of `bench_gain.py`: small Llamas to learn a law from, others that judge it, stock models, and a pool."""
 
 from __future__ import annotations
 
@@ -86,14 +86,18 @@ def architectures(rows: Sequence[dict[str, Any]]) -> list[Architecture]:
 
 
 def in_words(architecture: Architecture) -> str:
-    """`6 x 128: attention 4, 0, 2 …; feed-forward 256, …`, layer by layer."""
+    """Width: blocks in order, `a3` attention with 3 heads, `f256` feed-forward with 256 inner units."""
     kinds = [f"a{block.n_head}" if block.kind == "attention" else f"f{block.d_inner}" for block in architecture.blocks]
     return f"{architecture.d_model}: {' '.join(kinds)}"
 
 
 def text_of(folder: Path, into: Path, built_in: str, built_in_bytes: int = 1_500_000) -> Path:
     """Train, validation and test text below `into`: of each source 90, 5 and 5 %, in that order."""
-    sources = [folder / "wikitext" / "valid.txt", folder / "wikitext" / "test.txt", folder / "shakespeare" / "input.txt"]
+    sources = [
+        folder / "wikitext" / "valid.txt",
+        folder / "wikitext" / "test.txt",
+        folder / "shakespeare" / "input.txt",
+    ]
     texts = [path.read_text(encoding="utf-8") for path in sources] + [built_in[:built_in_bytes]]
     into.mkdir(parents=True, exist_ok=True)
     for name, begin, end in (("train", 0.0, 0.9), ("valid", 0.9, 0.95), ("test", 0.95, 1.0)):

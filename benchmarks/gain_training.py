@@ -1,4 +1,4 @@
-"""Trainings of `bench_gain.py`: by the training pool's own loop and the recipe `modern`, many at once on one thread each."""
+"""Trainings of `bench_gain.py`: by the training pool's own loop and the recipe `modern`, one thread each."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def train(run: Run, data: Path, until: float, lr: float) -> dict[str, Any] | Non
     }
 
 
-def train_all(
-    runs: Sequence[Run], data: Path, processes: int, minutes: float, lr: float
-) -> Iterator[dict[str, Any]]:
+def train_all(runs: Sequence[Run], data: Path, processes: int, minutes: float, lr: float) -> Iterator[dict[str, Any]]:
     """Results as they come, the longest trainings first. None begins after so many minutes."""
     until = time.time() + 60 * minutes
     ordered = sorted(runs, key=lambda run: -run.cost * run.steps)
