@@ -24,7 +24,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,23 +86,21 @@ def latency(options: argparse.Namespace) -> None:
     protocol = MeasurementProtocol(repeats=options.repeats)
     path, until = options.folder / "launches.jsonl", time.time() + 60 * options.minutes
     rows = read(options.folder / "shapes.jsonl")
-    launches = defaultdict(list)
-    for launch in read(path):
-        launches[launch["digest"]].append(launch)
+    launches = Counter(launch["digest"] for launch in read(path))
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as cache, Measurer(Path(cache)) as measurer:
         while time.time() < until:
             rng.shuffle(rows)
-            for row in sorted(rows, key=lambda row: (len(launches[row["digest"]]), row["role"] != "stock")):
+            for row in sorted(rows, key=lambda row: (launches[row["digest"]], row["role"] != "stock")):
                 if time.time() > until:
                     break
-                result = measurer.measure(architectures([row])[0], protocol, len(launches[row["digest"]]))
+                result = measurer.measure(architectures([row])[0], protocol, launches[row["digest"]])
                 launch: dict[str, Any] = {"digest": row["digest"]}
                 if result.latency is not None and result.memory is not None:
                     samples = result.latency.samples_ms
                     launch |= {"ms": statistics.median(samples), "fastest_ms": min(samples)}
                     launch["peak_bytes"] = result.memory.peak_bytes
-                launches[row["digest"]].append(launch)
+                launches[row["digest"]] += 1
                 add(path, launch)
 
 
