@@ -58,7 +58,7 @@ class Trained:
 
 
 def compared(shapes: Sequence[Row], runs: Sequence[Row], chosen: Sequence[Row]) -> list[dict[str, Any]]:
-    """A row for each budget, pair of limits and choice of which something was trained.
+    """A row for each budget, pair of limits and choice of which every shape was trained.
 
     Intervals are 95 %, of the scatter of seeds pooled over all shapes of the budget that have several.
     """
@@ -70,7 +70,7 @@ def compared(shapes: Sequence[Row], runs: Sequence[Row], chosen: Sequence[Row]) 
     for (steps, limit, name), own in groups.items():
         reference = groups[steps, limit, "stock"]
         logs, stock = (trained.of((row["digest"] for row in group), steps) for group in (own, reference))
-        if not logs:
+        if not all(trained.of([row["digest"]], steps) for row in own):
             continue
         digest, same = own[0]["digest"], own[0]["digest"] == reference[0]["digest"]
         shape = Architecture.model_validate(rows[digest]["architecture"])
