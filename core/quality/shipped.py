@@ -44,7 +44,7 @@ _DOLMA = Origin(
     data="Dolma",
     split="validation",
     tokens="token (vocabulary of 50,304)",
-    trained="learning rate falling to 0 over the last tenth of the tokens",
+    trained="with the learning rate falling to 0 over the last tenth",
     source=_GEMSTONES_SOURCE,
     licence="MIT",
 )
@@ -77,7 +77,7 @@ _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
         (_own_data("llama", _DECODERS, _GEMSTONES_SOURCE, _LIKE_EACH_OTHER), "gemstones", None, False),
         (_DOLMA, "gemstones", "cooled", True),
         (
-            replace(_DOLMA, name="llama-dolma", trained="constant learning rate after the warm-up"),
+            replace(_DOLMA, name="llama-dolma", trained="at a constant learning rate after the warm-up"),
             "gemstones",
             "constant_lr",
             True,
