@@ -66,7 +66,7 @@ def test_describe_tells_the_predicted_quality() -> None:
         result_of("describe", "gpt2-small")["quality"]["perplexity"]
         == result_of("quality", "predict", "gpt2-small")["perplexity"]
     )
-    assert "predicted perplexity" in run("describe", "gpt2-small")
+    assert "predicted 1.00 × gpt2-small's perplexity" in run("describe", "gpt2-small")
     assert result_of("describe", "bert-base")["quality"] is None
 
 
@@ -149,7 +149,7 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
 def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str, str], words: str) -> None:
     nothing = dict.fromkeys(("data", "split", "tokens"), NOT_STATED)
     numbers = {"perplexity": 30.0, "low": 29.0, "high": 31.0, "extrapolated": False}
-    assert sentence({**numbers, **nothing, **stated}) == words
+    assert sentence({**numbers, **nothing, **stated, "relative_to": None}) == words
 
 
 def test_laws_are_judged_on_any_table() -> None:
