@@ -17,9 +17,9 @@ from edgefront.core.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.proxies.trained import trained_models
 from edgefront.core.quality import studies
 from edgefront.core.quality.law import Origin
-from edgefront.core.quality.shared_law import KnownTable, Study
 from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.table_law import TableLaw
 
 ROOT = Path(__file__).parent.parent

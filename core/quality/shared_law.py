@@ -18,12 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.differences import DEVIATIONS, Usual, differences
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
+from edgefront.core.quality.differences import differences
 from edgefront.core.quality.features import NAMES, features
 from edgefront.core.quality.law import Origin, Prediction, QualityLaw
-from edgefront.core.quality.parts import NO_MODEL, Covariance, Deviation, Places, Rows, Shared
-from edgefront.core.quality.trends import Trend
+from edgefront.core.quality.parts import NO_MODEL, Places, Rows
+from edgefront.core.quality.posterior import Posterior
+from edgefront.core.quality.study import Study
 from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]
@@ -46,84 +47,6 @@ _EARLY = 0.15
 """Standard deviation for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
 _EARLY_RATIO = 0.05
 """Standard deviation of one model against another, trained on equally few tokens."""
-
-
-@dataclass(frozen=True)
-class KnownTable:
-    """One data set and one recipe, with trained models."""
-
-    name: str
-    data: str
-    """Tables of one data set have the same."""
-    min_tokens: float
-    max_tokens: float
-
-
-@dataclass(frozen=True, eq=False)
-class Study:
-    """The tables that a shared law is learnt from."""
-
-    name: str
-    trend: Trend
-    shared: Shared
-    usual: Usual
-    known: Deviation
-    """Deviation of the tables that there are."""
-    recipe: Deviation
-    """Deviation of another recipe on the data of one of them."""
-    stranger: Deviation
-    """Deviation of other data."""
-    tables: tuple[KnownTable, ...]
-    inputs: Floats
-    """(n, 12) features of the rows."""
-    log_tokens: Floats
-    table: Places
-    log_perplexity: Floats
-    budgets: bool
-    """Whether the tables vary the training tokens."""
-
-    def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats by the trend, which is followed to an octave below the tokens of the tables: further on a power of
-        the tokens tells nothing, and would order shapes by it.
-        """
-        least = np.log(min(table.min_tokens for table in self.tables) / 2)
-        return self.trend(inputs, np.maximum(log_tokens, least))
-
-    @cached_property
-    def rows(self) -> Rows:
-        data = sorted({table.data for table in self.tables})
-        places = np.array([data.index(table.data) for table in self.tables])
-        _, model = np.unique(np.column_stack([self.table, self.inputs]), axis=0, return_inverse=True)
-        return Rows(
-            self.inputs,
-            self.log_tokens,
-            self.trend(self.inputs, self.log_tokens),
-            np.zeros((len(self.inputs), len(DEVIATIONS))),
-            self.table,
-            places[self.table],
-            model.reshape(-1).astype(np.int64),
-        )
-
-    @cached_property
-    def _posteriors(self) -> dict[Deviation, _Posterior]:
-        return {}
-
-    def posterior(self, asked: Deviation) -> _Posterior:
-        """What its rows tell of a table that is none of them, with such deviations. Laws of one study share it."""
-        if asked not in self._posteriors:
-            deviations = (*(self.known for _ in self.tables), asked)
-            covariance = Covariance(self.shared, deviations, DEVIATIONS)
-            self._posteriors[asked] = _Posterior.of(covariance, self.rows, self.log_perplexity)
-        return self._posteriors[asked]
-
-    def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> Study:
-        """The study of these rows, its trend as it is."""
-        return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
-
-    def without(self, left: NDArray[np.bool_]) -> Study:
-        """The study without these rows."""
-        kept = ~left
-        return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +219,7 @@ class SharedLaw(QualityLaw):
     # Parts -----------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _posterior(self) -> _Posterior:
+    def _posterior(self) -> Posterior:
         study, own = self.study, self.own
         prior = study.posterior(study.recipe if self.asked is not None else study.stranger)
         if own is None:
@@ -382,95 +305,6 @@ _SLACK = 0.05
 
 def _beyond(log_factor: Floats) -> Floats:
     return np.asarray(np.maximum(log_factor / np.log(2) - _SLACK, 0.0))
-
-
-class _Posterior:
-    """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
-
-    def __init__(self, covariance: Covariance, rows: Rows, residuals: Floats, inverse: Floats, factor: float) -> None:
-        self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
-        self.inverse = inverse
-        """Inverse of the lower Cholesky factor of the rows' covariance."""
-        self.weights = inverse.T @ (inverse @ residuals)
-
-    @classmethod
-    def of(cls, covariance: Covariance, rows: Rows, log_perplexity: Floats) -> _Posterior:
-        """Posterior after these rows."""
-        inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
-        return cls(covariance, rows, log_perplexity - rows.trend, inverse, 1.0)
-
-    def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> _Posterior:
-        """Posterior after these rows too; `factor` widens all variances. The factor of the former rows is kept."""
-        seen, count = len(self.residuals), len(log_perplexity)
-        near = self.covariance.between(rows, self.rows) @ self.inverse.T
-        corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
-        inverse = np.zeros((seen + count, seen + count))
-        inverse[:seen, :seen] = self.inverse
-        inverse[seen:, :seen] = -corner @ (near @ self.inverse)
-        inverse[seen:, seen:] = corner
-        residuals = np.concatenate([self.residuals, log_perplexity - rows.trend])
-        return _Posterior(self.covariance, Rows.joined(self.rows, rows), residuals, inverse, factor)
-
-    def expected(self, asked: Rows) -> Floats:
-        """(n,) mean of perplexities in ln."""
-        parts = (asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend)))) for start in self._starts(asked))
-        means = [part.trend + self.covariance.between(part, self.rows) @ self.weights for part in parts]
-        return np.concatenate([np.empty(0), *means])
-
-    def _starts(self, asked: Rows) -> range:
-        return range(0, len(asked.trend), _CHUNK)
-
-    def predict(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of perplexities in ln."""
-        mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
-        for start in self._starts(asked):
-            part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
-            near = self.covariance.between(part, self.rows)
-            mean[start : start + _CHUNK] = part.trend + near @ self.weights
-            left = self.covariance.variance(part) - ((near @ self.inverse.T) ** 2).sum(1)
-            variance[start : start + _CHUNK] = np.maximum(left, self.covariance.shared.row**2)
-        return mean, variance * self.factor
-
-    def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of ln of perplexities by that of `other` (one row), each with its training's noise."""
-        base_near = self.covariance.between(other, self.rows)
-        base_seen = self.inverse @ base_near[0]
-        base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
-        base_mean = float(other.trend[0] + base_near[0] @ self.weights)
-        mean, variance = np.empty(len(asked.trend)), np.empty(len(asked.trend))
-        for start in self._starts(asked):
-            part = asked.take(np.arange(start, min(start + _CHUNK, len(mean))))
-            near = self.covariance.between(part, self.rows)
-            seen = near @ self.inverse.T
-            mean[start : start + _CHUNK] = part.trend + near @ self.weights - base_mean
-            own = self.covariance.variance(part) - (seen**2).sum(1)
-            together = self.covariance.between(part, other)[:, 0] - seen @ base_seen
-            variance[start : start + _CHUNK] = np.maximum(own + base_variance - 2 * together, 0.0)
-        return mean, variance * self.factor
-
-    def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n, n) covariance of perplexities without noise, and (n,) the noise of a training and its evaluation."""
-        near = self.covariance.between(asked, self.rows) @ self.inverse.T
-        prior = self.covariance.between(asked, asked)
-        noise = self.covariance.variance(asked) - np.diagonal(prior)
-        return (prior - near @ near.T) * self.factor, noise * self.factor
-
-    def surprise(self, asked: Rows, log_perplexity: Floats) -> float:
-        """The quadratic form of the residuals of what was seen next."""
-        near = self.covariance.between(asked, self.rows) @ self.inverse.T
-        expected = _noisy(self.covariance, asked) - near @ near.T
-        residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
-        return float(residual @ np.linalg.solve(expected, residual))
-
-
-_CHUNK = 4096
-
-
-def _noisy(covariance: Covariance, rows: Rows) -> Floats:
-    """(n, n) covariance of what was observed."""
-    observed = covariance.between(rows, rows)
-    observed[np.diag_indices_from(observed)] += covariance.shared.row**2
-    return observed
 
 
 def _inputs(shapes: Shapes) -> Floats:

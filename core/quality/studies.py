@@ -17,7 +17,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.differences import Usual
 from edgefront.core.quality.features import NAMES, Floats, features
 from edgefront.core.quality.parts import GEMSTONES, LTS, RECIPE, STRANGER, Places, Shared
-from edgefront.core.quality.shared_law import KnownTable, Study
+from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.trends import BudgetTrend, ShapeTrend
 
 STUDIES = ("lts", "gemstones")

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from edgefront.core.quality import studies
 from edgefront.core.quality.differences import NAMES
 from edgefront.core.quality.parts import Rows
-from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, Study
+from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw
 from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.study import Study
 from edgefront.core.quality.trends import BudgetTrend
 from edgefront.core.statistics import Z_95
 
