@@ -170,9 +170,9 @@ def recommend(
         else:
             within[0] = replace(within[0], trained=None)
     best = within[0]
-    stock = [one for one in (options if own else within) if one.stock]
-    baseline = max(stock, key=lambda one: (one.parameters, one.id), default=None)
-    runners_up = tuple((one, _trade(one, best, proxy, ratio)) for one in _runners_up(within))
+    stock = [option for option in (options if own else within) if option.stock]
+    baseline = max(stock, key=lambda option: (option.parameters, option.id), default=None)
+    runners_up = tuple((option, _trade(option, best, proxy, ratio)) for option in _runners_up(within))
     return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, runners_up)
 
 
@@ -280,7 +280,7 @@ def with_interval(figure: Figure) -> str:
 
 
 def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Recommendation:
-    nearest = min(options, key=lambda one: (limits.violation(one), *_rank(one)))
+    nearest = min(options, key=lambda option: (limits.violation(option), *_rank(option)))
     either = _alone(options, limits)
     exceeded = [name for name, limit in limits.given.items() if nearest.value(name) > limit]
     moves = either or tuple(_move(name, nearest) for name in exceeded)

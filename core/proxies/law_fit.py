@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.law_study import Agreement, agreement
 from edgefront.core.proxies.trained import Trained
-from edgefront.core.quality.features import features
+from edgefront.core.quality.features import rounded_features
 from edgefront.core.quality.law import Origin, Prediction, QualityLaw
 from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, own_trainings
 from edgefront.core.quality.shipped import own_data_law
@@ -110,7 +110,7 @@ def _own(models: Trained, law: SharedLaw) -> OwnTrainings:
 def _cross_validated(models: Trained, prior: SharedLaw) -> Prediction | None:
     """Each row predicted by a law that knows no model of its features; None where there is one model alone."""
     assert models.log_tokens is not None
-    inputs = np.round(features(models.shapes), 6)
+    inputs = rounded_features(models.shapes)
     masks = folds(inputs)
     if len(masks) < 2:
         return None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.gaussian_process import evenly_spaced
 from edgefront.core.proxies.correlation import MIN_PAIRS
 from edgefront.core.proxies.table import Quality, Row, number_in
 from edgefront.core.proxies.trained import Trained, described, log_perplexity, trained_models
@@ -109,7 +110,7 @@ def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Traine
         in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
         counted = Counter(models.log_tokens[in_range | ~in_range.any()].tolist())
         shared = sorted(tokens for tokens, count in counted.items() if count >= max(counted.values()) / 2)
-        places = np.unique(np.linspace(0, len(shared) - 1, min(len(shared), MAX_BUDGETS)).round().astype(int))
+        places = evenly_spaced(len(shared), MAX_BUDGETS)
         models = models.take(np.flatnonzero(np.isin(models.log_tokens, [shared[place] for place in places])))
     model = _model_of(models)
     if model.max() < MAX_MODELS:

@@ -23,6 +23,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.json_lines import lines_of, object_in
 from edgefront.core.spaces.architecture import MAX_BLOCKS, Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.validation import short
 
 Row = dict[str, Any]
@@ -67,7 +68,6 @@ GEMSTONES_FIELDS = ("width", "depth")
 
 TOKENS = "tokens"
 """Column of the training tokens; rows of one model at several are points of its learning curve."""
-MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def tokens_of(rows: Sequence[Row]) -> list[float] | None:
     tokens = []
     for number, row in enumerate(rows, 1):
         value, count = row.get(TOKENS), number_in(row, TOKENS)
-        if count is None or not MIN_TOKENS <= count <= MAX_TOKENS:
+        if count is None or not MIN_TRAIN_TOKENS <= count <= MAX_TRAIN_TOKENS:
             said = (
                 "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
             )

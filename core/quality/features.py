@@ -89,6 +89,11 @@ def features(shapes: Shapes) -> Floats:
     )
 
 
+def rounded_features(shapes: Shapes) -> Floats:
+    """(n, 12) to 6 decimals: models with equal ones are the same to a law."""
+    return np.round(features(shapes), 6)
+
+
 def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
     logs: Floats = np.log(np.maximum(values.astype(np.float64), least))
     return logs

@@ -18,14 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.gaussian_process import evenly_spaced
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.differences import differences
-from edgefront.core.quality.features import NAMES, features
+from edgefront.core.quality.features import NAMES, features, rounded_features
 from edgefront.core.quality.law import Origin, Prediction, QualityLaw
 from edgefront.core.quality.parts import NO_MODEL, Places, Rows
 from edgefront.core.quality.posterior import Posterior
 from edgefront.core.quality.study import Study
 from edgefront.core.statistics import Z_95
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +35,6 @@ FREEDOM = 8.0
 """Degrees of freedom of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014,
 arXiv 1402.4306).
 """
-MIN_TOKENS, MAX_TOKENS = 1.0, 1e18
 MAX_OWN_ROWS = 400
 
 _OUTSIDE = 0.02
@@ -124,7 +125,7 @@ class SharedLaw(QualityLaw):
     def at_tokens(self, train_tokens: float) -> QualityLaw:
         if not self.study.budgets:
             return super().at_tokens(train_tokens)
-        if not MIN_TOKENS <= train_tokens <= MAX_TOKENS:
+        if not MIN_TRAIN_TOKENS <= train_tokens <= MAX_TRAIN_TOKENS:
             raise InvalidInput(
                 f"train_tokens is {train_tokens:g}: no number of training tokens",
                 field="train_tokens",
@@ -163,9 +164,9 @@ class SharedLaw(QualityLaw):
         extra = extra + other_extra - 2 * (_EARLY * early) ** 2 + (_EARLY_RATIO * early) ** 2
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
-    def at(self, inputs_of: Shapes, log_tokens: ArrayLike) -> Prediction:
+    def at(self, shapes: Shapes, log_tokens: ArrayLike) -> Prediction:
         """Perplexities of n architectures, each after its own tokens: points of learning curves."""
-        rows, beyond, extra = self._points(inputs_of, np.asarray(log_tokens, dtype=np.float64))
+        rows, beyond, extra = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(rows)
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
@@ -186,7 +187,7 @@ class SharedLaw(QualityLaw):
         predicted = self.predict(shapes)
         seen = self.has_seen(shapes)
         logs, widths = predicted.log_perplexity.copy(), predicted.half_width.copy()
-        inputs = _inputs(shapes)
+        inputs = rounded_features(shapes)
         for row in np.unique(inputs[seen], axis=0):
             same = (inputs == row).all(1)
             left_out = self._without(row).predict(shapes.take(same))
@@ -195,7 +196,7 @@ class SharedLaw(QualityLaw):
 
     def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
         seen = set(map(tuple, self._inputs.tolist()))
-        return np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
+        return np.array([tuple(row) in seen for row in rounded_features(shapes).tolist()], dtype=np.bool_)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         outside = self._outside(features(shapes)) > 0
@@ -307,10 +308,6 @@ def _beyond(log_factor: Floats) -> Floats:
     return np.asarray(np.maximum(log_factor / np.log(2) - _SLACK, 0.0))
 
 
-def _inputs(shapes: Shapes) -> Floats:
-    return np.round(features(shapes), 6)
-
-
 def own_trainings(
     law: SharedLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
 ) -> OwnTrainings:
@@ -320,9 +317,9 @@ def own_trainings(
     tokens = np.asarray(log_tokens, dtype=np.float64)
     tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)
     _, model = np.unique(np.array(trainings), return_inverse=True)
-    kept = np.unique(np.linspace(0, len(model) - 1, min(len(model), MAX_OWN_ROWS)).round().astype(np.int64))
+    kept = evenly_spaced(len(model), MAX_OWN_ROWS)
     return OwnTrainings(
-        _inputs(shapes)[kept],
+        rounded_features(shapes)[kept],
         differences(shapes, law.study.usual)[kept],
         tokens[kept],
         np.asarray(log_perplexity, dtype=np.float64)[kept],

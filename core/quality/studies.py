@@ -15,7 +15,7 @@ import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.differences import Usual
-from edgefront.core.quality.features import NAMES, Floats, features
+from edgefront.core.quality.features import NAMES, Floats, rounded_features
 from edgefront.core.quality.parts import GEMSTONES, LTS, RECIPE, STRANGER, Places, Shared
 from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.trends import BudgetTrend, ShapeTrend
@@ -39,7 +39,7 @@ def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplex
         recipe=STRANGER,
         stranger=STRANGER,
         tables=tuple(tables),
-        inputs=np.round(features(shapes), 6),
+        inputs=rounded_features(shapes),
         log_tokens=np.log([lts_table.max_tokens for lts_table in tables])[table],
         table=table,
         log_perplexity=log_perplexity,
@@ -52,7 +52,7 @@ def gemstones(
     trend: BudgetTrend | None = None,
 ) -> Study:  # fmt: skip
     """Study of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is given."""
-    inputs = np.round(features(shapes), 6)
+    inputs = rounded_features(shapes)
     return Study(
         name="gemstones",
         trend=trend or BudgetTrend.fit(inputs, log_tokens, log_perplexity, table),

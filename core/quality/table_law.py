@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
-from edgefront.core.quality.features import BLOCK_NAMES, NAMES, features, names_of_blocks
+from edgefront.core.quality.features import BLOCK_NAMES, NAMES, features, names_of_blocks, rounded_features
 from edgefront.core.quality.law import Origin, Prediction, QualityLaw
 
 Floats = NDArray[np.float64]
@@ -81,7 +81,7 @@ class TableLaw(QualityLaw):
         Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
         """
         logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
-        inputs = _inputs(shapes)
+        inputs = rounded_features(shapes)
         _check(inputs, logs)
         # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
         _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
@@ -143,7 +143,7 @@ class TableLaw(QualityLaw):
 
         A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
-        prediction, inputs = self.predict(shapes), _inputs(shapes)
+        prediction, inputs = self.predict(shapes), rounded_features(shapes)
         rounded = np.array(log_perplexity, dtype=np.float64).round(6)
         places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
         place = np.array([places.get(tuple(row), -1) for row in _with(rounded, inputs)], dtype=np.int64)
@@ -157,7 +157,7 @@ class TableLaw(QualityLaw):
     def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
         """Which of these have the features of a model that the law, or one it was learnt after, was learnt from."""
         seen = set(map(tuple, self.inputs.tolist()))
-        is_seen = np.array([tuple(row) in seen for row in _inputs(shapes).tolist()], dtype=np.bool_)
+        is_seen = np.array([tuple(row) in seen for row in rounded_features(shapes).tolist()], dtype=np.bool_)
         return is_seen if self.prior is None else is_seen | self.prior.has_seen(shapes)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
@@ -247,16 +247,11 @@ def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, *, prior: TableLa
     """Each model predicted by a law that was learnt from the other folds alone. Errors as in `TableLaw.fit`."""
     truth = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
-    for left in folds(_inputs(shapes)):
+    for left in folds(rounded_features(shapes)):
         law = TableLaw.fit(shapes.take(~left), truth[~left], Origin("fold", "fold"), prior=prior)
         prediction = law.predict(shapes.take(left))
         logs[left], widths[left], beyond[left] = prediction.log_perplexity, prediction.half_width, prediction.beyond
     return Prediction(logs, widths, beyond)
-
-
-def _inputs(shapes: Shapes) -> Floats:
-    """Features, rounded: models with equal ones are the same to a law."""
-    return np.round(features(shapes), 6)
 
 
 def _check(inputs: Floats, logs: Floats) -> None:

@@ -191,6 +191,11 @@ class Recipe(_Part):
         left_out = NOT_LEARNT | {"name", "architecture", "dataset", "level"}
         return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
 
+    def tokens_within(self, steps: int | None, tokens: int | None) -> int:
+        """Tokens that a training reads at most, whose budget ends it after so many steps or tokens; None: no bound."""
+        reads = min(self.steps, steps or self.steps) * self.rows * self.segment
+        return min(reads, tokens or reads)
+
     def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields replaced; a part (`optimizer`) may be given by the fields that differ.
 

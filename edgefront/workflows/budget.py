@@ -50,9 +50,7 @@ def tokens_of(client: Client, request: TrainingRequest) -> int | None:
     if view is None:
         return None
     recipe = Recipe.parse(view.recipe).overridden(request.overrides)
-    steps = min(recipe.steps, request.budget.steps or recipe.steps)
-    tokens = steps * recipe.rows * recipe.segment
-    return min(tokens, request.budget.tokens or tokens)
+    return recipe.tokens_within(request.budget.steps, request.budget.tokens)
 
 
 def _job_of(client: Client, request: TrainingRequest) -> tuple[str | None, str | None]:

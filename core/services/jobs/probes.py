@@ -37,7 +37,6 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, PROBE_PLAN
 from edgefront.core.services.trainings.claims import comparability_key
 from edgefront.core.services.trainings.lifecycle import PlannedTrainings, create_planned, plan_trainings
-from edgefront.core.services.trainings.plan import TrainingPlan
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.states import ENDED_TRAININGS, CandidateRole, KeyRole, ProbeState
@@ -171,7 +170,7 @@ def _choose(database: Database, principal: Principal, job_id: str, asked: ProbeR
         return plan_trainings(database, principal, _training(asked, candidate), settings)
 
     how = planned(first).plan
-    tokens = _tokens(how, asked)
+    tokens = how.recipe.tokens_within(asked.budget.steps, asked.budget.tokens)
     budget = asked.budget.model_dump(mode="json", exclude_none=True)
     manner = comparability_key(how.recipe, budget, how.dataset_digest, None)
     with database.read() as session:
@@ -250,14 +249,6 @@ def _training(asked: ProbeRequest, candidate: CandidateView) -> TrainingRequest:
         requires=asked.requires,
         seed=asked.seed,
     )
-
-
-def _tokens(plan: TrainingPlan, asked: ProbeRequest) -> int:
-    """Tokens that each training reads at most."""
-    recipe, budget = plan.recipe, asked.budget
-    steps = recipe.steps if budget.steps is None else min(recipe.steps, budget.steps)
-    tokens = steps * recipe.rows * recipe.segment
-    return tokens if budget.tokens is None else min(tokens, budget.tokens)
 
 
 def _shapes(candidates: Sequence[CandidateView]) -> Shapes:
