@@ -95,6 +95,7 @@ const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()
 const changed = new ChangedCandidates(path, (views) => {
   views.forEach((view) => candidates.put(view));
   redraw();
+  refreshAnswer(); // The events that named them came before their figures, with which an answer may begin.
 }, lost);
 const genes = new Genes(path, {
   onPick: pick,

@@ -141,10 +141,9 @@ function refuseAt(path, text, allowed) {
   refuse(id, id && allowed && !says.includes(allowed) ? `${says} (allowed: ${allowed})` : says);
 }
 
-/** What would be refused, and what it would take. */
+/** What would be refused, and what it would take. Until that is known the button stays as it was: a click is never lost. */
 async function estimate() {
   const question = ++asked;
-  byId("submit").disabled = true;
   if (!isReadable()) return none(model.isChosen && !model.architecture && !byId("model").value ? "Choose the config.json of your model." : "Some fields cannot be read.");
   setText(byId("estimate-says"), "Estimating…");
   try {
@@ -159,6 +158,7 @@ async function estimate() {
 }
 
 function none(text) {
+  byId("submit").disabled = true;
   byId("estimate").hidden = true;
   setText(byId("limits-says"), "");
   setText(byId("estimate-says"), text);
