@@ -26,11 +26,13 @@ from edgefront.core.spaces.layer_genes import (
     ATTENTION,
     ENDS,
     PER_LAYER,
+    PROPORTIONAL,
     SHORT_CONV,
     TIED,
     UNIFORM,
     UNIFORM_GENES,
     UNTIED,
+    proportional_widths,
 )
 from edgefront.core.spaces.space import Genome, Loader
 
@@ -45,7 +47,8 @@ class LayeredSpace(FramedSpace):
     Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
     min_attention_percent (of the layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head
     the number of heads is per layer, and 0 leaves attention out; without it n_head is of the whole model and divides
-    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
+    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens. Where
+    layers are proportional, n_head, n_kv_head and d_inner follow from d_model and d_head.
     """
 
     loads_in_part: ClassVar[bool] = True
@@ -121,6 +124,11 @@ class LayeredSpace(FramedSpace):
             every_heads = self._whole_heads(width)
             for chosen, n_layer, heads in product(product(*ends), map(int, self.gene("n_layer").values), every_heads):
                 whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
+                if self.all_proportional:
+                    widths = self.proportional[width, heads["d_head"]]
+                    genome = whole | {name: [value] * self.depth for name, value in widths.items()}
+                    yield {name: genome[name] for name in self._genes}
+                    continue
                 for mixers in self._mixers(n_layer, ()):
                     # What no layer shows is said once.
                     if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
@@ -179,6 +187,9 @@ class LayeredSpace(FramedSpace):
         ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
         depths = [int(n) for n in self.gene("n_layer").values]
         for width in self._widths:
+            if self.all_proportional:
+                total += ends * len(depths) * len(self._whole_heads(width))
+                continue
             attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
             for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
                 pointwise = choices.count(n_layer, 0, least)
@@ -211,7 +222,8 @@ class LayeredSpace(FramedSpace):
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
         """The model that the search looks around; else the stock model, or the nearest shape that this space permits,
-        at each depth. Depths need not be permitted, nor need parts be left out: people take the stock model as it is.
+        at each depth. Depths need not be permitted, nor need parts be left out, nor widths be proportional: people take
+        the stock model as it is.
         """
         if self.model is not None:
             return (self.model,)
@@ -230,6 +242,9 @@ class LayeredSpace(FramedSpace):
                 values = self._genes[name].values
                 ideal = fixed.get(name, stock.d_model // stock.n_head)
                 genome[name] = ideal if ideal in values else values[0]
+        if self.all_proportional:
+            own = {"d_model": stock.d_model, "d_head": stock.d_model // stock.n_head}
+            return genome | own | {name: getattr(stock, name) for name in UNIFORM_GENES}
         by_heads = "d_head" in self._genes
         heads = max(1, width // genome["d_head"]) if by_heads else stock.n_head
         able = [n for n in self.gene("n_head").values if n] if by_heads else list(self._widths[width]["n_head"])
@@ -262,7 +277,8 @@ class LayeredSpace(FramedSpace):
             attention.bias == "none" and not attention.qk_norm and feed_forward.gated and not feed_forward.bias
         ) and loader == "llamacpp"
         if self.deciding == "mixer" or not plain:
-            loads |= {"layers": (UNIFORM,), "d_inner": self.inner_values}
+            uniform = [value for value in self.gene("layers").values if value != PER_LAYER]
+            loads |= {"layers": uniform or (UNIFORM,), "d_inner": self.inner_values}
         if self.deciding == "n_head" and not plain:
             loads["n_head"] = self.attending_values
         if "window" in self._genes:
@@ -339,7 +355,7 @@ class LayeredSpace(FramedSpace):
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def _consistent(self) -> LayeredSpace:
-        space = self._with_groups()
+        space = self._proportioned()._with_groups()
         if space.deciding == "n_head" and not space.inner_values_left:
             # Without feed-forward blocks every layer attends.
             space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
@@ -363,6 +379,46 @@ class LayeredSpace(FramedSpace):
             space = space._keeping({MIN_ATTENTION: {0}})
         return super(LayeredSpace, space)._consistent()._with_groups()
 
+    def _proportioned(self) -> LayeredSpace:
+        """Where all layers are proportional, with the widths that they have and no others, those that nobody narrowed
+        being freed; else without proportional layers if none fits the other genes.
+        """
+        if not self.all_proportional:
+            chosen = self._genes["layers"].values if "layers" in self._genes else ()
+            if PROPORTIONAL not in chosen or self.proportional:
+                return self
+            return self._keeping({"layers": set(chosen) - {PROPORTIONAL}})
+        space = self._keeping({name: self.gene(name).options for name in UNIFORM_GENES})
+        if not space.proportional:
+            raise space._not_proportional()
+        kept: dict[str, set[Value]] = {"d_model": set(), "d_head": set(), **{name: set() for name in UNIFORM_GENES}}
+        for (d_model, d_head), widths in space.proportional.items():
+            for name, value in {"d_model": d_model, "d_head": d_head, **widths}.items():
+                kept[name].add(value)
+        return space._keeping(kept)
+
+    def _not_proportional(self) -> SpaceError:
+        """Names the first gene that leaves no widths of proportional layers."""
+        pairs = list(product(map(int, self.gene("d_model").values), map(int, self.gene("d_head").values)))
+        every = [widths for pair in pairs if (widths := proportional_widths(*pair))]
+        name = "d_model"
+        allowed = rule = "a multiple of 2·d_head"
+        rules = {"n_head": "d_model / d_head", "n_kv_head": "n_head / 2", "d_inner": "4·d_model"}
+        for following, its_rule in rules.items():
+            if not every:
+                break
+            name, rule = following, its_rule
+            allowed = in_words(sorted({widths[name] for widths in every}))
+            every = [widths for widths in every if widths[name] in self.gene(name).values]
+        values = list(self.gene(name).values)
+        return SpaceError(
+            f"no architecture is left in {self.name}: layers are {PROPORTIONAL}, so {name} is {rule}, and not "
+            f"{in_words(values)}",
+            field=name,
+            value=values,
+            allowed=allowed,
+        )
+
     def _with_groups(self) -> LayeredSpace:
         """Without heads that no number of key and value heads divides, and the other way round."""
         groups = [int(value) for value in self.gene("n_kv_head").values]
@@ -382,6 +438,11 @@ class LayeredSpace(FramedSpace):
     @property
     def _fitted(self) -> tuple[str, ...]:
         return () if self._genes["n_head"].per_layer else ("n_head",)
+
+    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
+        if name == "d_head" and self.all_proportional:
+            return tuple(value for value in self.gene(name).values if (d_model, value) in self.proportional)
+        return super().values_with(name, d_model)
 
     def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
         """Heads divide d_model into even widths: rotary positions turn pairs."""
@@ -458,7 +519,7 @@ class LayeredSpace(FramedSpace):
     def _whole_heads(self, width: int) -> list[dict[str, int]]:
         """What says the width of heads in the whole model: d_head, or n_head."""
         if "d_head" in self._genes:
-            return [{"d_head": int(value)} for value in self._genes["d_head"].values]
+            return [{"d_head": int(value)} for value in self.values_with("d_head", width)]
         return [{"n_head": value} for value in self._widths[width]["n_head"]]
 
     @cached_property
@@ -467,9 +528,26 @@ class LayeredSpace(FramedSpace):
 
     @cached_property
     def _layers_value(self) -> str:
-        """Layers with widths of their own include those alike."""
+        """The value of `layers` whose architectures include those of the others."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
-        return PER_LAYER if PER_LAYER in values else UNIFORM
+        return next(value for value in (PER_LAYER, UNIFORM, PROPORTIONAL) if value in values)
+
+    @property
+    def all_proportional(self) -> bool:
+        return self._layers_value == PROPORTIONAL
+
+    @cached_property
+    def proportional(self) -> dict[tuple[int, int], dict[str, int]]:
+        """(d_model, d_head) → the widths of proportional layers, where the genes have them."""
+        if "layers" not in self._genes or PROPORTIONAL not in self._genes["layers"].values:
+            return {}
+        pairs = product(map(int, self.gene("d_model").values), map(int, self.gene("d_head").values))
+        every = {pair: widths for pair in pairs if (widths := proportional_widths(*pair))}
+        return {
+            pair: widths
+            for pair, widths in every.items()
+            if all(value in self._genes[name].values for name, value in widths.items())
+        }
 
 
 def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:

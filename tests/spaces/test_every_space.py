@@ -137,6 +137,15 @@ SMALL = [
     space("llama").narrow(
         {"d_model": 128, "n_layer": 2, "n_head": [0, 2, 3], "n_kv_head": [1, 3], "d_inner": [0, 256], "layers": "alike"}
     ),
+    space("llama").narrow(
+        {"d_model": [128, 192, 256], "d_head": [32, 64], "n_layer": [1, 2], "layers": "proportional"}
+    ),
+    space("llama").narrow(
+        {
+            **{"d_model": [128, 192], "d_head": [32, 64], "n_layer": 2, "layers": ["alike", "proportional"]},
+            **{"n_head": [0, 2, 4], "n_kv_head": [1, 2], "d_inner": [0, 512], "min_attention_percent": 0},
+        }
+    ),
     space("lfm").narrow(
         {"d_model": 128, "n_layer": [1, 3], "n_head": 4, "n_kv_head": [2, 4], "window": 0, "d_inner": 256}
     ),
@@ -264,8 +273,11 @@ def test_every_space_has_baselines_that_are_stock_models(narrowed: SearchSpace) 
     layer = lengths[0]
     assert lengths == [layer * (index + 1) for index in range(len(scaled))]
     mixed = narrowed.name == "lfm"  # whose layers are of two kinds, the first ones of convolutions
+    # The stock model has no proportional layers, and is taken as it is.
+    is_proportional = narrowed.genes().get("layers", {}).get("values") == ["proportional"]
+    widths = {narrowed.stock.d_model} if is_proportional else set(narrowed.gene("d_model").values)
     assert {len(set(model.blocks)) for model in scaled} <= ({2, 3} if mixed else {layer})
-    assert {model.d_model for model in scaled} <= set(narrowed.gene("d_model").values)
+    assert {model.d_model for model in scaled} <= widths
     assert [len(baseline.blocks) for baseline in narrowed.baselines([3, 1, 3])] == [layer, 3 * layer]
 
 
