@@ -44,6 +44,7 @@ def small(name: str, **narrow: Any) -> SearchSpace:
     ("name", "narrow", "types"),
     [
         ("llama", {"output": ["tied", "untied"], "d_head": [32, 64, 128]}, {"llama", "mistral"}),
+        ("llama", {"layers": "proportional", "d_head": [32, 64, 128]}, {"llama"}),
         ("lfm", {"min_attention_percent": [5, 100]}, {"lfm2", "qwen3"}),
         ("lts-opt", {}, {"opt"}),
     ],
@@ -59,10 +60,17 @@ def test_transformers_loads_every_sample(name: str, narrow: dict[str, Any], type
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed")
-@pytest.mark.parametrize("name", ["llama", "lfm"])
-def test_llama_cpp_loads_every_sample(tmp_path: Path, name: str) -> None:
-    sizes = {"n_layer": [1, 2, 3], "d_model": [128, 192, 256], "d_inner": {"min": 0, "max": 512}}
-    narrowed, rng = small(name, **{LOADS_IN: "llamacpp"}, **sizes), np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("name", "narrow"),
+    [
+        ("llama", {"d_inner": {"min": 0, "max": 512}}),
+        ("llama", {"layers": "proportional", "d_head": [32, 64, 128]}),
+        ("lfm", {"d_inner": {"min": 0, "max": 512}}),
+    ],
+)
+def test_llama_cpp_loads_every_sample(tmp_path: Path, name: str, narrow: dict[str, Any]) -> None:
+    sizes = {"n_layer": [1, 2, 3], "d_model": [128, 192, 256]}
+    narrowed, rng = small(name, **{LOADS_IN: "llamacpp"}, **sizes, **narrow), np.random.default_rng(0)
     for number in range(12):
         architecture = narrowed.architecture(narrowed.sample(rng))
         write_gguf(architecture, number, tmp_path / "model.gguf", NUMBERS[number % len(NUMBERS)])

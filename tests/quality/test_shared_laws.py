@@ -17,6 +17,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.correlation import best, spearman
 from edgefront.core.proxies.table import architecture_of, read_table
 from edgefront.core.quality import studies
+from edgefront.core.quality.differences import NAMES as DIFFERENCES
+from edgefront.core.quality.differences import differences
 from edgefront.core.quality.features import NAMES
 from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, own_trainings
 from edgefront.core.quality.shipped import law_named
@@ -245,24 +247,42 @@ def test_convolutions_and_parts_left_out_are_named() -> None:
     assert law.beyond(shapes(partial)) == [("left_out",)]
 
 
-def test_the_space_llama_narrowed_as_the_law_knows_it() -> None:
-    """By each row of the table in docs/spaces.md: nothing but the vocabulary is beyond the law."""
+def test_proportional_layers_differ_from_the_tables_in_the_vocabulary_alone() -> None:
+    """Whatever is beyond the law beside it is a matter of size."""
+    free = {"d_head": [32, 64, 128], "d_model": {"max": 2048}, "n_layer": {"min": 1, "max": 40}}
+    of = space("llama").narrow({"layers": "proportional", **free})
+    every = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
+    assert len(every) == 40 * (7 + 8 + 6)  # d_model that have a value for each width, by d_head
+    law = shared("llama-dolma")
+    apart = differences(every, law.study.usual) != 0
+    assert apart[:, DIFFERENCES.index("vocabulary")].all()
+    assert apart.sum() == len(every)
+    named = law.beyond(every)
+    assert {name for names in named for name in names} <= {"vocabulary", "log_decoder", "log_depth", "log_d_model"}
+    assert named.count(("vocabulary",)) > len(every) / 2
+    # Layers that are merely alike differ in more.
+    alike = space("llama").narrow({"layers": "alike"})
+    drawn = Shapes.of([alike.architecture(genome) for genome in alike.samples(50, np.random.default_rng(0))])
+    assert {"kv_share", "inner_ratio"} <= {name for names in law.beyond(drawn) for name in names}
+
+
+def test_the_ratio_of_proportional_layers_to_the_stock_model_is_known_as_documented() -> None:
+    """By the table in docs/spaces.md: below 6 % where a shape is near those of the tables."""
     text = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text(encoding="utf-8")
     part = text.split("## As the law of budgets knows it")[1].split("\n## ")[0]
-    lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
-    names, rows = [name.strip("`") for name in lines[0]], [list(map(int, line)) for line in lines[2:]]
-    law = law_named("llama-dolma-cooled")
-    assert len(rows) == 7
-    for row in rows:
-        narrow = {**dict(zip(names, row, strict=True)), "layers": "alike", "min_attention_percent": 100}
-        of = space("llama").narrow({**narrow, "n_layer": {"min": 10, "max": 39}})
-        drawn = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
-        assert len(drawn) == 30
-        named = {name for names in law.beyond(drawn) for name in names}
-        assert "vocabulary" in named
-        assert named <= {"vocabulary", "log_decoder"}  # the deepest are larger than the tables' models
-        if row[0] == 512:
-            assert named == {"vocabulary"}
+    head, _, *lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    depths = [int(title.split()[0]) for title in head[1:]]
+    documented = np.array([list(map(float, line[1:])) for line in lines])
+    assert documented.shape == (5, 6)
+    law, stock = law_named("llama-dolma-cooled").at_tokens(1e10), shapes(named_model("smollm2-135m").architecture)
+    percent = []
+    for line in lines:
+        of = space("llama").narrow({"layers": "proportional", "d_model": int(line[0]), "n_layer": depths})
+        every = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
+        percent.append(100 * np.expm1(law.ratio(every, stock).half_width))
+    assert np.array(percent) == pytest.approx(documented, abs=0.051)
+    near = np.array(percent)[1:3, 2:]  # widths 384 and 512, from 12 layers on
+    assert (near < 6).all()
 
 
 @pytest.mark.parametrize("name", ["own-data-gpt2", "lts-gpt2-wikitext103"])
