@@ -14,13 +14,3 @@ ENDS = ("vocab_size", "output")
 """Genes of what is no block, beside d_model."""
 UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
 """Genes that are the same in all layers unless `layers` says that each has its own."""
-
-
-def proportional_widths(d_model: int, d_head: int) -> dict[str, int] | None:
-    """The widths of a layer as quality laws know them (`core.quality.studies.gemstones`): attention as wide as d_model,
-    half as many heads of keys and values, an inner width of 4·d_model. None where they are no whole numbers.
-    """
-    if d_model % (2 * d_head):
-        return None
-    n_head = d_model // d_head
-    return {"n_head": n_head, "n_kv_head": n_head // 2, "d_inner": 4 * d_model}

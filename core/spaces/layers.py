@@ -32,8 +32,8 @@ from edgefront.core.spaces.layer_genes import (
     UNIFORM,
     UNIFORM_GENES,
     UNTIED,
-    proportional_widths,
 )
+from edgefront.core.spaces.proportional import Widths, not_proportional, proportional_widths
 from edgefront.core.spaces.space import Genome, Loader
 
 if TYPE_CHECKING:
@@ -390,34 +390,12 @@ class LayeredSpace(FramedSpace):
             return self._keeping({"layers": set(chosen) - {PROPORTIONAL}})
         space = self._keeping({name: self.gene(name).options for name in UNIFORM_GENES})
         if not space.proportional:
-            raise space._not_proportional()
-        kept: dict[str, set[Value]] = {"d_model": set(), "d_head": set(), **{name: set() for name in UNIFORM_GENES}}
+            raise not_proportional(self.name, space._genes)
+        kept: dict[str, set[Value]] = {name: set() for name in ("d_model", "d_head", *UNIFORM_GENES)}
         for (d_model, d_head), widths in space.proportional.items():
             for name, value in {"d_model": d_model, "d_head": d_head, **widths}.items():
                 kept[name].add(value)
         return space._keeping(kept)
-
-    def _not_proportional(self) -> SpaceError:
-        """Names the first gene that leaves no widths of proportional layers."""
-        pairs = list(product(map(int, self.gene("d_model").values), map(int, self.gene("d_head").values)))
-        every = [widths for pair in pairs if (widths := proportional_widths(*pair))]
-        name = "d_model"
-        allowed = rule = "a multiple of 2·d_head"
-        rules = {"n_head": "d_model / d_head", "n_kv_head": "n_head / 2", "d_inner": "4·d_model"}
-        for following, its_rule in rules.items():
-            if not every:
-                break
-            name, rule = following, its_rule
-            allowed = in_words(sorted({widths[name] for widths in every}))
-            every = [widths for widths in every if widths[name] in self.gene(name).values]
-        values = list(self.gene(name).values)
-        return SpaceError(
-            f"no architecture is left in {self.name}: layers are {PROPORTIONAL}, so {name} is {rule}, and not "
-            f"{in_words(values)}",
-            field=name,
-            value=values,
-            allowed=allowed,
-        )
 
     def _with_groups(self) -> LayeredSpace:
         """Without heads that no number of key and value heads divides, and the other way round."""
@@ -537,17 +515,8 @@ class LayeredSpace(FramedSpace):
         return self._layers_value == PROPORTIONAL
 
     @cached_property
-    def proportional(self) -> dict[tuple[int, int], dict[str, int]]:
-        """(d_model, d_head) → the widths of proportional layers, where the genes have them."""
-        if "layers" not in self._genes or PROPORTIONAL not in self._genes["layers"].values:
-            return {}
-        pairs = product(map(int, self.gene("d_model").values), map(int, self.gene("d_head").values))
-        every = {pair: widths for pair in pairs if (widths := proportional_widths(*pair))}
-        return {
-            pair: widths
-            for pair, widths in every.items()
-            if all(value in self._genes[name].values for name, value in widths.items())
-        }
+    def proportional(self) -> Widths:
+        return proportional_widths(self._genes)
 
 
 def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:

@@ -33,7 +33,9 @@ SPACES = [
     HYBRID.narrow({**FREE, "min_mixing_percent": [0, 80], "attends": "none", "n_block": {"max": 8}}),
     LLAMA.narrow({"layers": ["own", "alike"], "min_attention_percent": [0, 40, 100], "d_head": [32, 64]}),
     LLAMA.narrow({"layers": ["own", "alike", "proportional"], "d_head": [32, 64, 128], "min_attention_percent": 0}),
-    LLAMA.narrow({"layers": "proportional", "d_head": [32, 64, 128], "d_model": {"max": 2048}, "output": ["tied", "untied"]}),
+    LLAMA.narrow(
+        {"layers": "proportional", "d_head": [32, 64, 128], "d_model": {"max": 2048}, "output": ["tied", "untied"]}
+    ),
     LLAMA.narrow({"output": ["tied", "untied"], "vocab_size": [8192, 49_152], "n_head": 0, "min_attention_percent": 0}),
     LLAMA.narrow({"d_inner": [0, 256], "n_head": [0, 2, 3], "n_kv_head": [1, 2], "n_layer": [1, 5]}),
     LFM.narrow({"layers": "alike", "min_attention_percent": [0, 60], "n_layer": [1, 3]}),

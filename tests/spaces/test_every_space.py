@@ -142,8 +142,14 @@ SMALL = [
     ),
     space("llama").narrow(
         {
-            **{"d_model": [128, 192], "d_head": [32, 64], "n_layer": 2, "layers": ["alike", "proportional"]},
-            **{"n_head": [0, 2, 4], "n_kv_head": [1, 2], "d_inner": [0, 512], "min_attention_percent": 0},
+            "d_model": [128, 192],
+            "d_head": [32, 64],
+            "n_layer": 2,
+            "layers": ["alike", "proportional"],
+            "min_attention_percent": 0,
+            "n_head": [0, 2, 4],
+            "n_kv_head": [1, 2],
+            "d_inner": [0, 512],
         }
     ),
     space("lfm").narrow(

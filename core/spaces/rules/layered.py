@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
-from edgefront.core.spaces.layer_genes import ATTENTION, PER_LAYER, PROPORTIONAL, SHORT_CONV, UNIFORM_GENES
+from edgefront.core.spaces.layer_genes import ATTENTION, PROPORTIONAL, SHORT_CONV, UNIFORM, UNIFORM_GENES
 from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules, gathered
 from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
 
 MAX_MUTATION_RATE = 0.5
 """Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
-
-
 _NONE = -1
 """Stands where a gene has no value."""
 
@@ -78,10 +76,9 @@ class LayerRules(Rules):
             super().assign(gene, codes, proposed, draws)
         if name in UNIFORM_GENES:
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
-            if "layers" in self.columns and PROPORTIONAL in self.genes["layers"].values:
-                is_proportional = np.array([value == PROPORTIONAL for value in self.genes["layers"].values])
-                chosen = is_proportional[codes[:, self.columns["layers"]]]
-                codes[:, columns] = np.where(chosen, self._proportional(name, codes), codes[:, columns])
+            proportional = self._layers_are((PROPORTIONAL,), codes)
+            if proportional.any():
+                codes[:, columns] = np.where(proportional, self._proportional(name, codes), codes[:, columns])
 
     def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
         """(n, depth) whether layers attend, and how, in their order."""
@@ -116,10 +113,14 @@ class LayerRules(Rules):
 
     def _uniform(self, codes: Codes) -> Mask:
         """(n, 1) whether all layers have the widths of the first."""
+        return self._layers_are((UNIFORM, PROPORTIONAL), codes)
+
+    def _layers_are(self, ways: Sequence[Value], codes: Codes) -> Mask:
+        """(n, 1) whether the gene `layers` has one of these values."""
         if "layers" not in self.columns:
             return np.zeros((len(codes), 1), dtype=bool)
-        is_uniform = np.array([value != PER_LAYER for value in self.genes["layers"].values])
-        return is_uniform[codes[:, self.columns["layers"]]]
+        is_one = np.array([value in ways for value in self.genes["layers"].values])
+        return is_one[codes[:, self.columns["layers"]]]
 
     def _proportional(self, name: str, codes: Codes) -> Codes:
         """(n, 1) the code of a width in proportional layers; `_NONE` where they do not go with d_model and d_head."""
