@@ -246,6 +246,6 @@ class WorkKind(State):
     SCORE = "score"
     """Computes an owner's scores of proxies that need torch."""
     REFIT = "refit"
-    """Fits quality laws to the trainings of one manner."""
+    """Fits quality laws to comparable trainings."""
     MOVE_LAW = "move_law"
     """Predicts a job's candidates by another quality law."""

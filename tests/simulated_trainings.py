@@ -67,10 +67,10 @@ class Trainings:
 
     def learn(self, service: Service) -> None:
         """Does the tasks that wait, as a worker would."""
-        waiting = [arguments["manner"] for task, arguments in service.tasks.others if task == REFIT]
+        waiting = [arguments["comparability_key"] for task, arguments in service.tasks.others if task == REFIT]
         service.tasks.others[:] = [other for other in service.tasks.others if other[0] != REFIT]
-        for manner in dict.fromkeys(waiting):
-            refits.refit(self.database, manner)
+        for key in dict.fromkeys(waiting):
+            refits.refit(self.database, key)
 
     def versions(self) -> list[LawVersion]:
         with self.database.read() as session:

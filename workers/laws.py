@@ -13,16 +13,16 @@ from edgefront.workers.searching import in_words
 _log = logging.getLogger(__name__)
 
 
-def refit(database: Database, manner: str) -> None:
-    """Fits the laws of a manner of training. Raises `Unavailable` if the database is away."""
+def refit(database: Database, key: str) -> None:
+    """Fits the laws of a comparability key. Raises `Unavailable` if the database is away."""
     try:
-        refits.refit(database, manner)
+        refits.refit(database, key)
     except Unavailable:
         raise
     except Exception:
         # Otherwise every sweep would try it again.
-        _log.exception("no law can be fitted to the trainings of manner %s", manner)
-        refits.give_up(database, manner)
+        _log.exception("no law can be fitted to the comparable trainings %s", key)
+        refits.give_up(database, key)
     with database.write() as session:
         probes.move_learnt(session, database.now(session))
 

@@ -30,8 +30,8 @@ def register(app: Any, worker: Worker, database: Database, settings: Settings) -
         worker.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
 
     @app.task(name=tasks.REFIT, shared=False)  # type: ignore[untyped-decorator]
-    def refit(manner: str) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.REFIT], manner)
+    def refit(comparability_key: str) -> None:
+        worker.requested(work.REQUESTED_BY[tasks.REFIT], comparability_key)
 
     @app.task(name=tasks.MOVE_LAW, shared=False)  # type: ignore[untyped-decorator]
     def move_law(job_id: str) -> None:

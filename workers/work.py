@@ -63,7 +63,7 @@ class Worker:
             WorkKind.ADVANCE: lambda subject, why: searching.fail(database, subject, why),
             WorkKind.SEARCH: lambda subject, why: searching.fail(database, subject, why),
             WorkKind.SCORE: lambda score_id, why: self.scoring.give_up(score_id, why),
-            WorkKind.REFIT: lambda manner, _: refits.give_up(database, manner),
+            WorkKind.REFIT: lambda key, _: refits.give_up(database, key),
             WorkKind.MOVE_LAW: lambda job_id, why: law.give_up(database, job_id, why),
         }
 

@@ -13,7 +13,7 @@ PROCESS_RESULTS = "edgefront.process_results"
 """Processes reports (`measuring.result_processing`). Argument: `target_id`; None for reports of deleted targets."""
 
 REFIT = "edgefront.refit"
-"""Refines quality laws by the trainings of one manner (`quality.refits`). Argument: `manner`."""
+"""Refines quality laws by comparable trainings (`quality.refits`). Argument: `comparability_key`."""
 
 MOVE_LAW = "edgefront.move_law"
 """Predicts a job's candidates by the law that it is moved to (`jobs.law`). Argument: `job_id`."""

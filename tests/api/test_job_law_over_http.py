@@ -21,8 +21,8 @@ def learnt(service: Service, tmp_path: Path, job_id: str, owner: str) -> str:
     pool.user = Principal("key_test", "test", owner, "user")
     trainings = Trainings(pool)
     trainings.end_all(trainings.candidates(job_id, 5))
-    for manner in {arguments["manner"] for task, arguments in service.tasks.others if task == REFIT}:
-        refits.refit(service.database, manner)
+    for key in {arguments["comparability_key"] for task, arguments in service.tasks.others if task == REFIT}:
+        refits.refit(service.database, key)
     return trainings.versions()[0].name
 
 

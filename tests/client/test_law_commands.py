@@ -37,7 +37,7 @@ def learn(running: Running, versions: int) -> None:
                 law = TableLaw.fit(shapes, logs, origin, prior=law_named(BASE))
                 session.add(
                     LawVersion(
-                        name=NAME, version=version, base=BASE, manner="0123456789abcdef", dataset="letters",
+                        name=NAME, version=version, base=BASE, comparability_key="0123456789abcdef", dataset="letters",
                         recipe="quick", models=law.models, rows_digest=str(version), law=to_text(law),
                         created_at=database.now(session),
                     )

@@ -217,7 +217,7 @@ def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
 
 def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     with eve.database.write() as session:
-        work.request(session, WorkKind.REFIT, {"manner": ""}, eve.database.now(session))
+        work.request(session, WorkKind.REFIT, {"comparability_key": ""}, eve.database.now(session))
     eve.tasks.others.clear()
     with eve.database.write() as session:
         sweep.sweep(session, eve.database.now(session))

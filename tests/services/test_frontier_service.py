@@ -254,7 +254,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
     score(3, 1.0, dataset="other")
     score(3, 2.0, split="valid")
     score(3, 3.0, metric="bpc")
-    score(3, 4.0, manner="longer")
+    score(3, 4.0, comparability_key="longer")
     score(6, 5.0)  # the baseline: shown, never on a frontier
     with database.read() as session:
         view = frontier_view(session, USER, world.job_id, by="perplexity")

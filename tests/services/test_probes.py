@@ -83,7 +83,7 @@ class World:
         """Does the refits that wait, as a worker would."""
         for task, arguments in list(self.service.tasks.others):
             if task == REFIT:
-                law_worker.refit(self.database, arguments["manner"])
+                law_worker.refit(self.database, arguments["comparability_key"])
 
     def move(self) -> None:
         """Does the moves that wait, as a worker would."""
@@ -174,7 +174,7 @@ def test_the_sweep_moves_a_job_whose_worker_died(world: World) -> None:
     world.end_next()
     for task, arguments in world.service.tasks.others:
         if task == REFIT:
-            refits.refit(world.database, arguments["manner"])  # and the worker is killed
+            refits.refit(world.database, arguments["comparability_key"])  # and the worker is killed
     assert world.view().state == ProbeState.LEARNING
     world.sweep()
     assert world.view().state == ProbeState.MOVING

@@ -36,11 +36,11 @@ def candidates(service: Service, trainings: Trainings) -> list[Candidate]:
 
 
 def wanted(service: Service, trainings: Trainings) -> str:
-    """Requests a refit of the trainings again; returns their manner."""
+    """Requests a refit of the trainings again; returns their comparability key."""
     with service.database.write() as session:
-        manner = session.scalars(select(Evaluation.details)).first()["manner"]  # type: ignore[index]
-        session.add(WantedRefit(manner=manner, wanted_at=service.database.now(session)))
-    return str(manner)
+        key = session.scalars(select(Evaluation.details)).first()["comparability_key"]  # type: ignore[index]
+        session.add(WantedRefit(comparability_key=key, wanted_at=service.database.now(session)))
+    return str(key)
 
 
 @ON_SQLITE
@@ -108,13 +108,13 @@ def perplexity(candidate: Candidate) -> float:
 def test_two_at_once_store_one_version(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
     trainings.end_all(candidates[:5])
     with service.database.read() as session:
-        (manner,) = session.scalars(select(WantedRefit.manner)).all()
+        (key,) = session.scalars(select(WantedRefit.comparability_key)).all()
     barrier, failures = threading.Barrier(2), list[Exception]()
 
     def learn() -> None:
         try:
             barrier.wait()
-            refits.refit(service.database, manner)
+            refits.refit(service.database, key)
         except Exception as error:
             failures.append(error)
 
@@ -136,11 +136,11 @@ def test_a_training_that_ends_meanwhile_is_in_the_version(
     trainings.end_all(candidates[:5])
     fit, seen = refits._fit, list[int]()
 
-    def slow(group: Any, curves: Any, manner: str) -> Any:
+    def slow(group: Any, curves: Any, key: str) -> Any:
         seen.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
         if len(seen) == 1:
             trainings.end(candidates[5])
-        return fit(group, curves, manner)
+        return fit(group, curves, key)
 
     monkeypatch.setattr(refits, "_fit", slow)
     trainings.learn(service)

@@ -431,7 +431,7 @@ def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
         finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
     with pool.database.read() as session:
         rows = session.scalars(select(Evaluation).order_by(Evaluation.created_at, Evaluation.id)).all()
-    first, alike, longer, shorter = (row.details["manner"] for row in rows)
+    first, alike, longer, shorter = (row.details["comparability_key"] for row in rows)
     assert first == alike
     assert len({first, longer, shorter}) == 3
 

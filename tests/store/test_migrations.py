@@ -16,12 +16,12 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from simulated_agent import principal
-from sqlalchemy import Enum, String, bindparam, inspect, literal, text, update
+from sqlalchemy import Enum, String, bindparam, inspect, literal, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from edgefront.core.services.jobs import law
 from edgefront.core.store.database import MIGRATIONS, Database
-from edgefront.core.store.tables import Base, Device
+from edgefront.core.store.tables import Base, Device, Evaluation, WantedRefit
 from edgefront.core.store.tables.base import Json, UtcDateTime
 
 ROOT = MIGRATIONS.parent
@@ -90,6 +90,35 @@ def test_jobs_of_the_release_before_have_their_law(database: Database) -> None:
     view = law.law_view(database, principal(database), "job_1")
     assert view.law is not None
     assert (view.law.law, view.moving_to, view.newer) == ("lts-gpt2-wikitext103", None, ())
+
+
+def test_refined_laws_and_scores_keep_what_they_are_compared_by(database: Database) -> None:
+    command.downgrade(_alembic(database), "0034")
+    json, now = bindparam("details", type_=Json), bindparam("now", type_=UtcDateTime())
+    details = {"manner": "0123456789abcdef", "seed": 3}
+    with database.engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO quality_refit (manner, wanted_at) VALUES ('0123456789abcdef', :now)").bindparams(now),
+            {"now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
+        )
+        for identifier, values in (("evl_1", details), ("evl_2", {"seed": 3})):
+            connection.execute(
+                text(
+                    "INSERT INTO evaluation (id, digest, dataset, split, metric, value, details, created_at) "
+                    "VALUES (:id, 'd', 'letters', 'validation', 'perplexity', 2.0, :details, :now)"
+                ).bindparams(json, now),
+                {"id": identifier, "details": values, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
+            )
+    database.migrate()
+    with database.read() as session:
+        assert session.scalars(select(WantedRefit.comparability_key)).all() == ["0123456789abcdef"]
+        assert session.get_one(Evaluation, "evl_1").details == {"comparability_key": "0123456789abcdef", "seed": 3}
+        assert session.get_one(Evaluation, "evl_2").details == {"seed": 3}
+    command.downgrade(_alembic(database), "0034")
+    with database.engine.begin() as connection:
+        statement = text("SELECT details FROM evaluation ORDER BY id").columns(details=Json)
+        assert connection.scalars(statement).all() == [details, {"seed": 3}]
+    database.migrate()
 
 
 def test_a_device_marked_by_the_release_before_is_marked_still(database: Database) -> None:

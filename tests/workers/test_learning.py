@@ -73,8 +73,8 @@ def test_what_cannot_be_done_is_not_tried_for_ever(
 
     monkeypatch.setattr(refits, "_fit", broken)
     with service.database.read() as session:
-        (manner,) = session.scalars(select(WantedRefit.manner)).all()
-    worker_laws.refit(service.database, manner)
+        (key,) = session.scalars(select(WantedRefit.comparability_key)).all()
+    worker_laws.refit(service.database, key)
     with service.database.read() as session:
         assert session.scalars(select(WantedRefit)).all() == []
     law.move(service.database, service.user, job.id, LawRequest(law="hwgpt-gpt2-openwebtext"))

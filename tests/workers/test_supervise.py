@@ -72,7 +72,7 @@ def test_a_training_to_its_end(
     (score,) = view.evaluations
     assert (score.digest, score.dataset, score.metric, score.value) == (view.digest, "letters", "perplexity", 12.5)
     digest = view.dataset_digest
-    assert len(score.details["manner"]) == 16
+    assert len(score.details["comparability_key"]) == 16
     assert score.details | {"recipe": "quick", "seed": 0, "dataset_digest": digest, "tokens": 640} == score.details
     states = pool.states(training)
     assert (states[0], states[1], states[-1]) == ("queued", "starting", "done")

@@ -178,7 +178,7 @@ def _alike(trained: Sequence[Trained], version: LawVersion | None) -> list[Train
     groups: dict[tuple[str, str, str, str], dict[str, Trained]] = {}
     for score in trained:
         if score.metric == "perplexity" and score.value > 0 and np.isfinite(score.value):
-            groups.setdefault((score.dataset, score.recipe, score.split, score.manner), {}).setdefault(
+            groups.setdefault((score.dataset, score.recipe, score.split, score.comparability_key), {}).setdefault(
                 score.digest, score
             )
     best = max(
@@ -195,7 +195,10 @@ def _alike(trained: Sequence[Trained], version: LawVersion | None) -> list[Train
 
 
 def _is_own(version: LawVersion | None, score: Trained) -> bool:
-    return version is not None and (score.manner, score.split) == (version.manner, law_queries.SPLIT)
+    return version is not None and (score.comparability_key, score.split) == (
+        version.comparability_key,
+        law_queries.SPLIT,
+    )
 
 
 def _newer(session: Session, law: QualityLaw | None, version: LawVersion | None) -> tuple[LawVersion, ...]:

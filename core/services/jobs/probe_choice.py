@@ -80,11 +80,11 @@ def choose_trainings(
     how = planned(first).plan
     tokens = how.recipe.tokens_within(asked.budget.steps, asked.budget.tokens)
     budget = asked.budget.model_dump(mode="json", exclude_none=True)
-    manner = comparability_key(how.recipe, budget, how.dataset_digest, None)
+    key = comparability_key(how.recipe, budget, how.dataset_digest, None)
     with database.read() as session:
-        version = rows.newest_law(session, manner, base.origin.name)
+        version = rows.newest_law(session, key, base.origin.name)
         refined = None if version is None else laws.named(session, laws.reference(version))
-        trained = {model.digest for model in law_queries.trained_alike(session, manner)}
+        trained = {model.digest for model in law_queries.trained_alike(session, key)}
         ended = rows.ended_on(session, how.device, how.gpus)
     paces = [FLOPS * each.decoder_parameters * each.tokens / each.seconds for each in ended]
     law = refined if isinstance(refined, SharedLaw) else base

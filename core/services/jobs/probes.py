@@ -171,8 +171,8 @@ def move_learnt(session: Session, now: datetime) -> None:
         trainings = rows.trainings(session, ids)
         if any(training.state not in ENDED_TRAININGS for training in trainings.values()):
             continue
-        learnt = dict(rows.manners(session, ids))
-        if any(rows.is_refit_wanted(session, manner) for manner in set(learnt.values())):
+        learnt = dict(rows.comparability_keys(session, ids))
+        if any(rows.is_refit_wanted(session, key) for key in set(learnt.values())):
             continue
         job = job_rows.lock_job(session, probe.job_id)
         still_open = rows.read_open(session, probe.id)
@@ -188,7 +188,7 @@ def _finish(
     learnt: Mapping[str, str],
     now: datetime,
 ) -> None:
-    """`trainings` are all that there still are, by id; `learnt` the manner of those that ended with a perplexity."""
+    """`trainings` are all that there still are, by id; `learnt` the comparability key of those with a perplexity."""
     asked = len(_training_ids(probe))
     probe.finished_at = now
     if not learnt:

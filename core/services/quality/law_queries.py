@@ -36,13 +36,12 @@ class TrainedModel(NamedTuple):
 class CurvePoint(NamedTuple):
     """An evaluation on the validation split during a training."""
 
-    training_id: str
     tokens: int
     loss: float
 
 
-def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
-    """The trainings of one manner (data, recipe and budget), by digest."""
+def trained_alike(session: Session, key: str) -> list[TrainedModel]:
+    """The trainings of one comparability key (data, recipe and budget), by digest."""
     columns = (
         Evaluation.id.label("evaluation_id"),
         Training.id.label("training_id"),
@@ -55,27 +54,27 @@ def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
         Training.budget,
         Training.tokens,
     )
-    query = select(*columns).join(Training, _OF_TRAINING).where(*_alike(manner)).order_by(*_ORDER)
+    query = select(*columns).join(Training, _OF_TRAINING).where(*_alike(key)).order_by(*_ORDER)
     return typed(TrainedModel, session.execute(query))
 
 
-def curves(session: Session, trainings: Collection[str]) -> list[CurvePoint]:
-    """The learning curves of these trainings, by rising step."""
+def curves(session: Session, trainings: Collection[str]) -> dict[str, list[CurvePoint]]:
+    """The learning curves of these trainings, by training, each by rising step."""
     query = (
         select(TrainingMetric.training_id, TrainingMetric.data)
         .where(any_of(TrainingMetric.training_id, trainings))
         .order_by(TrainingMetric.training_id, TrainingMetric.step)
     )
-    return [
-        CurvePoint(row.training_id, row.data["tokens"], row.data["valid_loss"])
-        for row in session.execute(query)
-        if row.data.get("valid_loss") is not None
-    ]
+    by_training: dict[str, list[CurvePoint]] = {}
+    for training_id, data in session.execute(query):
+        if data.get("valid_loss") is not None:
+            by_training.setdefault(training_id, []).append(CurvePoint(data["tokens"], data["valid_loss"]))
+    return by_training
 
 
-def scores_alike(session: Session, manner: str) -> list[tuple[str, float]]:
+def scores_alike(session: Session, key: str) -> list[tuple[str, float]]:
     """Evaluation id and perplexity of the same trainings: all of them that could have changed."""
-    query = select(Evaluation.id, Evaluation.value).join(Training, _OF_TRAINING).where(*_alike(manner))
+    query = select(Evaluation.id, Evaluation.value).join(Training, _OF_TRAINING).where(*_alike(key))
     return [(id_, value) for id_, value in session.execute(query.order_by(*_ORDER))]
 
 
@@ -83,37 +82,42 @@ _OF_TRAINING = Training.id == Evaluation.training_id
 _ORDER = (Training.digest, Evaluation.id)
 
 
-def _alike(manner: str) -> tuple[ColumnElement[bool], ...]:
-    """What holds of the trainings of this manner that have ended, and of their perplexity."""
+def _alike(key: str) -> tuple[ColumnElement[bool], ...]:
+    """What holds of the trainings of this comparability key that have ended, and of their perplexity."""
     return (
         Evaluation.metric == "perplexity",
         Evaluation.split == SPLIT,
-        Evaluation.details["manner"].as_string() == manner,
+        Evaluation.details["comparability_key"].as_string() == key,
         Training.kind == TrainingKind.TRAINING,
         Training.state == TrainingState.DONE,
         Training.digest.is_not(None),
     )
 
 
-def lock_wanted(session: Session, manner: str) -> WantedRefit | None:
-    query = select(WantedRefit).where(WantedRefit.manner == manner).with_for_update()
+def lock_wanted(session: Session, key: str) -> WantedRefit | None:
+    query = select(WantedRefit).where(WantedRefit.comparability_key == key).with_for_update()
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-def no_longer_wanted(session: Session, manner: str) -> None:
+def no_longer_wanted(session: Session, key: str) -> None:
     session.execute(
-        delete(WantedRefit).where(WantedRefit.manner == manner), execution_options={"synchronize_session": False}
+        delete(WantedRefit).where(WantedRefit.comparability_key == key),
+        execution_options={"synchronize_session": False},
     )
 
 
 def wanted_before(session: Session, before: datetime) -> list[str]:
-    query = select(WantedRefit.manner).where(WantedRefit.wanted_at < before).order_by(WantedRefit.manner)
+    query = (
+        select(WantedRefit.comparability_key)
+        .where(WantedRefit.wanted_at < before)
+        .order_by(WantedRefit.comparability_key)
+    )
     return list(session.scalars(query))
 
 
-def rows_digests(session: Session, manner: str) -> set[tuple[str, str]]:
-    """Name and digest of the rows of every version of this manner."""
-    query = select(LawVersion.name, LawVersion.rows_digest).where(LawVersion.manner == manner)
+def rows_digests(session: Session, key: str) -> set[tuple[str, str]]:
+    """Name and digest of the rows of every version of this comparability key."""
+    query = select(LawVersion.name, LawVersion.rows_digest).where(LawVersion.comparability_key == key)
     return {(row.name, row.rows_digest) for row in session.execute(query)}
 
 

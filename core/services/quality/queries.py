@@ -140,7 +140,7 @@ class Trained(NamedTuple):
     split: str
     metric: str
     recipe: str
-    manner: str
+    comparability_key: str
     """A key that is equal if data set, recipe with its changes, and budget are equal."""
     value: float
     candidate_id: str
@@ -166,7 +166,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             row.split,
             row.metric,
             str(row.details.get("recipe", "")),
-            str(row.details.get("manner", "")),
+            str(row.details.get("comparability_key", "")),
             row.value,
             candidate.id,
             row.training_id,

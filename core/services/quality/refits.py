@@ -1,6 +1,6 @@
 """Refines quality laws by the service's own trainings.
 
-A refit belongs to a base law, that of the family, and a manner of training: data, recipe and budget. From the first
+A refit belongs to a base law, that of the family, and a comparability key: data, recipe and budget. From the first
 training on, every one that ends makes a new version: the shared law learns the shift of these data, and what of shape
 differs on them, from whole learning curves. From `PROCESS_MODELS` architectures on, they have a law of their own.
 Fitting takes seconds and holds no transaction; the same trainings give the same version, byte by byte, and are not
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Group:
-    """Trainings of one manner whose architectures have the same base law."""
+    """Comparable trainings (of one key) whose architectures have the same base law."""
 
     base: QualityLaw
     models: tuple[TrainedModel, ...]
@@ -60,39 +60,38 @@ class _Group:
         """Perplexities are compared as the law has them: ln to 6 decimals."""
         return digest(sorted([model.digest, f"{math.log(model.perplexity):.6f}"] for model in self.models))
 
-    def name(self, manner: str) -> str:
-        return f"{self.base.origin.name}-{manner[:10]}"
+    def name(self, key: str) -> str:
+        return f"{self.base.origin.name}-{key[:10]}"
 
 
-def refit(database: Database, manner: str) -> None:
-    """Fits the laws of a manner of training that are wanted, and stores those that are new. May run twice at once."""
+def refit(database: Database, key: str) -> None:
+    """Fits the wanted laws of a comparability key, and stores those that are new. May run twice at once."""
     for _ in range(ATTEMPTS):
         with database.read() as session:
-            trained = rows.trained_alike(session, manner)
-            stored = rows.rows_digests(session, manner)
+            trained = rows.trained_alike(session, key)
+            stored = rows.rows_digests(session, key)
             curves = rows.curves(session, [model.training_id for model in trained])
         fitted = [
             version
             for group in _groups(trained)
-            if (group.name(manner), group.rows_digest) not in stored
-            and (version := _fit(group, curves, manner)) is not None
+            if (group.name(key), group.rows_digest) not in stored and (version := _fit(group, curves, key)) is not None
         ]
         with database.write() as session:
-            if _stored(session, manner, trained, fitted, database.now(session)):
+            if _stored(session, key, trained, fitted, database.now(session)):
                 return
-    _log.warning("trainings of manner %s end faster than laws are fitted; the sweep requests it again", manner)
+    _log.warning("comparable trainings %s end faster than laws are fitted; the sweep requests it again", key)
 
 
-def give_up(database: Database, manner: str) -> None:
-    """No law is fitted to what there is by now of a manner: the next training that ends requests it again."""
+def give_up(database: Database, key: str) -> None:
+    """No law is fitted to the comparable trainings of now: the next training that ends requests it again."""
     with database.write() as session:
-        rows.no_longer_wanted(session, manner)
+        rows.no_longer_wanted(session, key)
 
 
 def resend(session: Session, now: datetime) -> None:
     """Sends the task again for refits that no worker makes; called by the sweep."""
-    for manner in rows.wanted_before(session, now - LOST_AFTER):
-        enqueue(session, tasks.REFIT, manner=manner)
+    for key in rows.wanted_before(session, now - LOST_AFTER):
+        enqueue(session, tasks.REFIT, comparability_key=key)
 
 
 def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
@@ -112,12 +111,12 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
     ]
 
 
-def _fit(group: _Group, curves: Sequence[CurvePoint], manner: str) -> Document | None:
+def _fit(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], key: str) -> Document | None:
     """A version without its number, as columns of `LawVersion`; None if nothing can be learnt."""
     models = len({model.digest for model in group.models})
     first = group.models[0]
     origin = Origin(
-        name=group.name(manner),
+        name=group.name(key),
         title=f"{group.base.origin.name}, refined by trainings of this service on {first.dataset}"[:500],
         family=group.base.origin.family,
         data=f"{first.dataset} (data set {(first.dataset_digest or '')[:12]})",
@@ -129,12 +128,12 @@ def _fit(group: _Group, curves: Sequence[CurvePoint], manner: str) -> Document |
     try:
         law = _law(group, curves, models, origin)
     except InvalidInput as error:  # all of one perplexity
-        _log.info("no law of %d trainings of manner %s: %s", len(group.models), manner, error.detail)
+        _log.info("no law of %d comparable trainings %s: %s", len(group.models), key, error.detail)
         return None
     return {
         "name": origin.name,
         "base": group.base.origin.name,
-        "manner": manner,
+        "comparability_key": key,
         "dataset": first.dataset,
         "dataset_digest": first.dataset_digest,
         "recipe": str(first.recipe.get("name", "")),
@@ -144,7 +143,8 @@ def _fit(group: _Group, curves: Sequence[CurvePoint], manner: str) -> Document |
     }
 
 
-def _law(group: _Group, curves: Sequence[CurvePoint], models: int, origin: Origin) -> QualityLaw:
+def _law(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], models: int, origin: Origin) -> QualityLaw:
+    """The base law refined by the group's trainings; `curves` are by training."""
     logs = [math.log(model.perplexity) for model in group.models]
     if models >= PROCESS_MODELS or not isinstance(group.base, SharedLaw):
         return TableLaw.fit(Shapes.of(group.architectures), logs, origin)
@@ -152,7 +152,7 @@ def _law(group: _Group, curves: Sequence[CurvePoint], models: int, origin: Origi
     # The order is by what they are and came to: ids change nothing in what is stored.
     for place in sorted(range(len(logs)), key=lambda place: (group.models[place].digest, logs[place])):
         model, end = group.models[place], logs[place]
-        curve = [point for point in curves if point.training_id == model.training_id and math.isfinite(point.loss)]
+        curve = [point for point in curves.get(model.training_id, ()) if math.isfinite(point.loss)]
         late = [point for point in curve if CURVE_SHARE * model.tokens <= point.tokens < model.tokens]
         # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
         if group.base.study.budgets:
@@ -184,19 +184,19 @@ def _trained(model: TrainedModel) -> str:
 
 
 def _stored(
-    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[Document], now: datetime
+    session: Session, key: str, trained: Sequence[TrainedModel], fitted: Sequence[Document], now: datetime
 ) -> bool:
     """Stores new versions under the lock of the request; False if a training has ended since they were read."""
-    if rows.lock_wanted(session, manner) is None:
+    if rows.lock_wanted(session, key) is None:
         return True  # another worker has stored them
-    if repr(rows.scores_alike(session, manner)) != repr([(model.evaluation_id, model.perplexity) for model in trained]):
+    if repr(rows.scores_alike(session, key)) != repr([(model.evaluation_id, model.perplexity) for model in trained]):
         return False  # as text: a NaN is not equal to itself
-    stored = rows.rows_digests(session, manner)
+    stored = rows.rows_digests(session, key)
     for values in fitted:
         name = values["name"]
         if (name, values["rows_digest"]) not in stored:
             version = rows.newest_version(session, name) + 1
             session.add(LawVersion(**values, version=version, created_at=now))
             session.flush()
-    rows.no_longer_wanted(session, manner)
+    rows.no_longer_wanted(session, key)
     return True

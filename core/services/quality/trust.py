@@ -38,7 +38,7 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
     groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
     for score in rows.trained(session, target_id):
         if score.metric == "perplexity" and dataset in (None, score.dataset):
-            groups.setdefault((score.dataset, score.recipe, score.split, score.manner), {}).setdefault(
+            groups.setdefault((score.dataset, score.recipe, score.split, score.comparability_key), {}).setdefault(
                 score.candidate_id, score
             )
     largest = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
@@ -61,9 +61,9 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
     for score in trained:
         if score.metric in QUALITIES:
-            groups.setdefault((score.dataset, score.split, score.metric, score.recipe, score.manner), {}).setdefault(
-                score.digest, score
-            )
+            groups.setdefault(
+                (score.dataset, score.split, score.metric, score.recipe, score.comparability_key), {}
+            ).setdefault(score.digest, score)
     for key, models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         dataset, _, metric, *_ = key
         sign = 1.0 if QUALITIES[metric] else -1.0

@@ -373,7 +373,7 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
     if training.digest is None or not scores:
         return
     recipe = Recipe.parse(training.recipe)
-    manner = comparability_key(recipe, training.budget, training.dataset_digest, start_of(training))
+    key = comparability_key(recipe, training.budget, training.dataset_digest, start_of(training))
     evaluations = [
         {
             "digest": training.digest,
@@ -384,7 +384,7 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
             "value": score.value,
             "details": {
                 "recipe": training.recipe_name,
-                "manner": manner,
+                "comparability_key": key,
                 "seed": training.seed,
                 "dataset_digest": training.dataset_digest,
                 **score.details,
@@ -394,8 +394,8 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         for score in scores
     ]
     training_log.save_evaluations(session, evaluations)
-    training_log.want_refit(session, manner, now)
-    enqueue(session, tasks.REFIT, manner=manner)
+    training_log.want_refit(session, key, now)
+    enqueue(session, tasks.REFIT, comparability_key=key)
     fields = ("dataset", "split", "metric", "value")
     entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in fields}) for row in evaluations]
     event_log.append(session, training.id, entries, now)

@@ -20,10 +20,10 @@ class LawVersion(Base):
     __table_args__ = (UniqueConstraint("name", "version"), UniqueConstraint("rows_digest", "name"))
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("law"))
-    name: Mapped[str] = mapped_column(String(64))  # one for each base law and manner of training
+    name: Mapped[str] = mapped_column(String(64))  # one for each base law and comparability key
     version: Mapped[int]  # from 1
     base: Mapped[str] = mapped_column(String(64))  # the law that is its prior
-    manner: Mapped[str] = mapped_column(String(16), index=True)  # as in `details` of the evaluations it was fitted to
+    comparability_key: Mapped[str] = mapped_column(String(16), index=True)  # as in `details` of its evaluations
     dataset: Mapped[str] = mapped_column(String(200))
     dataset_digest: Mapped[str | None] = mapped_column(String(64))
     recipe: Mapped[str] = mapped_column(String(64))
@@ -55,9 +55,9 @@ class Probe(Base):
 
 
 class WantedRefit(Base):
-    """A manner of training with results that no law has been fitted to; deleted when that is done."""
+    """Comparable trainings with results that no law has been fitted to; deleted when that is done."""
 
     __tablename__ = "quality_refit"
 
-    manner: Mapped[str] = mapped_column(String(16), primary_key=True)
+    comparability_key: Mapped[str] = mapped_column(String(16), primary_key=True)
     wanted_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -51,10 +51,10 @@ def trainings(session: Session, ids: Collection[str]) -> dict[str, Training]:
     return {training.id: training for training in session.scalars(query)}
 
 
-def manners(session: Session, training_ids: Collection[str]) -> list[tuple[str, str]]:
-    """Id and manner of the trainings that ended with a perplexity from which laws are learnt."""
+def comparability_keys(session: Session, training_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Id and comparability key of the trainings that ended with a perplexity from which laws are learnt."""
     query = (
-        select(Training.id, Evaluation.details["manner"].as_string())
+        select(Training.id, Evaluation.details["comparability_key"].as_string())
         .join(Training, Training.id == Evaluation.training_id)
         .where(
             any_of(Training.id, training_ids),
@@ -67,13 +67,13 @@ def manners(session: Session, training_ids: Collection[str]) -> list[tuple[str, 
     return [(row[0], row[1]) for row in session.execute(query)]
 
 
-def is_refit_wanted(session: Session, manner: str) -> bool:
-    return session.scalar(select(WantedRefit.manner).where(WantedRefit.manner == manner)) is not None
+def is_refit_wanted(session: Session, key: str) -> bool:
+    return session.scalar(select(WantedRefit.comparability_key).where(WantedRefit.comparability_key == key)) is not None
 
 
-def newest_law(session: Session, manner: str, base: str) -> LawVersion | None:
-    """The newest version that trainings of this manner have refined from this law."""
-    query = select(LawVersion).where(LawVersion.manner == manner, LawVersion.base == base)
+def newest_law(session: Session, key: str, base: str) -> LawVersion | None:
+    """The newest version that trainings of this comparability key have refined from this law."""
+    query = select(LawVersion).where(LawVersion.comparability_key == key, LawVersion.base == base)
     return session.scalar(query.order_by(LawVersion.version.desc()).limit(1))
 
 

@@ -67,10 +67,10 @@ def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
         )
 
 
-def want_refit(session: Session, manner: str, now: datetime) -> None:
-    """Stores that laws are to be fitted to the trainings of this manner, until a worker has done so."""
-    statement = sql.upsert(session, WantedRefit).values(manner=manner, wanted_at=now)
-    session.execute(statement.on_conflict_do_update(index_elements=["manner"], set_={"wanted_at": now}))
+def want_refit(session: Session, key: str, now: datetime) -> None:
+    """Stores that laws are to be fitted to the trainings of this key, until a worker has done so."""
+    statement = sql.upsert(session, WantedRefit).values(comparability_key=key, wanted_at=now)
+    session.execute(statement.on_conflict_do_update(index_elements=["comparability_key"], set_={"wanted_at": now}))
 
 
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
