@@ -32,8 +32,8 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Usual:
-    """How the models of a study's tables are; None: they vary in it."""
+class ControlledVariables:
+    """What the models of a study's tables have in common; None: they vary in it."""
 
     kv_share: float | None
     """Key/value heads by heads."""
@@ -99,7 +99,7 @@ NAMES = tuple(difference.name for difference in DIFFERENCES)
 DEVIATIONS = np.array([difference.deviation for difference in DIFFERENCES])
 
 
-def differences(shapes: Shapes, usual: Usual) -> Floats:
+def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
     """(n, a): a row for each architecture, columns as in `DIFFERENCES`; 0 where it is as the tables' models are."""
     attention = shapes.kind == ATTENTION
     inner = shapes.kind == FEED_FORWARD
@@ -112,16 +112,18 @@ def differences(shapes: Shapes, usual: Usual) -> Floats:
     widths = np.where(inner, shapes.width * (1 + 0.5 * shapes.gated), 0.0).sum(1) / feeding
     windows = np.where(attention & (shapes.window > 0), np.log2(_CONTEXT / np.clip(shapes.window, 1, _CONTEXT)), 0.0)
     columns = {
-        "kv_share": 0.0 if usual.kv_share is None else share.sum(1) / heads - np.log2(usual.kv_share),
+        "kv_share": 0.0 if controlled.kv_share is None else share.sum(1) / heads - np.log2(controlled.kv_share),
         "inner_ratio": 0.0
-        if usual.inner_ratio is None
-        else np.log(np.maximum(widths, 1.0) / shapes.d_model / usual.inner_ratio),
+        if controlled.inner_ratio is None
+        else np.log(np.maximum(widths, 1.0) / shapes.d_model / controlled.inner_ratio),
         "window": windows.sum(1) / heads,
         "short_conv": convolution.sum(1) / layers,
         "left_out": np.abs(mixing - inner.sum(1)) / layers,
         "recurrence": ((shapes.kind == SRU) | (shapes.kind == SRUPP)).sum(1) / blocks,
-        "gate": (shapes.gated & inner).sum(1) / feeding - usual.gated,
-        "vocabulary": 0.0 if usual.vocab_size is None else np.log(np.maximum(shapes.vocab_size, 1) / usual.vocab_size),
+        "gate": (shapes.gated & inner).sum(1) / feeding - controlled.gated,
+        "vocabulary": 0.0
+        if controlled.vocab_size is None
+        else np.log(np.maximum(shapes.vocab_size, 1) / controlled.vocab_size),
     }
     columns["kv_share"] = np.where(attention.any(1), columns["kv_share"], 0.0)
     columns["inner_ratio"] = np.where(inner.any(1), columns["inner_ratio"], 0.0)

@@ -55,14 +55,14 @@ class Deviation:
 
 
 LTS = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.008, data_embedding=0.06)
-"""Deviation of a table of LTS's that is known."""
-STRANGER = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06)
-"""Deviation for data and a recipe that no table has: that of a known table, with what is left in each of LTS's that is
-left out.
-"""
+"""Deviation of a table of LTS's."""
+UNSEEN_DATA = Deviation(
+    shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06
+)
+"""Deviation for data and a recipe that no table has: `LTS`, with what is left in each of its tables when left out."""
 GEMSTONES = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.006)
 """Deviation of a recipe on the Gemstones' data."""
-RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
+UNSEEN_RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
 """Deviation of a recipe that no table has on data that one has: as half the learning rate differs from the whole."""
 
 

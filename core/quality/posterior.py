@@ -86,8 +86,8 @@ class Posterior:
         noise = self.covariance.variance(asked) - np.diagonal(prior)
         return (prior - near @ near.T) * self.factor, noise * self.factor
 
-    def surprise(self, asked: Rows, log_perplexity: Floats) -> float:
-        """The quadratic form of the residuals of what was seen next."""
+    def squared_mahalanobis(self, asked: Rows, log_perplexity: Floats) -> float:
+        """Squared Mahalanobis distance of what was seen next from what was expected of it."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         expected = _noisy(self.covariance, asked) - near @ near.T
         residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights

@@ -55,7 +55,7 @@ def choose(question: Question, count: int, costs: Sequence[float] | None = None,
     """Chooses at most `count` different candidates. Each is the one with the largest gain in variance by cost to the
     power of `weight`: 0 takes no notice of `costs`, which are of one training each, in any unit.
     """
-    law = replace(question.law, known=False)  # as `SharedLaw.refined` has it
+    law = replace(question.law, same_recipe=False)  # as `SharedLaw.refined` has it
     shapes = Shapes.concatenate([question.pair, question.candidates])
     at = np.full(len(shapes), law.log_train_tokens)
     at[2:] = np.log(question.tokens) if law.study.budgets else law.log_train_tokens

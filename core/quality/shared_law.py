@@ -89,8 +89,8 @@ class SharedLaw(QualityLaw):
     study: Study
     asked: int | None
     """The table whose data it is about; None: data that no table has."""
-    known: bool
-    """Whether it is about that table itself, not another recipe on its data."""
+    same_recipe: bool
+    """Whether it is about that table itself, not another recipe on its data; `known` where it is stored."""
     log_train_tokens: float
     reference: tuple[str, Shapes]
     """Name and shape (one row) of the model to which predictions are ratios where no perplexity is known."""
@@ -112,11 +112,11 @@ class SharedLaw(QualityLaw):
 
     @property
     def kinds(self) -> frozenset[str]:  # type: ignore[override]
-        return self.study.usual.kinds
+        return self.study.controlled.kinds
 
     @property
     def relative_to(self) -> str | None:
-        return None if self.known or self.own is not None else self.reference[0]
+        return None if self.same_recipe or self.own is not None else self.reference[0]
 
     @property
     def train_tokens(self) -> float | None:
@@ -138,7 +138,7 @@ class SharedLaw(QualityLaw):
         """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
         on.
         """
-        return replace(self, own=own, origin=origin, known=False, base=self.origin.name)
+        return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
 
     def renamed(self, name: str) -> SharedLaw:
         return replace(self, origin=replace(self.origin, name=name))
@@ -200,7 +200,7 @@ class SharedLaw(QualityLaw):
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         outside = self._outside(features(shapes)) > 0
-        apart = differences(shapes, self.study.usual) != 0
+        apart = differences(shapes, self.study.controlled) != 0
         asked = self._asked_tokens
         tokens = ("train_tokens",) if (self._early(asked) + self._late(asked))[0] > 0 else ()
         return [
@@ -222,20 +222,20 @@ class SharedLaw(QualityLaw):
     @cached_property
     def _posterior(self) -> Posterior:
         study, own = self.study, self.own
-        prior = study.posterior(study.recipe if self.asked is not None else study.stranger)
+        prior = study.posterior(study.recipe_deviation if self.asked is not None else study.data_deviation)
         if own is None:
             return prior
         asked = self._rows(own.inputs, own.differences, own.log_tokens)
         asked = asked._replace(model=study.rows.model.max() + 1 + own.model)
         # Student's t (Shah et al. 2014, eq. 6): own trainings that are farther off than thought widen all deviations.
-        surprise = prior.surprise(asked, own.log_perplexity) * own.trainings / len(own.inputs)
-        factor = (FREEDOM + surprise) / (FREEDOM + own.trainings - 1)
+        distance = prior.squared_mahalanobis(asked, own.log_perplexity) * own.trainings / len(own.inputs)
+        factor = (FREEDOM + distance) / (FREEDOM + own.trainings - 1)
         return prior.after(asked, own.log_perplexity, factor)
 
     def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
         """Rows about the data that the law is about."""
         count = len(inputs)
-        table = self.asked if self.known and self.asked is not None else len(self.study.tables)
+        table = self.asked if self.same_recipe and self.asked is not None else len(self.study.tables)
         data = (
             len(self.study.tables)
             if self.asked is None
@@ -255,7 +255,7 @@ class SharedLaw(QualityLaw):
         """Rows of architectures, how far each is beyond what is known, and the variance that this adds."""
         inputs = features(shapes)
         log_tokens = np.full(len(shapes), self.log_train_tokens) if log_tokens is None else log_tokens
-        apart = differences(shapes, self.study.usual)
+        apart = differences(shapes, self.study.controlled)
         outside = self._outside(inputs).sum(1)
         early, late = self._early(log_tokens), self._late(log_tokens)
         beyond = outside + np.abs(apart).sum(1) + early + late
@@ -320,7 +320,7 @@ def own_trainings(
     kept = evenly_spaced(len(model), MAX_OWN_ROWS)
     return OwnTrainings(
         rounded_features(shapes)[kept],
-        differences(shapes, law.study.usual)[kept],
+        differences(shapes, law.study.controlled)[kept],
         tokens[kept],
         np.asarray(log_perplexity, dtype=np.float64)[kept],
         model.reshape(-1).astype(np.int64)[kept],

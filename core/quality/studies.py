@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.differences import Usual
+from edgefront.core.quality.differences import ControlledVariables
 from edgefront.core.quality.features import NAMES, Floats, rounded_features
-from edgefront.core.quality.parts import GEMSTONES, LTS, RECIPE, STRANGER, Places, Shared
+from edgefront.core.quality.parts import GEMSTONES, LTS, UNSEEN_DATA, UNSEEN_RECIPE, Places, Shared
 from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.trends import BudgetTrend, ShapeTrend
 
@@ -34,10 +34,10 @@ def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplex
         name="lts",
         trend=ShapeTrend(),
         shared=Shared(shape=0.012, shape_by_tokens=0.0, linear=0.003, row=0.003),
-        usual=Usual(kv_share=1.0, inner_ratio=None, gated=0.0, vocab_size=None, kinds=_PLAIN),
-        known=LTS,
-        recipe=STRANGER,
-        stranger=STRANGER,
+        controlled=ControlledVariables(kv_share=1.0, inner_ratio=None, gated=0.0, vocab_size=None, kinds=_PLAIN),
+        table_deviation=LTS,
+        recipe_deviation=UNSEEN_DATA,
+        data_deviation=UNSEEN_DATA,
         tables=tuple(tables),
         inputs=rounded_features(shapes),
         log_tokens=np.log([lts_table.max_tokens for lts_table in tables])[table],
@@ -57,10 +57,10 @@ def gemstones(
         name="gemstones",
         trend=trend or BudgetTrend.fit(inputs, log_tokens, log_perplexity, table),
         shared=Shared(shape=0.03, shape_by_tokens=0.02, linear=0.0, row=0.003),
-        usual=Usual(kv_share=0.5, inner_ratio=6.0, gated=1.0, vocab_size=50_304, kinds=_GATED),
-        known=GEMSTONES,
-        recipe=RECIPE,
-        stranger=STRANGER,
+        controlled=ControlledVariables(kv_share=0.5, inner_ratio=6.0, gated=1.0, vocab_size=50_304, kinds=_GATED),
+        table_deviation=GEMSTONES,
+        recipe_deviation=UNSEEN_RECIPE,
+        data_deviation=UNSEEN_DATA,
         tables=tuple(tables),
         inputs=inputs,
         log_tokens=log_tokens,

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality.differences import DEVIATIONS, Usual
+from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables
 from edgefront.core.quality.parts import Covariance, Deviation, Places, Rows, Shared
 from edgefront.core.quality.posterior import Posterior
 from edgefront.core.quality.trends import Trend
@@ -34,12 +34,12 @@ class Study:
     name: str
     trend: Trend
     shared: Shared
-    usual: Usual
-    known: Deviation
+    controlled: ControlledVariables
+    table_deviation: Deviation
     """Deviation of the tables that there are."""
-    recipe: Deviation
+    recipe_deviation: Deviation
     """Deviation of another recipe on the data of one of them."""
-    stranger: Deviation
+    data_deviation: Deviation
     """Deviation of other data."""
     tables: tuple[KnownTable, ...]
     inputs: Floats
@@ -79,7 +79,7 @@ class Study:
     def posterior(self, asked: Deviation) -> Posterior:
         """What its rows tell of a table that is none of them, with such deviations. Laws of one study share it."""
         if asked not in self._posteriors:
-            deviations = (*(self.known for _ in self.tables), asked)
+            deviations = (*(self.table_deviation for _ in self.tables), asked)
             covariance = Covariance(self.shared, deviations, DEVIATIONS)
             self._posteriors[asked] = Posterior.of(covariance, self.rows, self.log_perplexity)
         return self._posteriors[asked]

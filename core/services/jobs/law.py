@@ -50,8 +50,8 @@ ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What was read of a job; the rest is computed without a session."""
+class _JobLaw:
+    """What was read of a job and its law; the rest is computed without a session."""
 
     job_id: str
     law: QualityLaw | None
@@ -120,18 +120,18 @@ class _Known:
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
     """The job's law. NotFound if there is no such job or it is another owner's."""
     with database.read() as session:
-        view = _known(session, job_of(session, principal, job_id))
+        view = _read(session, job_of(session, principal, job_id))
     return view.view()
 
 
-def _known(session: Session, job: Job) -> _Known:
+def _read(session: Session, job: Job) -> _JobLaw:
     request = JOB_REQUEST.read(job.request)
     law = laws.law_of(session, request)
     version = None if law is None or law.origin.name in NAMES else laws.version_row(session, law.origin.name)
     targets = {target.id: target for target in job_rows.targets(session, [job.id])}
     trained = _alike([score for id_ in targets for score in score_rows.trained(session, id_)], version)
     candidates = rows.by_ids(session, {score.candidate_id for score in trained})
-    return _Known(
+    return _JobLaw(
         job_id=job.id,
         law=law,
         version=version,
