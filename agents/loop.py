@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.device.busy_backoff import BusyBackoff
-from edgefront.agents.device.conditions import Conditions
+from edgefront.agents.device.conditions import BusyBackoff, Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
 from edgefront.agents.device.runtimes_file import RuntimesFile

@@ -11,14 +11,13 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from platformdirs import user_data_dir
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.datafolder import DataFolderBusy, own_folder
 from edgefront.agents.device.cores import parse_cores
 from edgefront.agents.loop import Agent
 from edgefront.agents.options import AgentOptions, parse
@@ -30,7 +29,15 @@ from edgefront.core.errors import (
     InvalidInput,
     Unauthenticated,
 )
+from edgefront.core.processes.locks import only_holder
 from edgefront.core.units import MB
+
+
+class DataFolderBusy(EdgefrontError):
+    """Another agent runs with this data folder."""
+
+    kind = "data-folder-busy"
+
 
 OK, ERROR, USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY = 0, 1, 2, 4, 7, 8, 9
 FINAL_CODES = frozenset({USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY})
@@ -81,6 +88,15 @@ def config_of(options: AgentOptions) -> AgentConfig:
         batch=options.batch,
         probe_again=options.probe_again,
     )
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[None]:
+    """Creates the folder (for this user only) and locks it; `DataFolderBusy` if another process holds the lock."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
+    with only_holder(folder / "lock", busy):
+        yield
 
 
 def set_up_logging(*, json_logs: bool, verbose: bool) -> None:

@@ -41,7 +41,7 @@ from edgefront.core.spaces.models import named_model
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
-from edgefront.core.training.peak import peak_flops
+from edgefront.core.training.throughput import peak_flops
 
 if TYPE_CHECKING:
     from transformers import GPT2Config

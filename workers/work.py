@@ -17,12 +17,11 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import work
-from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.jobs import law
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.quality import refits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.work import Claim, Ending, Queue
+from edgefront.core.services.work import Claim, Ending, Queue, interval_s
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id

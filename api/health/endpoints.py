@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
+from redis import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import text
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
-from edgefront.api.health import checks
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.version import VERSION
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.fleet.overview import Overview
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
 from edgefront.core.wire.service import HealthView
 
 router = APIRouter(tags=["service"])
@@ -58,11 +65,11 @@ async def get_health() -> HealthView:
 async def get_ready(here: Here, response: Response) -> HealthView:
     """Checks the database, its schema version, and the broker."""
     results: dict[str, str] = {}
-    for name in checks.CHECKS:
+    for name in CHECKS:
         if name == "migrations" and results["database"] != "ok":
             results[name] = "not checked"
             continue
-        check = partial(checks.run, name, here.settings, here.database)
+        check = partial(_run_check, name, here.settings, here.database)
         try:
             # Abandoned on timeout: a database that drops packets must not block the response.
             waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
@@ -89,3 +96,47 @@ async def get_metrics(_person: Reader, here: Here) -> Response:
     except Unavailable:
         overview = None
     return Response(here.metrics.text(overview), headers={"Content-Type": MEDIA_TYPE})
+
+
+BROKER_TIMEOUT_S = 2.0
+_log = logging.getLogger("edgefront.api")
+
+
+def _database(_settings: Settings, database: Database) -> str:
+    with database.read() as session:
+        session.execute(text("SELECT 1"))
+    return "ok"
+
+
+def _migrations(_settings: Settings, database: Database) -> str:
+    return "ok" if database.is_current() else "the schema is not this release's: run alembic upgrade head"
+
+
+def _broker(settings: Settings, _database: Database) -> str:
+    url = settings.broker.url
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        return "ok"  # the worker is in this process, or on a broker that only Celery can speak to
+    try:
+        with closing(
+            Redis.from_url(url, socket_timeout=BROKER_TIMEOUT_S, socket_connect_timeout=BROKER_TIMEOUT_S)
+        ) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        _log.warning("the broker does not answer: %s", error)
+        return "the broker does not answer"
+    return "ok"
+
+
+CHECKS: dict[str, Callable[[Settings, Database], str]] = {
+    "database": _database,
+    "migrations": _migrations,
+    "broker": _broker,
+}
+
+
+def _run_check(name: str, settings: Settings, database: Database) -> str:
+    """`ok`, or an error message without internal details."""
+    try:
+        return CHECKS[name](settings, database)
+    except Unavailable:
+        return "the database does not answer"

@@ -221,3 +221,12 @@ def _next_turn(session: Session, queue: Queue, owner: str) -> float:
     ).one()
     served = waiting if waiting is not None else claimed or 0.0
     return served if own is None else max(served, own + 1)
+
+
+PER_HOLD = 4
+"""Heartbeats within the time after which it counts as lost: two may get lost, and one may be late."""
+
+
+def interval_s(hold_s: float) -> float:
+    """Seconds between two heartbeats of what is held for so long after each of them."""
+    return hold_s / PER_HOLD

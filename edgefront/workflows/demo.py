@@ -30,10 +30,13 @@ from edgefront.show.recommendation import show as show_recommendation
 from edgefront.show.tables import frontier_table
 from edgefront.workflows import up
 from edgefront.workflows.agreement import Agreement, compare
-from edgefront.workflows.demo_folder import DemoFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
+import shutil
+
+from edgefront.core.errors import Conflict
+from edgefront.embedded.lock import own_home
 
 SPACE = "lts-gpt2"
 # Small enough that a launch takes about a second on a slow core, wide enough that shapes differ. The embedding is free.
@@ -239,3 +242,36 @@ def _targets() -> list[dict[str, Any]]:
     return [
         {"name": title, "device": DEVICE, "protocol": {**PROTOCOL, "runtime": runtime}} for title, runtime in TARGETS
     ]
+
+
+_MARKER = ".edgefront-demo"
+
+
+class DemoFolder:
+    """`service/` (data of the embedded service), `models/`, and the picture.
+
+    Files of an earlier demo are removed, so that all shown results are new. `Conflict` if the folder has any other
+    files, or if a demo runs in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.service = path / "service"
+        self.models = path / "models"
+        self.picture = path / "frontier.png"
+
+    def prepare(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise Conflict(f"{self.path} is a file: give another folder with --output")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not (self.path / _MARKER).exists():
+                raise Conflict(
+                    f"{self.path} contains other files, and the demo empties its folder: choose another one (--output)"
+                )
+            if self.service.is_dir():
+                with own_home(self.service):  # another running demo must not lose its files
+                    shutil.rmtree(self.service)
+            shutil.rmtree(self.models, ignore_errors=True)
+            self.picture.unlink(missing_ok=True)
+        self.models.mkdir(parents=True, exist_ok=True)
+        (self.path / _MARKER).touch()

@@ -19,7 +19,7 @@ from test_agent_loop import endless, item, reported, slow
 from test_isolation import ended
 
 from edgefront.agents import main
-from edgefront.agents.datafolder import own_folder
+from edgefront.agents.main import own_folder
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,8 @@ from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
 from edgefront.agents.device import conditions as conditions_module
-from edgefront.agents.device.busy_backoff import BusyBackoff
 from edgefront.agents.device.cgroups import Quota
-from edgefront.agents.device.conditions import Conditions
+from edgefront.agents.device.conditions import BusyBackoff, Conditions
 from edgefront.agents.device.cores import Core, CorePlan
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, ceiling

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.services.jobs.defaults import with_defaults
+from edgefront.core.services.jobs.resolve import with_defaults
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.wire.jobs import JobRequest
 

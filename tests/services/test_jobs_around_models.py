@@ -14,9 +14,8 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.services.fleet.capability import can_read
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.frontier import frontier_view
-from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.jobs.resolve import resolve, with_defaults
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.fleet import capability_cache
+from edgefront.core.services.fleet import capability
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.store.tables import Candidate, Job, Launch, Target
@@ -160,7 +160,7 @@ def test_an_empty_claim_asks_as_much_of_twenty_targets_as_of_one(world: World) -
     for number in range(20):
         certain_target(world, device, number)
         if number in (0, 19):
-            capability_cache._known.clear()
+            capability._answers.clear()
             with asked_of(world) as statements:
                 assert not world.claim(device).items
             counts.append(len(statements))

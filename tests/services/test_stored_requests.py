@@ -19,8 +19,7 @@ from sqlalchemy import update
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import lifecycle
-from edgefront.core.services.jobs.dominance import dominance_of
-from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.jobs.frontier import dominance_of, frontier_view
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, TRAINING_REQUEST, VERSION, Stored
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target

@@ -34,7 +34,6 @@ from edgefront.core.errors import (
     Unavailable,
 )
 from edgefront.core.files import whole_file
-from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
@@ -43,6 +42,7 @@ from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import about, dataset_asked, start_of
+from edgefront.core.services.work import interval_s
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
 from edgefront.core.store.database import Database

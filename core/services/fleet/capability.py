@@ -1,14 +1,23 @@
-"""The protocols that a device can run, from its reported facts."""
+"""The protocols that a device can run, from its reported facts.
+
+What a device can run is kept in this process: facts are read when they change, not with every lease.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+import orjson
+from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
-from edgefront.core.services.fleet.queries import OwnDevice
-from edgefront.core.spaces.versions import fields_of
+from edgefront.core.services.fleet.queries import OwnDevice, facts_of
+from edgefront.core.spaces.versions import FIELDS, fields_of
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import FORMER_MODES, DeviceFacts
 
@@ -122,3 +131,42 @@ def without(facts: Document, protocol: MeasurementProtocol, message: str) -> Doc
         return None
     extra[key] = message[:200]
     return {**facts, "extra": extra}
+
+
+MAX_ANSWERS = 50_000
+
+_lock = threading.Lock()
+_answers: OrderedDict[tuple[str, str | None, str], int] = OrderedDict()
+"""Device id, digest of its facts (None of facts that an old release stored), and the question: the digest of a
+protocol, or which descriptions it reads."""
+
+
+def runnable(session: Session, device: OwnDevice, protocols: Iterable[MeasurementProtocol]) -> set[str]:
+    """Digests of those that `can_run` with the device's facts, which are read once at most."""
+    facts = cache(lambda: facts_of(session, device.id))
+
+    def able(protocol: MeasurementProtocol) -> bool:
+        return bool(_kept(device, protocol.digest, facts, lambda device_facts: can_run(device_facts, protocol)))
+
+    return {protocol.digest for protocol in protocols if able(protocol)}
+
+
+def can_read_on(session: Session, device: OwnDevice, description: str) -> bool:
+    """`can_read` of a description as JSON with the device's facts."""
+    fields = _kept(device, "descriptions", lambda: facts_of(session, device.id), descriptions_of)
+    return fields >= FIELDS or fields_of(orjson.loads(description)) <= fields
+
+
+def _kept(device: OwnDevice, question: str, facts: Callable[[], Document], answer: Callable[[Document], int]) -> int:
+    key = (device.id, device.facts_digest, question)
+    with _lock:
+        value = _answers.get(key)
+        if value is not None:
+            _answers.move_to_end(key)
+            return value
+    value = answer(facts())
+    with _lock:
+        _answers[key] = value
+        if len(_answers) > MAX_ANSWERS:
+            _answers.popitem(last=False)
+    return value

@@ -1,4 +1,4 @@
-"""The frontier of a target: updated when reports are settled, and shown beside the baseline.
+"""The frontier of a target: results are copied into its candidates and move it; shown beside the baseline.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.pareto.dominance`) of the
 target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
@@ -13,17 +13,18 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.proxies.registry import proxies
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
-from edgefront.core.services.jobs.dominance import dominance_of
-from edgefront.core.services.jobs.findings import Finding, apply_result
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries.candidates import Point
@@ -32,14 +33,84 @@ from edgefront.core.services.quality.expected import perplexity_of
 from edgefront.core.services.quality.laws import known_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
-from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
-from edgefront.core.states import CandidateRole, CandidateState, JobEventKind
-from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.units import MB
+from edgefront.core.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
+from edgefront.core.store.tables import Candidate, Job, Measurement, Target
+from edgefront.core.units import MB, plain
 from edgefront.core.wire.jobs import NO_LIMITS, FrontierView, Limits, ProxyTrust, Quality
 
 __all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A candidate's current measurement (measured, infeasible or failed).
+
+    `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
+    """
+
+    candidate: Candidate
+    measurement: Measurement
+    half_width_ms: float | None
+
+
+def apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
+    """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
+    launch that counts has a mark.
+    """
+    candidate, measurement = finding.candidate, finding.measurement
+    if measurement.state == MeasurementState.WANTED:
+        return False
+    was_waiting = candidate.state == CandidateState.WAITING
+    candidate.state = state_with(measurement, LIMITS.read(target.limits))
+    candidate.reason = _reason(candidate.state, measurement, target)
+    candidate.latency_ms = measurement.latency_ms
+    candidate.latency_half_width_ms = finding.half_width_ms
+    candidate.latency_p90_ms = measurement.latency_p90_ms
+    candidate.memory_bytes = measurement.memory_bytes
+    candidate.build_peak_bytes = measurement.build_peak_bytes
+    for name in MEASURED:
+        setattr(candidate, name, getattr(measurement, name))
+    candidate.launches = measurement.launches
+    candidate.marked = marked
+    candidate.measured_at = measurement.measured_at
+    if was_waiting:
+        target.settled += 1
+    # A measurement reused from another job does not start this target's clock.
+    if target.started_at is None and measurement.measured_at and measurement.measured_at >= candidate.created_at:
+        target.started_at = now
+    return True
+
+
+def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
+    """Measured, unconfirmed, out of bounds, infeasible or failed."""
+    if measurement.state != MeasurementState.MEASURED:
+        return CandidateState(measurement.state)
+    return CandidateState.OUT_OF_BOUNDS if _beyond(measurement, limits) else CandidateState.MEASURED
+
+
+def _beyond(measurement: Measurement, limits: Limits) -> str:
+    """Which limits are exceeded, as text; empty if none."""
+    words = []
+    latency, memory = measurement.latency_ms, measurement.memory_bytes
+    if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
+        words.append(f"latency {latency:.4g} ms is above the limit of {limits.latency_ms:g} ms")
+    for name, limit in limits.times.items():
+        time = getattr(measurement, f"{name}_ms")
+        if time is not None and time > limit:
+            words.append(f"{LATENCY_NAMES[name]} {time:.4g} ms is above the limit of {limit:g} ms")
+    if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MB:
+        words.append(f"peak memory {memory / MB:.4g} MB is above the limit of {plain(limits.memory_mb)} MB")
+    return "; ".join(words)
+
+
+def _reason(state: CandidateState, measurement: Measurement, target: Target) -> str | None:
+    if state == CandidateState.MEASURED:
+        return None
+    if state == CandidateState.OUT_OF_BOUNDS:
+        return _beyond(measurement, LIMITS.read(target.limits))
+    return measurement.reason
 
 
 @dataclass(frozen=True)
@@ -132,6 +203,15 @@ def _entry(target: Target, joined: Sequence[str], left: Sequence[str]) -> Entry:
         "hypervolume": target.hypervolume,
     }
     return Entry(JobEventKind.FRONTIER, data, target.id)
+
+
+def dominance_of(job: Job) -> Dominance:
+    """Dominance by the job's ε and proxy; without an ε where its request cannot be read (`advance` ends such a job)."""
+    request = JOB_REQUEST.read_or(job.request, None)
+    if request is None:
+        return Dominance()
+    proxy = proxies().get(request.proxy)
+    return Dominance(request.epsilon, logarithmic=proxy is not None and proxy.logarithmic)
 
 
 def _frontier_after(

@@ -13,7 +13,7 @@ from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings import steering as training_steering
+from edgefront.core.services.trainings import transitions as training_transitions
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -87,14 +87,14 @@ def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Pauses the trainings of supernets whose job is paused."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:
-            training_steering.pause(session, training, now)
+            training_transitions.pause(session, training, now)
 
 
 def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Resumes the trainings of supernets whose job resumes."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:
-            training_steering.resume(session, training, now)
+            training_transitions.resume(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:

@@ -14,16 +14,15 @@ from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
 from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.capability import device_keys
-from edgefront.core.services.fleet.capability_cache import can_read_on, runnable
+from edgefront.core.services.fleet.capability import can_read_on, device_keys, runnable
 from edgefront.core.services.fleet.device_keys import key_of_class
 from edgefront.core.services.fleet.devices import own_device
-from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.measuring.queries.launches import WantedLaunch
 from edgefront.core.services.stored import read_protocol
+from edgefront.core.services.work import interval_s
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
 

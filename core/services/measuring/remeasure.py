@@ -18,11 +18,10 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
-from edgefront.core.services.fleet.capability import device_keys
-from edgefront.core.services.fleet.capability_cache import runnable
+from edgefront.core.services.fleet.capability import device_keys, runnable
 from edgefront.core.services.fleet.device_keys import DEVICE, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
-from edgefront.core.services.jobs.dominance import dominance_of
+from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.measuring.queries import measurements, validation

@@ -16,6 +16,7 @@ a step that has written any ends there, and the next begins with a transaction o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -31,13 +32,14 @@ from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.readiness import baselines_complete, due
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
 from edgefront.core.services.jobs.transitions import cancel_some, change_state, end_target
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.search import device_data, extension, snapshots, status_messages, supernets
+from edgefront.core.services.search import device_data, snapshots, status_messages, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     apply_known_results,
@@ -322,7 +324,7 @@ def _ask(
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm.supernet_search
     if Need.OFFERS in needs:
-        offers = extension.offers(session, target, plan.job.request)
+        offers = _offers(session, target, plan.job.request)
         if offers is None:  # the sweep sends it again
             return False
         step = replace(step, offers=offers)
@@ -392,3 +394,16 @@ def _refine(session: Session, target: Target, now: datetime) -> bool:
     else:
         end_target(session, target, TargetState.FINISHED, status_messages.closing(session, target), now)
     return False
+
+
+def _offers(session: Session, target: Target, request: JobRequest) -> Sequence[ScoredCandidate] | None:
+    """Every candidate that the job's own targets have proposed.
+
+    None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
+    """
+    own = [
+        sibling for sibling in job_rows.targets(session, [target.job_id]) if not request.targets[sibling.position].added
+    ]
+    if any(sibling.state in ACTIVE_TARGETS for sibling in own):
+        return None
+    return candidate_rows.scored(session, [sibling.id for sibling in own])

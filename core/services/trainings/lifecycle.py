@@ -29,8 +29,7 @@ from edgefront.core.services.trainings.plan import (
 )
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.steering import pause, resume, want
-from edgefront.core.services.trainings.transitions import change_state, log_state
+from edgefront.core.services.trainings.transitions import change_state, log_state, pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database

@@ -1,4 +1,4 @@
-"""How trainings change their state."""
+"""How locked trainings change their state, and are paused and resumed; without checks of ownership."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.services import event_log
+from edgefront.core.errors import Conflict
+from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import TrainingEventKind, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingState
+from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 
 
@@ -27,3 +29,40 @@ def log_state(session: Session, training: Training, now: datetime) -> None:
         "note": training.note,
     }
     event_log.append(session, training.id, [Entry(TrainingEventKind.STATE, data)], now)
+
+
+def pause(session: Session, training: Training, now: datetime) -> None:
+    """Pauses the training after its current step, with a checkpoint. Conflict if it has ended, or is being
+    cancelled.
+    """
+    if training.state == TrainingState.QUEUED:
+        training.wanted = TrainingCommand.PAUSE
+        change_state(session, training, TrainingState.PAUSED, now)
+    elif training.state in LIVE_TRAININGS:
+        if training.wanted == TrainingCommand.CANCEL:
+            raise Conflict(f"training {training.id} is being cancelled and cannot be paused")
+        want(session, training, TrainingCommand.PAUSE, now)
+    elif training.state != TrainingState.PAUSED:
+        raise Conflict(f"training {training.id} is {training.state} and cannot be paused")
+
+
+def resume(session: Session, training: Training, now: datetime) -> None:
+    """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
+    if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
+        training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None
+        training.attempts, training.failed_at_checkpoint = 0, None
+        change_state(session, training, TrainingState.QUEUED, now)
+        enqueue(session, tasks.TRAIN, queue=training.queue)
+    elif training.state in LIVE_TRAININGS:
+        if training.wanted == TrainingCommand.CANCEL:
+            raise Conflict(f"training {training.id} is being cancelled and cannot be resumed")
+        want(session, training, TrainingCommand.RUN, now)
+    elif training.state != TrainingState.QUEUED:
+        raise Conflict(f"training {training.id} is {training.state} and cannot be resumed")
+
+
+def want(session: Session, training: Training, command: TrainingCommand, now: datetime) -> None:
+    """Stores the owner's request, which the worker reads."""
+    if training.wanted != command:
+        training.wanted, training.updated_at = command, now
+        log_state(session, training, now)
