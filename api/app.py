@@ -10,7 +10,7 @@ import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgefront.api.agents import enrolment, leases, log, reports
+from edgefront.api.agents import enrolment, launches, log
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
 from edgefront.api.comparison import endpoints as comparison
@@ -32,7 +32,6 @@ from edgefront.api.http.slow import SlowWork
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
-from edgefront.api.jobs import stream
 from edgefront.api.keys import endpoints as keys
 from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
@@ -45,7 +44,6 @@ from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
 from edgefront.api.trainings import probabilities as training_probabilities
-from edgefront.api.trainings import stream as training_stream
 from edgefront.api.version import VERSION
 from edgefront.api.web import pages
 from edgefront.core.services import event_log
@@ -98,20 +96,17 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.add_middleware(Forwarded, trusted=settings.http.trusted_proxies, root_path=settings.http.prefix)
     problems.install(app, pages.missing_page)
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
-    app.router.routes.extend(leases.hot_router.routes)  # the hot paths come first: routes are tried in order
+    app.router.routes.extend(launches.hot_router.routes)  # the hot paths come first: routes are tried in order
     for module in (
-        reports,
-        leases,
+        launches,
         enrolment,
         log,
         jobs,
-        stream,
         candidates,
         comparison,
         models,
         predictions,
         trainings,
-        training_stream,
         training_files,
         training_probabilities,
         training_choices,

@@ -7,14 +7,16 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Query, Response
+from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
+from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName, TrainTokensAsked
+from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import agreement, law, probes, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
@@ -279,6 +281,38 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
     with here.database.write() as session:
         jobs.delete_job(session, person, job_id, here.database.now(session))
     here.changed()
+
+
+@router.get(
+    "/{job_id}/events",
+    operation_id="follow_job",
+    summary="Follow a job's events (SSE)",
+    response_class=EventSourceResponse,
+    responses={
+        **answer(
+            example("job_event_stream"),
+            media="text/event-stream",
+            description="An endless stream of events",
+            schema={"type": "string"},
+        ),
+        **errors(404),
+    },
+)
+async def follow_job(
+    job_id: JobId,
+    request: Request,
+    person: Reader,
+    here: Here,
+    after: After = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
+
+    Each has the event's number as its id, its kind as its type, and an EventView as its data. A comment is sent every
+    15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
+    ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
+    """
+    return await event_stream(request, here, person, job_id, after, last_event_id)
 
 
 def _command(

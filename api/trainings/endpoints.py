@@ -7,15 +7,17 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
+from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
+from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
@@ -201,6 +203,38 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
             mark_deleted(here.settings, training_id)
 
     await here.fetch(person.owner, delete)
+
+
+@router.get(
+    "/{training_id}/events",
+    operation_id="follow_training",
+    summary="Follow a training's events (SSE)",
+    response_class=EventSourceResponse,
+    responses={
+        **answer(
+            example("training_event_stream"),
+            media="text/event-stream",
+            description="An endless stream of events",
+            schema={"type": "string"},
+        ),
+        **errors(404),
+    },
+)
+async def follow_training(
+    training_id: TrainingId,
+    request: Request,
+    person: Reader,
+    here: Here,
+    after: After = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
+
+    Each has the event's number as its id, its kind as its type, and a TrainingEventView as its data. `rewound`
+    invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
+    training has ended.
+    """
+    return await event_stream(request, here, person, training_id, after, last_event_id)
 
 
 def _command(

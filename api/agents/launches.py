@@ -1,5 +1,6 @@
-"""`/v1/leases` and `/v1/launches`: agents lease launches, extend leases and return launches. The hot path of the
-service.
+"""`/v1/leases`, `/v1/launches`, `/v1/reports`: agents lease launches, extend leases, return launches, report results.
+
+The hot path of the service.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import credentials, devices
-from edgefront.core.services.measuring import leases
+from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import (
     INSTANCE,
@@ -35,6 +36,8 @@ from edgefront.core.wire.agent import (
     LeaseRequest,
     LeaseResponse,
     ReleaseRequest,
+    ReportRequest,
+    ReportResponse,
     StartRequest,
 )
 
@@ -214,3 +217,25 @@ def start_launch(
     """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
     with here.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
+
+
+@hot_router.post(
+    "/reports",
+    operation_id="report",
+    summary="Report finished launches",
+    response_model=ReportResponse,
+    responses={**answer(example("report_response")), **errors(409)},
+)
+def report(
+    body: Annotated[ReportRequest, Body(openapi_examples=sample(example("report_request")))],
+    device_id: DeviceId,
+    here: Here,
+) -> Response:
+    """Returns one receipt per report, in order. A report that is sent again gets the same answer and counts once."""
+    devices.check_protocol_version(body.protocol_version)
+    with here.database.write() as session:
+        receipts = reports.accept(session, device_id, body, here.database.now(session))
+    here.changed()
+    for receipt in receipts.receipts:
+        here.metrics.reports.labels(receipt.outcome).inc()
+    return send_view(receipts)
