@@ -32,7 +32,7 @@ Where the reference code differs, and why it is not followed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -53,7 +53,6 @@ from edgefront.core.search.interface import (
 )
 from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
 from edgefront.core.search.proposals import Proposals
-from edgefront.core.search.settings import shared
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -217,4 +216,24 @@ def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[s
         donor = max(("crossovers", "mutants"), key=lambda name: -1 if name in given else parts[name])
         if donor not in given:
             return {**parts, "parents": 1, donor: parts[donor] - 1}
+    return parts
+
+
+def shared(total: int, given: Mapping[str, int], defaults: Mapping[str, int]) -> dict[str, int]:
+    """`defaults` with the `given` parts, the others shrunk or grown in proportion so that all make `total`.
+
+    Whole numbers by largest remainder, the earlier part first. What cannot be shared out because every part is given
+    is the caller's to refuse.
+    """
+    free = {name: size for name, size in defaults.items() if name not in given}
+    left = total - sum(given.values())
+    weight = sum(free.values())
+    parts = {**defaults, **given}
+    if not free or left < 0 or not weight:
+        return parts
+    exact = {name: left * size / weight for name, size in free.items()}
+    parts.update({name: int(share) for name, share in exact.items()})
+    by_remainder = sorted(free, key=lambda name: int(exact[name]) - exact[name])
+    for name in by_remainder[: left - sum(int(share) for share in exact.values())]:
+        parts[name] += 1
     return parts

@@ -19,7 +19,7 @@ from edgefront.core.services.trainings.lifecycle import list_metrics
 from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
-from edgefront.workers.training.store.stored_training import StoredTraining
+from edgefront.workers.training.stored_training import StoredTraining
 from edgefront.workers.training.supervisor import LeaseLost, Supervisor
 
 Machine = Callable[[str], Pool]

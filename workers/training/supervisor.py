@@ -51,7 +51,7 @@ from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
 from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
 from edgefront.workers.training.run_reader import RunReader
-from edgefront.workers.training.store.stored_training import StoredTraining
+from edgefront.workers.training.stored_training import StoredTraining
 
 Result = TypeVar("Result")
 

@@ -138,7 +138,7 @@ def apply_results(
     Args:
         targets: the live targets with candidates of these measurements, locked by id.
         candidates: `rows.candidates_of(…)` of these measurements.
-        known: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
+        answered: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
         entries: by target id, what else is to go into the logs, before the news of the candidates.
         requested: by measurement id, the targets that requested its launches: they alone see it unconfirmed.
 
