@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from edgefront.agents.measuring.child import Generations
 from edgefront.agents.measuring.energy import EnergyMeter
-from edgefront.agents.measuring.footprint import least_footprint_bytes
-from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, library
 from edgefront.core.cost.costs import CostOptions, costs

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefront.agents.measuring.footprint import least_footprint_bytes
 from edgefront.agents.measuring.inputs import random_indices, random_state
-from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
 from edgefront.core.graph.state import state_specs
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol

@@ -6,8 +6,7 @@ import { isEnded } from "../job/target.js";
 import { Away, patiently, Refused, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { whole } from "../shared/format.js";
-import { setLive } from "../shared/live.js";
-import { EventStream } from "../shared/stream.js";
+import { EventStream, setLive } from "../shared/live.js";
 
 const LAST = 1000;
 let most = 5000; // Events that are kept; older ones are read again when they are asked for.
