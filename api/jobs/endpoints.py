@@ -14,6 +14,8 @@ from sse_starlette import EventSourceResponse
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person, Reader
+from edgefront.api.http.concurrency import in_turn
+from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName, TrainTokensAsked
 from edgefront.api.live.streaming import After, LastEventId, event_stream
@@ -109,25 +111,27 @@ def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     "/{job_id}/recommendation",
     operation_id="get_recommendation",
     summary="The best measured model within limits",
+    response_model=RecommendationView,
     responses={**answer(example("recommendation")), **errors(404)},
 )
-def get_recommendation(
+async def get_recommendation(
     job_id: JobId,
     person: Reader,
     here: Here,
     limits: AskedLimits,
     target: TargetName = None,
     train_tokens: TrainTokensAsked = None,
-) -> RecommendationView:
+) -> Response:
     """Compares it with the largest stock model within the same limits, and says what the next best models trade.
 
     Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
     Without `target`, the job's first target is meant. With `train_tokens` it is the best model to train on so many
     tokens.
     """
-    with here.database.read() as session:
-        stored = recommendation.read(session, person, job_id, target, limits, train_tokens)
-    return stored.recommendation()
+    work = partial(recommendation.answer, here.database, person, job_id, target, limits, train_tokens)
+    if train_tokens is not None:
+        return await here.slow.answer(person.owner, work)
+    return await in_turn(lambda: send_view(work()))
 
 
 @router.get(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -17,6 +18,7 @@ from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, independent, recommend
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.add_target import added_note
@@ -26,15 +28,21 @@ from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
+from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
+from edgefront.core.spaces.space import Genome
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
+from edgefront.core.store.database import Database
+from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limits, PredictedView, TrainedView
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView
 
 MAX_CANDIDATES = 500
-"""Models within the limits that are compared at most, the best by the proxy (for the job's own training budget)."""
+"""Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and
+those that were trained.
+"""
 NEAREST = 10
 
 
@@ -63,6 +71,11 @@ class Known:
     own_tokens: float | None
     """Training tokens that the job searched for; None where its law knows one budget."""
 
+    @property
+    def is_other_budget(self) -> bool:
+        """Whether it was asked for another training than the one that the job ranks by."""
+        return self.law is not None and self.law.train_tokens not in (None, self.own_tokens)
+
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
@@ -86,7 +99,7 @@ class Known:
 
     def _predicted(self) -> Sequence[CandidateView]:
         """The candidates with their perplexity after the training that was asked for."""
-        if self.law is None or self.law.train_tokens in (None, self.own_tokens):
+        if not self.is_other_budget:
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
         qualities = perplexities(self.law, architectures)
@@ -199,6 +212,46 @@ class Known:
         return ""
 
 
+def answer(
+    database: Database,
+    principal: Principal,
+    job_id: str,
+    target: str | None = None,
+    asked: Limits = NO_LIMITS,
+    train_tokens: int | None = None,
+) -> RecommendationView:
+    """The recommendation of a target. Raises as `read`.
+
+    For another training than the job's every measured model within the limits is predicted, which takes about a second
+    for 20,000 of them.
+    """
+    with database.read() as session:
+        known = read(session, principal, job_id, target, asked, train_tokens)
+        rivals = rows.genomes_within(session, known.target_id, known.limits) if known.is_other_budget else []
+        unbuilt = [rival.id for rival in rivals if not rival.genome]
+        described = {row.id: row.architecture for row in rows.predictions(session, unbuilt)} if unbuilt else {}
+    if len(rivals) <= MAX_CANDIDATES:
+        return known.recommendation()
+    best = _best_by_law(known, {rival.id: rival.genome for rival in rivals if rival.genome}, described)
+    with database.read() as session:
+        known = read(session, principal, job_id, target, asked, train_tokens, best)
+    return known.recommendation()
+
+
+def _best_by_law(known: Known, genomes: Mapping[str, Genome], described: Mapping[str, Document]) -> list[str]:
+    """Ids of the best by the law for the training that was asked for, of models by genome or by architecture."""
+    assert known.law is not None
+    assert known.request is not None
+    expected: dict[str, float] = {}
+    if genomes:
+        shapes = PopulationShapes(space_of(known.request.space)).of_genomes(list(genomes.values()))
+        expected |= zip(genomes, known.law.expected(shapes).tolist(), strict=True)
+    if described:
+        shapes = Shapes.of([Architecture.model_validate(architecture) for architecture in described.values()])
+        expected |= zip(described, known.law.expected(shapes).tolist(), strict=True)
+    return heapq.nsmallest(MAX_CANDIDATES, expected, key=lambda id_: (expected[id_], id_))
+
+
 def read(
     session: Session,
     principal: Principal,
@@ -206,9 +259,11 @@ def read(
     target: str | None = None,
     asked: Limits = NO_LIMITS,
     train_tokens: int | None = None,
+    best: Collection[str] = (),
 ) -> Known:
     """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
-    With `train_tokens` perplexities are predicted for models that are trained so long.
+    With `train_tokens` perplexities are predicted for models that are trained so long, of which `best` are the ids of
+    the best; if absent, the best by the proxy are read.
 
     NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure, and
     for training tokens where the job's law knows one budget alone.
@@ -231,7 +286,10 @@ def read(
         first_token_ms=asked.first_token_ms or own.first_token_ms,
         token_ms=asked.token_ms or own.token_ms,
     )
-    searched = rows.best_within(session, row.id, limits, MAX_CANDIDATES)
+    trained = trained_of(session, row.id)
+    searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
+    left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
+    searched += rows.some_within(session, row.id, limits, left) if left else []
     searched = searched or rows.nearest_to(session, row.id, limits, NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
@@ -252,7 +310,7 @@ def read(
         added="" if request is None else added_note(session, request, row),
         request=request,
         candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
-        trained=trained_views(trained_of(session, row.id)),
+        trained=trained_views(trained),
         law=law,
         own_tokens=own_tokens,
     )

@@ -306,10 +306,33 @@ def bounds(limits: Limits) -> list[tuple[Figure, float]]:
 
 def best_within(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
-    query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-    query = query.where(*(column <= limit for column, limit in bounds(limits)))
     order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
-    return list(session.scalars(query.order_by(*order).limit(most)))
+    return list(session.scalars(select(Candidate).where(_within(target_id, limits)).order_by(*order).limit(most)))
+
+
+def some_within(session: Session, target_id: str, limits: Limits, ids: Collection[str]) -> list[Candidate]:
+    """Those of these candidates that are measured search candidates within the limits."""
+    query = select(Candidate).where(any_of(Candidate.id, ids), _within(target_id, limits))
+    return list(session.scalars(query.order_by(Candidate.number)))
+
+
+class DescribedCandidate(NamedTuple):
+    """A candidate and its genome, empty where its search has none."""
+
+    id: str
+    genome: Genome
+
+
+def genomes_within(session: Session, target_id: str, limits: Limits) -> list[DescribedCandidate]:
+    """Every measured search candidate within these limits."""
+    query = select(Candidate.id, Candidate.genome).where(_within(target_id, limits)).order_by(Candidate.number)
+    return typed(DescribedCandidate, session.execute(query))
+
+
+def _within(target_id: str, limits: Limits) -> ColumnElement[bool]:
+    """Measured search candidates within these limits, whatever the job's are."""
+    within = [column <= limit for column, limit in bounds(limits)]
+    return and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH, *within)
 
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
