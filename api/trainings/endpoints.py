@@ -16,9 +16,10 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
+from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs import training_estimate
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.removal import mark_deleted, remove_folder
@@ -26,6 +27,7 @@ from edgefront.core.services.trainings.lifecycle import MAX_METRICS
 from edgefront.core.states import TrainingState
 from edgefront.core.wire.trainings import (
     MetricPage,
+    TrainingEstimate,
     TrainingPage,
     TrainingRequest,
     TrainingView,
@@ -61,6 +63,29 @@ async def create_trainings(
     here.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)
+
+
+@router.post(
+    "/estimate",
+    operation_id="estimate_trainings",
+    summary="What a request for trainings would make, without submitting it",
+    response_model=TrainingEstimate,
+    responses={**answer(example("training_estimate")), **errors(404)},
+)
+async def estimate_trainings(
+    request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
+    limits: AskedLimits,
+    person: Person,
+    here: Here,
+) -> Response:
+    """Recipe, data set and tokens; where the quality of a candidate's job is of trainings more than twice as long, or
+    as short, `other_budget` says so, and which measured model is recommended to train on so many tokens.
+
+    The limits are those of that recommendation; if absent, the target's. Refused as a submission is, except for what
+    the owner has already.
+    """
+    work = partial(training_estimate.estimate, here.database, person, request, here.settings, limits)
+    return await here.slow.answer(person.owner, work)
 
 
 @router.get(

@@ -21,6 +21,7 @@ from edgefront.core.wire.training_choices import DatasetView
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
+    TrainingEstimate,
     TrainingFile,
     TrainingPage,
     TrainingRequest,
@@ -61,6 +62,14 @@ class Trainings:
             TrainingPage, "POST", "/v1/trainings", body=request, headers=headers, repeatable=True
         )
         return page.items
+
+    def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
+        """What the request would make, and where its job's quality is of much longer or shorter trainings, which model
+        is recommended instead. Nothing is stored. Raises as `create` does, but not for what the owner has already.
+        """
+        request = checked(TrainingRequest, request)
+        path = "/v1/trainings/estimate"
+        return self._transport.ask(TrainingEstimate, "POST", path, body=request, repeatable=True)
 
     def list(
         self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
