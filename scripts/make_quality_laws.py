@@ -17,7 +17,7 @@ from edgefront.core.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.proxies.trained import trained_models
 from edgefront.core.quality import studies
 from edgefront.core.quality.law import Origin
-from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE
+from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE, LTS_STEPS
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.table_law import TableLaw
@@ -35,6 +35,7 @@ ORIGINS = {
         split="validation",
         tokens="BPE token (vocabulary of 50,264)",
         trained=LTS_RECIPE,
+        how=LTS_STEPS,
         source=LTS_SOURCE,
         licence="MIT",
     ),
@@ -46,6 +47,7 @@ ORIGINS = {
         split="validation",
         tokens="word (vocabulary of 267,736)",
         trained=LTS_RECIPE,
+        how=LTS_STEPS,
         source=LTS_SOURCE,
         licence="MIT",
     ),
@@ -61,6 +63,7 @@ HWGPT = Origin(
         "not on their own: weights are inherited from one supernet, trained by the sandwich rule (its configuration "
         "says 800,000 steps of 32 sequences of 1,024 tokens a GPU on 4 GPUs)"
     ),
+    how="weights of a supernet",
     source="Sukthanker et al., HW-GPT-Bench (arXiv 2405.10299, automl/HW-GPT-Bench), 1,500 models",
     licence="Apache-2.0",
 )

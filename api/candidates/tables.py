@@ -49,7 +49,7 @@ _TYPES = {
     **dict.fromkeys(
         (
             "proxy",
-            *(name for name in PREDICTED if name not in ("predicted_relative_to", "predicted_law")),
+            *(name for name in PREDICTED if name not in ("predicted_relative_to", "predicted_law", "predicted_label")),
             "latency_ms",
             "latency_half_width_ms",
             "latency_p90_ms",

@@ -90,6 +90,8 @@ class Option:
     """Perplexity, or its ratio to that of a model of the law's choice."""
     relative: bool = False
     """Whether `predicted` is a ratio."""
+    label: str = ""
+    """What `predicted` is of, in a few words."""
     trained: float | None = None
     """Perplexity after training; only of models that were trained alike."""
 
@@ -249,8 +251,9 @@ def _sentence(
     against = f"the largest stock model {'within the limits' if str(limits) else 'measured'} ({baseline.name})"
     if own:
         against = "my model" + (", which is beyond the limits" if limits.violation(baseline) else "")
+    quality = f"{_quality(best, baseline, proxy, ratio)}{_of_ratio(best, baseline)}"
     return (
-        f"{begin}{_reaches(best)}. Against {against}: {_quality(best, baseline, proxy, ratio)}, "
+        f"{begin}{_reaches(best)}. Against {against}: {quality}, "
         + ", ".join(
             [
                 best.latency.over(baseline.latency).in_percent("latency"),
@@ -265,8 +268,21 @@ def _reaches(best: Option) -> str:
     if best.trained is not None:
         return f" a model reached perplexity {best.trained:.4g} after training"
     if best.predicted is not None and not best.relative:
-        return f" a model of predicted perplexity {with_interval(best.predicted)}"
+        return f" a model of predicted perplexity {with_interval(best.predicted)}{_of(best)}"
     return f" a model of {best.parameters:,} decoder parameters"
+
+
+def _of(option: Option) -> str:
+    return f" ({option.label})" if option.label else ""
+
+
+def _of_ratio(best: Option, baseline: Option) -> str:
+    """What a difference in predicted perplexity is of, where `_reaches` has not said it."""
+    if best.predicted is None or baseline.predicted is None:
+        return ""
+    if best.trained is not None and baseline.trained is not None:
+        return ""  # the difference is that of the trained ones
+    return _of(best) if best.relative or best.trained is not None else ""
 
 
 def with_interval(figure: Figure) -> str:

@@ -37,6 +37,8 @@ class Origin:
     """What the perplexity is per: a token of which vocabulary."""
     trained: str = NOT_STATED
     """How, and for how long."""
+    how: str = ""
+    """The same in two or three words, such as `finished schedule`; empty where nothing is to be told apart."""
     source: str = NOT_STATED
     licence: str = NOT_STATED
 
@@ -80,6 +82,14 @@ def in_words(tokens: float) -> str:
     return f"{tokens:,.0f}"
 
 
+def in_short(tokens: float) -> str:
+    """Training tokens as they are written in options, to three digits: `30B`, `4.1M`, `250`."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if tokens >= size:
+            return f"{tokens / size:.3g}{unit}"
+    return f"{tokens:.0f}"
+
+
 class QualityLaw(ABC):
     """Perplexity by architecture, for one budget of training."""
 
@@ -112,6 +122,20 @@ class QualityLaw(ABC):
             what = f"perplexity by that of {self.relative_to}, {of.data}"
             return f"{what}; both trained {of.trained}{length}; law {of.name}"
         return f"{of.data}, {of.split} split, per {of.tokens}; trained {of.trained}{length}; law {of.name}"
+
+    @property
+    def label(self) -> str:
+        """What its predictions are of, in about six words: `Dolma, 10B tokens, finished schedule`; of ratios
+        `ratio, own data, 10B tokens`.
+        """
+        short = {OWN_DATA: "own data", NOT_STATED: "data not stated"}
+        parts = (
+            "" if self.relative_to is None else "ratio",
+            short.get(self.origin.data, self.origin.data.split(" (")[0]),
+            "" if self.train_tokens is None else f"{in_short(self.train_tokens)} tokens",
+            self.origin.how,
+        )
+        return ", ".join(part for part in parts if part)
 
     @property
     def token_range(self) -> tuple[float, float] | None:

@@ -35,6 +35,7 @@ LTS_SOURCE = (
     "logs of randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"
 )
 LTS_RECIPE = "to the end of 40,000 steps of 256 sequences with LAMB at 0.01 (Table 2 of the paper)"
+LTS_STEPS = "40,000 steps"
 _GEMSTONES_SOURCE = "McLeish et al., Gemstones (arXiv 2502.06857), learning curves of 18 models"
 _DECODERS = "decoders with gated feed-forward, RMSNorm and rotary positions"
 _DOLMA = Origin(
@@ -45,6 +46,7 @@ _DOLMA = Origin(
     split="validation",
     tokens="token (vocabulary of 50,304)",
     trained="with the learning rate falling to 0 over the last tenth",
+    how="finished schedule",
     source=_GEMSTONES_SOURCE,
     licence="MIT",
 )
@@ -77,7 +79,12 @@ _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
         (_own_data("llama", _DECODERS, _GEMSTONES_SOURCE, _LIKE_EACH_OTHER), "gemstones", None, False),
         (_DOLMA, "gemstones", "cooled", True),
         (
-            replace(_DOLMA, name="llama-dolma", trained="at a constant learning rate after the warm-up"),
+            replace(
+                _DOLMA,
+                name="llama-dolma",
+                trained="at a constant learning rate after the warm-up",
+                how="constant learning rate",
+            ),
             "gemstones",
             "constant_lr",
             True,
@@ -88,6 +95,7 @@ _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
                 name="llama-dolma-other-recipe",
                 title=f"{_DECODERS}, on Dolma by a recipe that no table has: ratios of perplexities alone",
                 trained="by another recipe, all alike",
+                how="another recipe",
             ),
             "gemstones",
             "cooled",

@@ -29,7 +29,7 @@ from edgefront.core.validation import form, invalid_input
 
 COLUMNS = ("log_perplexity", *NAMES)
 
-_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "source", "licence")
+_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how", "source", "licence")
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 Text = Annotated[str, Field(max_length=500)]
@@ -68,6 +68,7 @@ class _About(_Part):
     split: Text
     tokens: Text
     trained: Text
+    how: Text = ""
     source: Text
     licence: Text
 
@@ -297,7 +298,8 @@ def summary(law: QualityLaw) -> dict[str, Any]:
     if isinstance(law, TableLaw) and law.prior is not None:
         prior = law.prior.origin.name
     return {
-        **{name: getattr(law.origin, name) for name in _ORIGIN},
+        **{name: getattr(law.origin, name) for name in _ORIGIN if name != "how"},
+        "label": law.label,
         "table_models": law.models,
         "blocks": [kind for kind in BLOCK_NAMES if kind in law.kinds],
         "features": [

@@ -55,6 +55,8 @@ class ComparedArchitecture(View):
     law: str | None
     relative_to: str | None = None
     train_tokens: float | None = None
+    label: str = ""
+    """What the perplexity is of, in about six words."""
     baseline: bool = False
     """A baseline of one of the targets."""
     entries: tuple[ComparedEntry | None, ...]

@@ -228,6 +228,9 @@ class PredictedView(View):
     """The named model, trained alike, by whose perplexity this one is divided; None: it is a perplexity."""
     train_tokens: float | None = None
     """Of the training that it is predicted for; None of a law that knows one budget."""
+    label: str = ""
+    """What the perplexity is of, in about six words: `Dolma, 10B tokens, finished schedule`, or
+    `ratio, own data, 10B tokens`."""
     latency_ms: float | None = None
     latency_low_ms: float | None = None
     latency_high_ms: float | None = None

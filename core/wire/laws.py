@@ -33,6 +33,8 @@ class LawChoice(View):
     data: str
     split: str
     trained: str
+    label: str = ""
+    """What its predictions are of, in about six words."""
     relative_to: str | None = None
     """The model to whose perplexity predictions are ratios; None: they are perplexities."""
     created_at: datetime | None = None

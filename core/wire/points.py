@@ -56,6 +56,8 @@ class PointsHeader(View):
     memory_bytes: tuple[float, float] | None
     relative_to: str | None = None
     """The model to whose perplexity predictions are ratios; None: they are perplexities."""
+    label: str = ""
+    """What predicted perplexities are of, in about six words."""
     ids: tuple[Identifier, ...]
     columns: dict[str, str]
     """As `COLUMNS`, without those that would hold nothing."""

@@ -264,6 +264,8 @@ class QualityLawView(View):
     tokens: str
     """The tokens that the perplexity is per."""
     trained: str
+    label: str = ""
+    """What its predictions are of, in about six words: whose data, how many tokens, how trained."""
     source: str
     licence: str
     table_models: int

@@ -80,6 +80,7 @@ def describe(
 
     def show() -> None:
         from edgefront.show.output import table
+        from edgefront.show.quality import of_label
 
         shown = table("cost", "value", right=("value",))
         for name in _DESCRIBED:
@@ -93,6 +94,7 @@ def describe(
         )
         if quality is not None:
             session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
+            session.out.print(of_label(quality["label"]), markup=False, soft_wrap=True)
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)

@@ -74,7 +74,7 @@ def _ids(client: Client, given: str) -> list[str]:
 def _show(session: Session, comparison: ComparisonView) -> None:
     from edgefront.core.wire.jobs import PredictedView
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
-    from edgefront.show.quality import header_of, median_quality
+    from edgefront.show.quality import header_of, labels_of, median_quality, of_label
 
     summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, compared in enumerate(comparison.targets, 1):
@@ -106,6 +106,8 @@ def _show(session: Session, comparison: ComparisonView) -> None:
         quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
         shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
     session.out.print(shown)
+    if label := of_label(labels_of(model.label for model in comparison.architectures)):
+        session.out.print(label, markup=False, soft_wrap=True)
     if comparison.perplexity_of:
         session.note(f"predicted perplexity: {comparison.perplexity_of}")
 

@@ -66,7 +66,7 @@ def predict(
 def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
     from edgefront.core.units import MB
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, share, table
-    from edgefront.show.quality import median_quality, quality_header, quality_interval
+    from edgefront.show.quality import median_quality, of_label, quality_header, quality_interval, quality_label
 
     predicted = prediction.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
@@ -88,6 +88,8 @@ def _show(session: Session, title: str, model: Architecture, prediction: Predict
         shown.add_row("measured: latency (ms)", milliseconds(seen.latency_ms, seen.latency_half_width_ms), "")
         shown.add_row("measured: memory (MB)", megabytes(seen.memory_bytes), "")
     session.out.print(shown)
+    if label := of_label(quality_label([predicted])):
+        session.out.print(label, markup=False, soft_wrap=True)
     parts = table(
         *("block", "kind", "ms", "share", "most of it"),
         right=("block", "ms", "share"),

@@ -191,6 +191,7 @@ def predict(
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.proxies.quality_law import law_about
     from edgefront.core.quality.shipped import find_law
+    from edgefront.show.quality import of_label
 
     asked = token_count(tokens)
     model = architecture_of(architecture)
@@ -199,6 +200,7 @@ def predict(
 
     def show() -> None:
         session.out.print(sentence(result), markup=False, soft_wrap=True)
+        session.out.print(of_label(result["label"]), markup=False, soft_wrap=True)
         session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
@@ -241,6 +243,7 @@ def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
         "trained": law.origin.trained,
         "train_tokens": law.train_tokens,
         "relative_to": law.relative_to,
+        "label": law.label,
         "about": law.about,
     }
 

@@ -140,18 +140,23 @@ def ship(
         ended = watch(client, [item.id for item in trainings], session.screen)
     shipped = shipping.chosen(points, ended)
     shipping.fetch(client, shipped, output, session.note, force=force)
-    row = shipping.predicted_and_trained(client, searched.id, next(model for model in shipped if model.kept))
+    outcome = shipping.outcome(client, searched.id, shipped)
 
     def show() -> None:
         session.out.print(shipping.shipped_table(shipped))
-        session.out.print(str(output), markup=False, soft_wrap=True)
-        if row is not None:
-            session.out.print(shipping.in_words(row), markup=False, soft_wrap=True)
         session.note(f'generate text: edgefront generate {output} --prompt "import "')
+        session.out.print(str(output), markup=False, soft_wrap=True)
+        session.out.print(outcome.sentence, markup=False, soft_wrap=True)
 
     models = [model.to_json() for model in shipped]
-    said = None if row is None else row.model_dump(mode="json")
-    told = {"job": searched.id, "target": frontier.target, "models": models, "folder": str(output), "predicted": said}
+    told = {
+        "job": searched.id,
+        "target": frontier.target,
+        "models": models,
+        "folder": str(output),
+        "predicted": None if outcome.row is None else outcome.row.model_dump(mode="json"),
+        "sentence": outcome.sentence,
+    }
     session.put(told, show)
 
 

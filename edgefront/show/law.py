@@ -73,7 +73,8 @@ def in_words(agreement: LawAgreement) -> str:
 
 def _about(law: LawChoice) -> str:
     what = "perplexity" if law.relative_to is None else f"perplexity by that of {law.relative_to}"
-    return f"{law.models} models, {what} on {law.data}, {law.split}; trained {law.trained}"
+    label = f"{law.label}; " if law.label else ""
+    return f"{label}{law.models} models, {what} on {law.data}, {law.split}; trained {law.trained}"
 
 
 def _show_agreement(agreement: LawAgreement, console: Console) -> None:

@@ -54,7 +54,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     axes.set_title(view.target, loc="left")
     axes.set_xlabel("median latency (ms), less is better")
     axes.set_ylabel(
-        f"{header_of([chart.points.relative_to])}, less is better"
+        f"{header_of([chart.points.relative_to])}, less is better\n{chart.points.label}".strip()
         if quality == "perplexity"
         else f"{view.proxy.replace('_', ' ')}, more is better"
     )

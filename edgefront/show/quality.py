@@ -49,6 +49,21 @@ def quality_header(predictions: Iterable[PredictedView | None]) -> str:
     return header_of(references)
 
 
+def labels_of(labels: Iterable[str]) -> str:
+    """`Dolma, 10B tokens, finished schedule`: what predicted perplexities are of; empty where nothing is known."""
+    return " or ".join(dict.fromkeys(label for label in labels if label))
+
+
+def quality_label(predictions: Iterable[PredictedView | None]) -> str:
+    """The same of predictions."""
+    return labels_of(each.label for each in predictions if each is not None and each.perplexity is not None)
+
+
+def of_label(label: str) -> str:
+    """The line below a table of them; empty without a label."""
+    return f"{HEADER}: {label}" if label else ""
+
+
 def header_of(references: Iterable[str | None]) -> str:
     """The same by the models to which the predictions of a column are relative."""
     named = sorted({reference for reference in references if reference is not None})

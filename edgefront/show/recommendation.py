@@ -8,7 +8,7 @@ from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
-from edgefront.show.quality import predicted_quality, quality_header
+from edgefront.show.quality import predicted_quality, quality_header, quality_label
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +30,10 @@ def show(view: RecommendationView, console: Console) -> None:
         line(f"{MARKED}.", "dim")
     for runner_up in view.runners_up:
         line(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.", "dim")
-    if view.perplexity_of:
-        line(f"Predicted perplexity: {view.perplexity_of}.", "dim")
+    label = quality_label(candidate.predicted for candidate in _rows(view))
+    if label or view.perplexity_of:
+        words = f"{label} ({view.perplexity_of})" if label and view.perplexity_of else label or view.perplexity_of
+        line(f"Predicted perplexity: {words}.", "dim")
     if view.note:
         line(view.note, "yellow")
     for title, command in commands(view).items():

@@ -24,6 +24,7 @@ from edgefront.core.wire.laws import AgreementRow
 from edgefront.core.wire.probes import ProbePlan, ProbeView
 from edgefront.core.wire.trainings import TrainingBudget, TrainingView
 from edgefront.show.output import NONE, duration, megabytes, millions, milliseconds, table
+from edgefront.show.quality import predicted_quality
 from edgefront.show.training_tables import best_perplexity
 
 if TYPE_CHECKING:
@@ -123,19 +124,51 @@ def trained_before(
     return made
 
 
-def predicted_and_trained(client: Client, job_id: str, kept: Shipped) -> AgreementRow | None:
-    """What the job's law predicted of the model without its training, and what it came to; None where the law is about
-    models that were trained otherwise.
-    """
-    agreement = client.jobs.law(job_id).agreement
-    if agreement is None or not agreement.alike:
-        return None
-    return next((row for row in agreement.rows if row.candidate_id == kept.candidate.id), None)
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted of the model that was kept, and what its training came to."""
+
+    sentence: str
+    row: AgreementRow | None = None
+    """Where the job's law is about models that were trained so: its prediction without this training."""
+
+
+def outcome(client: Client, job_id: str, shipped: Sequence[Shipped]) -> Outcome:
+    """`predicted 31.0 ± 0.9, trained 31.4`; where the law has learnt from no training of this kind, what is known."""
+    kept = next(model for model in shipped if model.kept)
+    view = client.jobs.law(job_id)
+    agreement = view.agreement
+    if agreement is not None and agreement.alike:
+        row = next((row for row in agreement.rows if row.candidate_id == kept.candidate.id), None)
+        if row is not None:
+            of = view.law.label if view.law is not None and view.law.label else agreement.dataset
+            return Outcome(f"{in_words(row)} ({of}; {agreement.split} split)", row)
+    return Outcome(_without_probes(kept, [model for model in shipped if not model.kept]))
 
 
 def in_words(row: AgreementRow) -> str:
     """`predicted 31.0 ± 0.9, trained 31.4`."""
     return f"predicted {with_interval(Figure.between(row.predicted, row.low, row.high))}, trained {row.trained:.1f}"
+
+
+def _without_probes(kept: Shipped, others: Sequence[Shipped]) -> str:
+    """The same where no training has told the law what perplexities are on these data."""
+    predicted, training = kept.candidate.predicted, kept.training
+    trained = f"trained {NONE if kept.perplexity is None else f'{kept.perplexity:.1f}'} ({training.dataset})"
+    if predicted is None or predicted.perplexity is None:
+        return f"{trained}; no quality law is about such models, so nothing was predicted"
+    of = predicted.label or predicted.law
+    if predicted.relative_to is None:
+        before = f"predicted {predicted_quality(predicted)} ({of})"
+        return f"{before}, {trained}: not comparable, since the law is about other trainings"
+    sentence = f"predicted {predicted_quality(predicted)} {predicted.relative_to}'s perplexity ({of}), {trained}"
+    for other in others:
+        second = other.candidate.predicted
+        if second is None or second.perplexity is None or not other.perplexity or kept.perplexity is None:
+            continue
+        ratios = f"predicted {predicted.perplexity / second.perplexity:.2f}×, trained "
+        sentence += f"; against {other.candidate.id} {ratios}{kept.perplexity / other.perplexity:.2f}×"
+    return f"{sentence}; probes would tell the perplexity before (--probes)"
 
 
 def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:

@@ -8,6 +8,8 @@ import pytest
 from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
+from edgefront.core.wire.points import decode
+
 LLAMA = {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 2}, "d_model": [128, 192]}}
 BY_TOKENS = {"space": LLAMA, "proxy": "quality_law", "proxy_settings": {"law": "llama-dolma-cooled"}}
 SEARCH = {"algorithm": {"name": "random"}, "budget": {"candidates": 6, "refinement": 0}}
@@ -66,8 +68,17 @@ def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Serv
     unknown = client.post("/v1/predictions", json={**asked, "law": "no-such-law"})
     assert problem(unknown, 422)["field"] == "law"
     lines = client.get(f"/v1/jobs/{made['id']}/candidates", params={"format": "csv"}).text.splitlines()
-    assert "predicted_relative_to,predicted_train_tokens,predicted_law" in lines[0]
-    assert "10000000000.0,llama-dolma-cooled" in lines[1]
+    assert "predicted_relative_to,predicted_train_tokens,predicted_law,predicted_label" in lines[0]
+    assert '10000000000.0,llama-dolma-cooled,"Dolma, 10B tokens, finished schedule"' in lines[1]
+    labels = [view["recommended"]["predicted"]["label"] for view in (own, few, many)]
+    assert labels == [f"Dolma, {tokens} tokens, finished schedule" for tokens in ("10B", "1B", "100B")]
+    assert ratio["predicted"]["label"] == "ratio, own data, 10B tokens"
+    header, _ = decode(client.get(f"/v1/jobs/{made['id']}/points").content)
+    assert header.label == labels[0]
+    compared = client.get("/v1/comparison", params={"job": made["id"]}).json()["architectures"]
+    assert {model["label"] for model in compared} == {labels[0]}
+    assert client.get(f"/v1/jobs/{made['id']}/law").json()["law"]["label"] == labels[0]
+    assert labels[0] in client.get(f"/v1/jobs/{made['id']}/genes").json()["note"]
 
 
 def test_the_estimate_of_a_training_says_where_the_quality_is_of_another_budget(sqlite_service: Service) -> None:

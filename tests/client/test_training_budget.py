@@ -15,7 +15,7 @@ from edgefront.core.quality.shipped import law_named
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.wire.jobs import PredictedView
 from edgefront.requests.find import find_request
-from edgefront.show.quality import predicted_quality, quality_header
+from edgefront.show.quality import predicted_quality, quality_header, quality_label
 
 WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)
 LLAMA = ("--space", "llama", "--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
@@ -76,6 +76,8 @@ def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
     assert told.stdout.startswith(f"{ratio}, on your own data")
     described = edgefront("describe", "smollm2-360m", "--tokens", "10B")
     assert "× smollm2-135m's perplexity" in described.stdout
+    assert "predicted perplexity: ratio, own data, 10B tokens\n" in described.stdout
+    assert "predicted perplexity: ratio, own data, 30B tokens\n" in told.stdout
     assert "both trained alike on 10 billion tokens" in described.stderr
 
 
@@ -109,6 +111,7 @@ def test_predictions_on_a_device_are_of_the_training_that_was_asked_for(running:
     ratio = edgefront("predict", "smollm2-360m", *place, home=running.home)
     assert "perplexity, smollm2-135m = 1" in ratio.stdout
     assert "×" in ratio.stdout
+    assert "predicted perplexity: ratio, own data, 30B tokens\n" in ratio.stdout
     assert "your own data; both trained alike" in ratio.stderr
     refused = edgefront("predict", "gpt2-small", *place, "--train-tokens", "10B", home=running.home)
     assert refused.returncode == exits.REFUSED
@@ -144,6 +147,14 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     view = answer["targets"][0]["recommendation"]
     assert view["recommended"]["predicted"]["train_tokens"] == 1e10
     assert "on 10 billion tokens" in view["perplexity_of"]
+    label = "Dolma, 10B tokens, finished schedule"
+    assert view["recommended"]["predicted"]["label"] == label
+    assert f"perplexity: {label}" in edgefront("frontier", answer["job"], home=running.home).stdout
+    assert f"perplexity: {label}" in edgefront("compare", answer["job"], home=running.home).stdout
+    assert (
+        f"Predicted perplexity: {label} (Dolma, validation"
+        in edgefront("job", "recommend", answer["job"], home=running.home).stdout
+    )
     best = view["recommended"]["id"]
     started = edgefront("train", "submit", "--candidate", best, "--steps", "5", home=running.home)
     assert "quality is of models trained on 10 billion tokens, and this training sees at most" in started.stderr
@@ -165,3 +176,5 @@ def test_a_ratio_is_never_shown_as_a_perplexity() -> None:
     assert predicted_quality(None) == predicted_quality(PredictedView()) == "–"
     assert quality_header([ratio]) == "predicted perplexity, smollm2-135m = 1"
     assert quality_header([perplexity, None]) == "predicted perplexity"
+    labelled = [each.model_copy(update={"label": label}) for each, label in ((ratio, "a"), (perplexity, "b"))]
+    assert quality_label([*labelled, labelled[0], None, PredictedView(label="c")]) == "a or b"

@@ -36,7 +36,7 @@ def check(output: Path, words: str) -> None:
         "the largest difference of",
         "for the best model within what 4 layers take",
         "Results of the search",
-        "Predicted perplexity: perplexity by that of gpt2-small, your own data",
+        "Predicted perplexity: ratio, own data (perplexity by that of gpt2-small, your own data",
         "edgefront model download cnd_",
     ):
         assert expected in words, words

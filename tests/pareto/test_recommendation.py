@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,6 +66,19 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     )
     assert answer.nearest is None
     assert answer.moves == ()
+
+
+def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
+    best, stock = option("best", 30.0), option("stock", 34.0, 45.0, stock=True)
+
+    def told(**changes: Any) -> str:
+        labelled = [replace(each, label="Dolma, 10B tokens", **changes) for each in (best, stock)]
+        return recommend(labelled, LIMITS, "quality_law").sentence
+
+    assert "a model of predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens). Against" in told()
+    assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens), latency" in told(relative=True)
+    assert told().count("Dolma") == told(relative=True).count("Dolma") == 1
+    assert "Dolma" not in told(trained=31.0)
 
 
 def test_what_intervals_do_not_support_is_not_claimed() -> None:

@@ -34,6 +34,12 @@ def test_another_budget_is_answered_at_once_and_the_address_holds_it(
     expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")
     budget.select_option(label="100 billion tokens")
     expect(seen.page.locator("#answer-hint")).to_contain_text("on 100 billion tokens")
+    # The answer is for that training, chart and table for the search's: each says so.
+    expect(seen.page.locator("#answer-perplexity")).to_have_text("Perplexity (Dolma, 100B tokens, finished schedule)")
+    label = "Dolma, 10B tokens, finished schedule"
+    expect(seen.page.locator("#candidates th.predicted")).to_have_text(f"Predicted perplexity ({label})")
+    seen.until("document.getElementById('chart').layout?.yaxis.title.text", f"predicted perplexity<br>{label}")
+    expect(seen.page.locator("#genes-note")).to_contain_text(f"Predicted perplexity: {label}.")
     best = seen.page.locator("#answer-table tbody tr").first
     expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
     seen.until("location.search", "?train_tokens=100000000000")
@@ -108,12 +114,17 @@ def test_a_job_whose_law_knows_one_budget_has_no_selector_and_shows_ratios(
     seen = watch(member, f"/jobs/{predicted['id']}")
     ends = f"({best['perplexity_low']:.2f}–{best['perplexity_high']:.2f})"
     expect(seen.page.locator("#answer-table tbody tr").first).to_contain_text(f"{best['perplexity']:.2f}× {ends}")
-    expect(seen.page.locator("#answer-perplexity")).to_have_text("Perplexity, gpt2-small = 1")
-    expect(seen.page.locator("#candidates th.predicted")).to_have_text("Predicted perplexity, gpt2-small = 1")
-    seen.until("document.getElementById('chart').layout?.yaxis.title.text", "predicted perplexity, gpt2-small = 1")
+    expect(seen.page.locator("#answer-perplexity")).to_have_text("Perplexity, gpt2-small = 1 (ratio, own data)")
+    expect(seen.page.locator("#candidates th.predicted")).to_have_text(
+        "Predicted perplexity, gpt2-small = 1 (ratio, own data)"
+    )
+    seen.until(
+        "document.getElementById('chart').layout?.yaxis.title.text",
+        "predicted perplexity, gpt2-small = 1<br>ratio, own data",
+    )
     expect(seen.page.locator("#train-tokens")).to_be_hidden()
     seen.page.goto(f"/jobs/{predicted['id']}/candidates/{view['recommended']['id']}")
-    expect(seen.page.locator("#figures")).to_contain_text("Predicted perplexity, gpt2-small = 1")
+    expect(seen.page.locator("#figures")).to_contain_text("Predicted perplexity, gpt2-small = 1 (ratio, own data)")
     expect(seen.page.locator("#figures")).to_contain_text("the law own-data-gpt2")
 
 

@@ -15,6 +15,7 @@ from watched_page import WatchedPage
 from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
+PREDICTED = "predicted perplexity, gpt2-small = 1<br>ratio, own data"
 CHART = "document.getElementById('chart')"
 FRONTIER = f"{CHART}.data?.find(({{uid}}) => uid === 'frontier')"
 SELECTED = f"{CHART}.data?.at(-1).customdata[0]"
@@ -53,7 +54,7 @@ def test_quality_stands_against_latency_with_intervals_and_memory_as_size(
     sizes = [drawn_points[point["id"]]["size"] for point in by_memory]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity, gpt2-small = 1"
+    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == PREDICTED
     low, high = seen.page.evaluate(f"{CHART}._fullLayout.yaxis.range")
     assert low > high  # better is up
     expect(seen.page.locator("#legend")).to_contain_text("Peak memory")
@@ -185,7 +186,7 @@ def test_a_link_to_what_is_gone_shows_the_rest(
     nothing = "target=no&chart=no&quality=no&sort=no&show=no&candidate=no"
     seen = watch(member, f"/jobs/{predicted['id']}#{nothing}")
     drawn(seen, frontier)
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == "predicted perplexity, gpt2-small = 1"
+    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == PREDICTED
     expect(seen.page.locator("#filter")).to_have_value("frontier")
 
 

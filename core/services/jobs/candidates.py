@@ -20,6 +20,7 @@ from edgefront.core.services.jobs.queries import demand, lists
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.lists import Order
 from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of
@@ -109,6 +110,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("predicted_relative_to", "the model by whose perplexity it is divided; empty: it is a perplexity"),
     ("predicted_train_tokens", "training tokens that it is predicted for; empty where the law knows one budget"),
     ("predicted_law", "the quality law that predicted it"),
+    ("predicted_label", "what it is of, in about six words: whose data, how many training tokens, how trained"),
     ("predicted_latency_ms", "latency predicted when it was proposed, ms"),
     ("predicted_latency_low_ms", "lower end of its 95 % interval, ms"),
     ("predicted_latency_high_ms", "upper end of its 95 % interval, ms"),
@@ -261,6 +263,7 @@ def export_rows(
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
             row |= {name: (candidate.predicted or {}).get(field) for name, field in PREDICTED.items()}
+            row["predicted_label"] = label_of(candidate.predicted) or None
             row |= {
                 "target": targets[candidate.target_id],
                 "parents": " ".join(candidate.parents),

@@ -13,6 +13,7 @@ from edgefront.core.prediction.importance import MIN_CANDIDATES, Importance, imp
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.columns import Column, gene_columns
@@ -98,6 +99,14 @@ class Known:
         return importance(genes, np.array([objective.values for objective in judged], dtype=np.float64).T)
 
     def _note(self, judged: Sequence[ObjectiveView], importances: Importance | None) -> str:
+        return " ".join(text for text in (self._predicted(), self._judged(judged, importances)) if text)
+
+    def _predicted(self) -> str:
+        """What the predicted perplexities are of."""
+        labels = dict.fromkeys(text for each in self.candidates if (text := label_of(each.predicted)))
+        return f"Predicted perplexity: {' or '.join(labels)}." if labels else ""
+
+    def _judged(self, judged: Sequence[ObjectiveView], importances: Importance | None) -> str:
         if importances is not None:
             return METHOD.format(
                 objectives=_listed([objective.title for objective in judged]), count=len(self.candidates)

@@ -218,6 +218,7 @@ def _version(row: LawVersion) -> LawChoice:
         data=view.data,
         split=view.split,
         trained=view.trained,
+        label=view.label,
         relative_to=view.relative_to,
         created_at=row.created_at,
     )
@@ -233,6 +234,7 @@ def _choice(law: QualityLaw) -> LawChoice:
         data=of.data,
         split=of.split,
         trained=of.trained,
+        label=law.label,
         relative_to=law.relative_to,
     )
 

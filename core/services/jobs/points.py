@@ -16,6 +16,7 @@ from edgefront.core.services.jobs.genes import MAX_CANDIDATES as MAX_GENOMES
 from edgefront.core.services.jobs.queries import points as rows
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.queries.points import Window
+from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import GROUPS
@@ -79,6 +80,7 @@ def read(
         "latency_ms": latency,
         "memory_bytes": memory,
         "relative_to": next((name for point in points if (name := (point.predicted or {}).get("relative_to"))), None),
+        "label": " or ".join(dict.fromkeys(text for point in points if (text := label_of(point.predicted)))),
         "ids": [point.id for point in points],
     }
     return encode(header, _columns(points))

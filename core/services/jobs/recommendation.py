@@ -364,5 +364,6 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
         if predicted is None or predicted.perplexity is None
         else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
         relative=predicted is not None and predicted.relative_to is not None,
+        label="" if predicted is None else predicted.label,
         trained=trained,
     )

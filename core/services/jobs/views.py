@@ -19,6 +19,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
@@ -63,7 +64,7 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         weight_bytes=candidate.weight_bytes,
         flops=candidate.flops,
         proxy=candidate.proxy,
-        predicted=None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
+        predicted=_predicted(candidate.predicted),
         latency_ms=candidate.latency_ms,
         latency_half_width_ms=candidate.latency_half_width_ms,
         latency_p90_ms=candidate.latency_p90_ms,
@@ -78,6 +79,10 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         measured_at=candidate.measured_at,
         architecture=candidate.architecture,
     )
+
+
+def _predicted(stored: Document | None) -> PredictedView | None:
+    return None if stored is None else PredictedView.model_construct(**{**stored, "label": label_of(stored)})
 
 
 def candidate_entry(candidate: Candidate) -> Entry:

@@ -20,6 +20,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality import laws
+from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, TargetState
@@ -216,6 +217,7 @@ def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None])
         law=predicted.get("law"),
         relative_to=predicted.get("relative_to"),
         train_tokens=predicted.get("train_tokens"),
+        label=label_of(predicted),
         baseline=candidate.role == CandidateRole.BASELINE,
         entries=tuple(entries),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.differences import DIFFERENCES
@@ -30,9 +31,27 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
             "law": law.origin.name,
             "relative_to": law.relative_to,
             "train_tokens": law.train_tokens,
+            "label": law.label,
         }
         for median, low, high, beyond in columns
     ]
+
+
+def label_of(predicted: Document | None) -> str:
+    """What a stored prediction is of, in about six words; empty where no perplexity is predicted, and of predictions of
+    earlier releases by a refined law.
+    """
+    if predicted is None or predicted.get("perplexity") is None:
+        return ""
+    return str(predicted.get("label") or _label(predicted.get("law"), predicted.get("train_tokens")))
+
+
+@lru_cache(maxsize=256)
+def _label(law: str | None, train_tokens: float | None) -> str:
+    shipped = shipped_laws().get(law or "")
+    if shipped is None:
+        return ""
+    return (shipped if train_tokens is None else shipped.at_tokens(train_tokens)).label
 
 
 def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) -> str:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeGuard
 
 from sqlalchemy.orm import Session
 
@@ -123,6 +124,7 @@ def _fit(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], key: str) ->
         split="validation",
         tokens="token of the data set as it is prepared here",
         trained=_trained(first),
+        how=_in_short(first, with_length=not _knows_budgets(group.base, models)),
         source="trainings of this service",
     )
     try:
@@ -143,10 +145,19 @@ def _fit(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], key: str) ->
     }
 
 
+def _is_shared(base: QualityLaw, models: int) -> TypeGuard[SharedLaw]:
+    """Whether so many trainings refine the base law, instead of making a law of their own."""
+    return models < PROCESS_MODELS and isinstance(base, SharedLaw)
+
+
+def _knows_budgets(base: QualityLaw, models: int) -> bool:
+    return _is_shared(base, models) and base.study.budgets
+
+
 def _law(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], models: int, origin: Origin) -> QualityLaw:
     """The base law refined by the group's trainings; `curves` are by training."""
     logs = [math.log(model.perplexity) for model in group.models]
-    if models >= PROCESS_MODELS or not isinstance(group.base, SharedLaw):
+    if not _is_shared(group.base, models):
         return TableLaw.fit(Shapes.of(group.architectures), logs, origin)
     chosen = []  # of each point of a curve: the place of its model, its tokens, ln perplexity
     # The order is by what they are and came to: ids change nothing in what is stored.
@@ -173,14 +184,17 @@ def _law(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], models: int,
 
 def _trained(model: TrainedModel) -> str:
     """Recipe and length, in words."""
-    budget = {name: value for name, value in model.budget.items() if value is not None}
-    recipe_steps = model.recipe.get("steps", 0)
-    words = [
-        f"with recipe {model.recipe.get('name', '')}",
-        f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps",
-    ]
+    budget = {name: value for name, value in model.budget.items() if value is not None and name != "steps"}
+    words = [f"with {_in_short(model, with_length=True)}"]
     words += [f"at most {value:,} {name}" for name, value in sorted(budget.items())]
     return ", ".join(words)
+
+
+def _in_short(model: TrainedModel, *, with_length: bool) -> str:
+    """`recipe quick, 300 steps`, or the recipe alone."""
+    recipe = f"recipe {model.recipe.get('name', '')}"
+    steps = model.recipe.get("steps", 0)
+    return f"{recipe}, {min(steps, model.budget.get('steps') or steps):,} steps" if with_length else recipe
 
 
 def _stored(

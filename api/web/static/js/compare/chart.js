@@ -3,7 +3,7 @@
 import { byId, colour, element } from "../shared/dom.js";
 import { latency, megabytes, millions } from "../shared/format.js";
 import { plotly, plotSettings } from "../shared/plot.js";
-import { perplexityTitle, relativeTo } from "../shared/perplexity.js";
+import { axisTitle } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
 
 const STYLES = ["frontier", "baseline", "recommended", "info", "good", "bad", "warn", "dominated"];
@@ -16,7 +16,7 @@ export const styleOf = (index) => ({ ink: STYLES[index % STYLES.length], symbol:
 /** What stands for quality: predicted perplexity where every architecture has one by the same law for the same training, else decoder parameters. */
 export function qualityOf({ architectures }) {
   const laws = new Set(architectures.map(({ law, perplexity, train_tokens: tokens }) => (perplexity === null ? null : `${law} ${tokens}`)));
-  if (laws.size === 1 && !laws.has(null)) return { title: perplexityTitle("predicted perplexity", relativeTo(architectures)), value: (one) => one.perplexity, lowIsBetter: true };
+  if (laws.size === 1 && !laws.has(null)) return { title: axisTitle(architectures), value: (one) => one.perplexity, lowIsBetter: true };
   return { title: "decoder parameters (M)", value: (one) => one.decoder_parameters / 1e6, lowIsBetter: false };
 }
 

@@ -2,7 +2,7 @@
 
 import { byId, element } from "../shared/dom.js";
 import { latency, megabytes, millions, MISSING, whole } from "../shared/format.js";
-import { perplexityText, perplexityTitle, relativeTo } from "../shared/perplexity.js";
+import { labelledTitle, perplexityText } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
 
 /** "+32 %" of a figure against another; nothing without either. */
@@ -20,7 +20,7 @@ const COLUMNS = [
 
 /** The columns of a ComparisonView: those of every comparison, then two of each target. */
 function columnsOf({ targets, architectures }) {
-  const titled = COLUMNS.map((column) => (column.name === "perplexity" ? { ...column, title: perplexityTitle(column.title, relativeTo(architectures)) } : column));
+  const titled = COLUMNS.map((column) => (column.name === "perplexity" ? { ...column, title: labelledTitle(column.title, architectures) } : column));
   return [...titled, ...targets.flatMap(({ target }, index) => [
     { name: `latency-${index}`, title: `${index + 1}. ${target}: latency`, number: true, value: (one) => one.entries[index]?.latency_ms },
     { name: `memory-${index}`, title: `${index + 1}. ${target}: peak memory`, number: true, value: (one) => one.entries[index]?.memory_bytes },

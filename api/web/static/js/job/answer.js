@@ -3,7 +3,7 @@
 import { byId, element, setText } from "../shared/dom.js";
 import { figure, latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
-import { perplexityTitle, perplexityWithInterval, relativeTo } from "../shared/perplexity.js";
+import { labelledTitle, perplexityLabel, perplexityWithInterval } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { factsOf } from "./candidates.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
@@ -44,10 +44,12 @@ export class Answer {
     byId("others").hidden = rows.length === 0;
     byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
     this.select(this.selected);
-    setText(byId("answer-perplexity"), perplexityTitle("Perplexity", relativeTo(rows.map(([, { predicted }]) => predicted))));
-    const extrapolated = rows.some(([, { predicted }]) => predicted?.extrapolated);
+    const predictions = rows.map(([, { predicted }]) => predicted);
+    setText(byId("answer-perplexity"), labelledTitle("Perplexity", predictions));
+    const extrapolated = predictions.some((predicted) => predicted?.extrapolated);
+    const [label, long] = [perplexityLabel(predictions), view.perplexity_of];
     setText(byId("answer-hint"), [
-      ...(view.perplexity_of ? [`Predicted perplexity: ${view.perplexity_of}.`] : []),
+      ...(label || long ? [`Predicted perplexity: ${label && long ? `${label} (${long})` : label || long}.`] : []),
       ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []), view.note,
     ].join(" "));
     this.#showMoves();

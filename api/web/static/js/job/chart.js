@@ -5,7 +5,7 @@ import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
 import * as flat from "./flat.js";
 import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
 import { markText } from "../shared/mark.js";
-import { perplexityTitle, perplexityWithEnds } from "../shared/perplexity.js";
+import { labelledTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { followSize, keepWheelFromUnfocused, plotly } from "../shared/plot.js";
 import * as solid from "./solid.js";
 
@@ -255,7 +255,7 @@ function hover(point) {
     ...generationOf(point),
     megabytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
-    ...(predicted?.perplexity ? [plain(`${perplexityTitle("predicted perplexity", predicted.relative_to)}: ${perplexityWithEnds(predicted)}`)] : []),
+    ...(predicted?.perplexity ? [plain(`${labelledTitle("predicted perplexity", [predicted])}: ${perplexityWithEnds(predicted)}`)] : []),
     ...(point.trained?.value ? [plain(`${point.trained.title}: ${point.trained.text}`)] : []),
     ...(versus ? [`speed-up over the baseline ${times(versus.speedup)}`, `memory ratio ${times(versus.memory_ratio)}`] : []),
   ].join("<br>");

@@ -103,6 +103,7 @@ function bars(points, { quality, limits }, ink) {
   };
 }
 
+const LINE = 16; // pixels of the second line of an axis's title
 const ROOM = 0.25; // of the extent of the points, for bars that reach beyond them
 
 /** What the axis shows of its own: the points, and as much of their bars as does not press them together. */
@@ -128,7 +129,7 @@ export function layout({ quality, limits, points }) {
     hovermode: "closest",
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // A finger scrolls the page.
     // Fixed, with room for seven characters at an axis: for margins that it finds itself Plotly draws everything twice.
-    margin: { l: isNarrow ? 56 : 70, r: 14, t: 26, b: isNarrow ? 44 : 50 },
+    margin: { l: (isNarrow ? 56 : 70) + (quality.title.includes("<br>") ? LINE : 0), r: 14, t: 26, b: isNarrow ? 44 : 50 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", color: ink },

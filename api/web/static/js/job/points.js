@@ -46,7 +46,7 @@ function pointOf(id, header, columns, row) {
     memory_bytes: figure("memory_bytes"),
     decoder_parameters: figure("decoder_parameters"),
     proxy: figure("proxy"),
-    predicted: perplexity === null ? null : { perplexity, relative_to: header.relative_to, perplexity_low: figure("perplexity_low"), perplexity_high: figure("perplexity_high") },
+    predicted: perplexity === null ? null : { perplexity, relative_to: header.relative_to, label: header.label, perplexity_low: figure("perplexity_low"), perplexity_high: figure("perplexity_high") },
     first_token_ms: figure("first_token_ms"),
     token_ms: figure("token_ms"),
   };

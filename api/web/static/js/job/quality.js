@@ -2,7 +2,7 @@
 
 import { parametersOf } from "./candidates.js";
 import { byId, element } from "../shared/dom.js";
-import { perplexityTitle, relativeTo } from "../shared/perplexity.js";
+import { axisTitle } from "../shared/perplexity.js";
 
 /** The choice among them beside the chart's title. */
 export class QualityChoice {
@@ -35,7 +35,7 @@ export class QualityChoice {
  */
 export function qualitiesOf(proxy, candidates, trained) {
   const hasPredicted = candidates.some((candidate) => candidate.predicted?.perplexity);
-  const predicted = byPrediction(relativeTo(candidates.map((candidate) => candidate.predicted)));
+  const predicted = byPrediction(candidates.map((candidate) => candidate.predicted));
   const byLaw = proxy === "quality_law";
   return [
     ...(hasPredicted && byLaw ? [predicted] : []), byProxy(proxy, candidates[0]), ...(hasPredicted && !byLaw ? [predicted] : []),
@@ -43,12 +43,12 @@ export function qualitiesOf(proxy, candidates, trained) {
   ];
 }
 
-/** By the law, whose predictions may be ratios to the perplexity of the model `reference`. */
-function byPrediction(reference) {
+/** By the law, whose predictions may be ratios to the perplexity of a model. */
+function byPrediction(predictions) {
   return {
     name: "predicted",
     label: "predicted perplexity",
-    title: perplexityTitle("predicted perplexity", reference),
+    title: axisTitle(predictions),
     value: (point) => point.predicted?.perplexity ?? null,
     range: ({ predicted }) => (predicted?.perplexity_high ? [predicted.perplexity_low, predicted.perplexity_high] : null),
     lowIsBetter: true,

@@ -8,7 +8,7 @@ import { Away, eachPage, patiently, pause, Refused, showAccount } from "../share
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { figure, generationOf, latency, megabytes, millions, milliseconds, times, tokens, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
-import { perplexityTitle, perplexityWithEnds } from "../shared/perplexity.js";
+import { labelledTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { shapeOf } from "../shared/shape.js";
 
@@ -27,7 +27,7 @@ function figuresOf(candidate) {
     ...(predicted?.latency_ms ? [["Latency, as predicted before", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
     ["Peak memory", megabytes(candidate.memory_bytes)],
     ...(predicted?.memory_bytes ? [["Peak memory, as predicted before", megabytes(predicted.memory_bytes)]] : []),
-    ...(predicted?.perplexity ? [[perplexityTitle("Predicted perplexity", predicted.relative_to), perplexityWithEnds(predicted)], ["Predicted by", lawOf(predicted)]] : []),
+    ...(predicted?.perplexity ? [[labelledTitle("Predicted perplexity", [predicted]), perplexityWithEnds(predicted)], ["Predicted by", lawOf(predicted)]] : []),
     ...(versus ? [["Speed-up over the baseline", `${versus.extrapolated ? "≈ " : ""}${times(versus.speedup)}`], ["Memory ratio", `${versus.extrapolated ? "≈ " : ""}${times(versus.memory_ratio)}`]] : []),
     ["Decoder parameters", millions(candidate.decoder_parameters)],
     ["All parameters", millions(candidate.total_parameters)],

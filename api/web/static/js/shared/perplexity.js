@@ -23,8 +23,24 @@ export function perplexityWithEnds(predicted) {
   return `${perplexityText(predicted)}${low == null ? "" : ` (${low.toFixed(digits)} to ${high.toFixed(digits)})`}`;
 }
 
-/** "Predicted perplexity, smollm2-135m = 1": `begin` is the name of the figure, `relativeTo` a model's or null. */
-export const perplexityTitle = (begin, relativeTo) => (relativeTo ? `${begin}, ${relativeTo} = 1` : begin);
+/** "Predicted perplexity, smollm2-135m = 1" of ratios: `begin` is the name of the figure. */
+export function perplexityTitle(begin, predictions) {
+  const reference = predictions.find((each) => each?.perplexity != null)?.relative_to;
+  return reference ? `${begin}, ${reference} = 1` : begin;
+}
 
-/** The model to which predictions are relative; null: they are perplexities. */
-export const relativeTo = (predictions) => predictions.find((each) => each?.perplexity != null)?.relative_to ?? null;
+/** What predictions are of, in about six words: "Dolma, 10B tokens, finished schedule"; empty where that is not known. */
+export function perplexityLabel(predictions) {
+  const labels = predictions.map((each) => (each?.perplexity == null ? "" : each.label)).filter(Boolean);
+  return [...new Set(labels)].join(" or ");
+}
+
+/** Both: "Predicted perplexity (Dolma, 10B tokens, finished schedule)". */
+export function labelledTitle(begin, predictions) {
+  const label = perplexityLabel(predictions);
+  return `${perplexityTitle(begin, predictions)}${label && ` (${label})`}`;
+}
+
+/** The same in two lines, at an axis of Plotly, which takes some of a text for markup. */
+export const axisTitle = (predictions) => [perplexityTitle("predicted perplexity", predictions), perplexityLabel(predictions)]
+  .filter(Boolean).map((text) => text.replace(/[<>&%{}]/g, "")).join("<br>");

@@ -1,0 +1,53 @@
+"""What a predicted perplexity is of, in about six words."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgefront.core.quality.law import Origin, in_short
+from edgefront.core.quality.shipped import NAMES, law_named
+from edgefront.core.quality.stored import from_json, to_text
+from edgefront.core.services.quality.expected import label_of, perplexities
+from edgefront.core.spaces.models import named_model
+
+LABELS = {
+    "own-data-gpt2": "ratio, own data",
+    "own-data-transformer-xl": "ratio, own data",
+    "own-data-llama": "ratio, own data, 30B tokens",
+    "llama-dolma-cooled": "Dolma, 30B tokens, finished schedule",
+    "llama-dolma": "Dolma, 30B tokens, constant learning rate",
+    "llama-dolma-other-recipe": "ratio, Dolma, 30B tokens, another recipe",
+    "lts-gpt2-wikitext103": "WikiText-103, 40,000 steps",
+    "lts-transformer-xl-wikitext103": "WikiText-103, 40,000 steps",
+    "hwgpt-gpt2-openwebtext": "OpenWebText, weights of a supernet",
+}
+
+
+def test_every_law_that_comes_along_has_one() -> None:
+    assert {name: law_named(name).label for name in NAMES} == LABELS
+    assert all(len(label.split()) <= 7 for label in LABELS.values())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [(1, "1"), (250, "250"), (307_200, "307K"), (4_096_000, "4.1M"), (1e10, "10B"), (1.25e11, "125B"), (2e12, "2T")],
+)
+def test_tokens_in_short(tokens: float, text: str) -> None:
+    assert in_short(tokens) == text
+
+
+def test_a_law_keeps_it_where_it_is_stored() -> None:
+    law = law_named("lts-gpt2-wikitext103")
+    assert from_json(to_text(law)).label == law.label
+    assert Origin("mine", "Mine").how == ""
+
+
+def test_a_stored_prediction_says_what_it_is_of() -> None:
+    model = [named_model("smollm2-135m").architecture]
+    law = law_named("llama-dolma-cooled").at_tokens(1e10)
+    (stored,) = perplexities(law, model)
+    assert label_of(stored) == law.label == "Dolma, 10B tokens, finished schedule"
+    del stored["label"]  # as earlier releases stored it
+    assert label_of(stored) == law.label
+    assert label_of({**stored, "law": "own-data-llama-0123456789@2"}) == ""
+    assert label_of({"latency_ms": 1.0}) == label_of(None) == ""
