@@ -15,7 +15,7 @@ from typing import Any
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.comparisons import ComparisonView
-from edgefront.core.wire.jobs import Quality
+from edgefront.core.wire.jobs import Quality, TrainingBudget
 from edgefront.core.wire.predictions import PredictionsView
 from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
@@ -129,10 +129,13 @@ class Client:
         protocol: Mapping[str, Any] | None = None,
         law: str | None = None,
         train_tokens: int | None = None,
+        train_hours: float | None = None,
+        trainer: str | None = None,
     ) -> PredictionsView:
         """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
         that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
-        `train_tokens`: quality of models that are trained so long, by a `law` that knows the budget.
+        `train_tokens`, or `train_hours` on the worker `trainer`: quality of models that are trained so long, by a `law`
+        that knows the budget.
 
         Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
         """
@@ -141,7 +144,7 @@ class Client:
             "device_class": device_class,
             "protocol": protocol or {},
             "law": law,
-            "train_tokens": train_tokens,
+            **TrainingBudget.of(train_tokens, train_hours, trainer).fields,
         }
         return predict(self._transport, architectures, asked)
 

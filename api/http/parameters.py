@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.services.idempotency import MAX_KEY
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.wire.jobs import Limits
+from edgefront.core.wire.jobs import Limits, TrainingBudget
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 
@@ -62,15 +62,6 @@ TargetName = Annotated[
         examples=["laptop, onnxruntime"],
     ),
 ]
-TrainTokensAsked = Annotated[
-    int | None,
-    Query(
-        ge=MIN_TRAIN_TOKENS,
-        le=MAX_TRAIN_TOKENS,
-        description="Tokens that a model is to be trained on; only where the job's law knows the budget",
-        examples=[10_000_000_000],
-    ),
-]
 LatencyBound = Annotated[
     float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Milliseconds", examples=[50])
 ]
@@ -93,6 +84,43 @@ async def _limits(
 
 AskedLimits = Annotated[Limits, Depends(_limits)]
 """The limits on candidates that a query asks for."""
+
+async def _training_budget(
+    train_tokens: Annotated[
+        int | None,
+        Query(
+            ge=MIN_TRAIN_TOKENS,
+            le=MAX_TRAIN_TOKENS,
+            description="Tokens that a model is to be trained on; only where the job's law knows the budget",
+            examples=[10_000_000_000],
+        ),
+    ] = None,
+    train_hours: Annotated[
+        float | None,
+        Query(
+            gt=0,
+            le=1e6,
+            allow_inf_nan=False,
+            description="Hours that a model is to be trained on `trainer`, instead of tokens",
+            examples=[6],
+        ),
+    ] = None,
+    trainer: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            pattern=r"^[^\x00-\x1f]+$",
+            description="A worker of `GET /v1/trainers`",
+            examples=["gpu-box"],
+        ),
+    ] = None,
+) -> TrainingBudget:
+    return TrainingBudget.of(train_tokens, train_hours, trainer)
+
+
+AskedBudget = Annotated[TrainingBudget, Depends(_training_budget)]
+"""How long models are to be trained, as a query asks for it."""
 
 IdempotencyKey = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, JobId, TargetName, TrainTokensAsked
+from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import agreement, law, probes, recommendation
@@ -27,7 +27,7 @@ from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.probes import ProbeRequest, ProbeView
@@ -119,17 +119,17 @@ async def get_recommendation(
     person: Reader,
     here: Here,
     limits: AskedLimits,
+    budget: AskedBudget,
     target: TargetName = None,
-    train_tokens: TrainTokensAsked = None,
 ) -> Response:
     """Compares it with the largest stock model within the same limits, and says what the next best models trade.
 
     Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
     Without `target`, the job's first target is meant. With `train_tokens` it is the best model to train on so many
-    tokens.
+    tokens, with `train_hours` and `trainer` the best to train there for so long.
     """
-    work = partial(recommendation.answer, here.database, person, job_id, target, limits, train_tokens)
-    if train_tokens is not None:
+    work = partial(recommendation.answer, here.database, person, job_id, target, limits, budget)
+    if budget != NO_BUDGET:
         return await here.slow.answer(person.owner, work)
     return await in_turn(lambda: send_view(work()))
 

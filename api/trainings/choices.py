@@ -1,4 +1,4 @@
-"""`/v1/catalogue/recipes` and `/v1/datasets`: what a training can use."""
+"""`/v1/catalogue/recipes`, `/v1/datasets` and `/v1/trainers`: what a training can use, and who trains how fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.concurrency import in_turn
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
-from edgefront.core.wire.training_choices import DatasetView, RecipeView
+from edgefront.core.services.trainings.paces import list_trainers
+from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
 
 router = APIRouter()
 
@@ -35,3 +36,15 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
 async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""
     return await in_turn(list_datasets, here.settings.data_folder)
+
+
+@router.get(
+    "/v1/trainers",
+    tags=["trainings"],
+    operation_id="list_trainers",
+    summary="List the workers whose pace of training is known",
+    responses=answer(example("trainers")),
+)
+def trainers(_person: Reader, here: Here) -> list[TrainerView]:
+    """Workers on which a training has ended: their pace tells on how many tokens a model is trained in a time."""
+    return list_trainers(here.database)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.training_time import TrainingTime
 
 Floats = NDArray[np.float64]
 
@@ -110,14 +111,30 @@ class QualityLaw(ABC):
 
     @property
     def train_tokens(self) -> float | None:
-        """The training tokens that predictions are for; None of a law that knows one budget."""
+        """The training tokens that predictions are for; None of a law that knows one budget, and for a time."""
+        return None
+
+    @property
+    def train_time(self) -> TrainingTime | None:
+        """The time of training that predictions are for; None where they are for a number of tokens."""
+        return None
+
+    @property
+    def train_budget(self) -> str:
+        """How long models are trained, in words; empty of a law that knows one budget."""
+        if self.train_time is not None:
+            return f"as many tokens as {self.train_time} take"
+        return "" if self.train_tokens is None else f"{in_words(self.train_tokens)} tokens"
+
+    def tokens(self, shapes: Shapes) -> Floats | None:
+        """(n,) training tokens that each prediction is for; None of a law that knows one budget."""
         return None
 
     @property
     def about(self) -> str:
         """What its predictions are of: data, tokens, training."""
         of = self.origin
-        length = "" if self.train_tokens is None else f" on {in_words(self.train_tokens)} tokens"
+        length = f" on {self.train_budget}" if self.train_budget else ""
         if self.relative_to is not None:
             what = f"perplexity by that of {self.relative_to}, {of.data}"
             return f"{what}; both trained {of.trained}{length}; law {of.name}"
@@ -132,6 +149,7 @@ class QualityLaw(ABC):
         parts = (
             "" if self.relative_to is None else "ratio",
             short.get(self.origin.data, self.origin.data.split(" (")[0]),
+            str(self.train_time or ""),
             "" if self.train_tokens is None else f"{in_short(self.train_tokens)} tokens",
             self.origin.how,
         )
@@ -144,10 +162,17 @@ class QualityLaw(ABC):
 
     def at_tokens(self, train_tokens: float) -> QualityLaw:
         """The law for models trained on so many tokens. `InvalidInput` where it knows one budget alone."""
-        raise InvalidInput(
-            f"train_tokens: the law {self.origin.name} knows one budget alone",
-            field="train_tokens",
-            value=train_tokens,
+        raise self._one_budget("train_tokens", train_tokens)
+
+    def in_time(self, time: TrainingTime) -> QualityLaw:
+        """The law for models trained so long. `InvalidInput` where it knows one budget alone."""
+        raise self._one_budget("train_time", str(time))
+
+    def _one_budget(self, field: str, value: object) -> InvalidInput:
+        return InvalidInput(
+            f"{field}: the law {self.origin.name} knows one budget alone",
+            field=field,
+            value=value,
             allowed="none, or a law that knows the training budget, as llama-dolma-cooled",
         )
 

@@ -57,7 +57,7 @@ def choose(question: Question, count: int, costs: Sequence[float] | None = None,
     """
     law = replace(question.law, same_recipe=False)  # as `SharedLaw.refined` has it
     shapes = Shapes.concatenate([question.pair, question.candidates])
-    at = np.full(len(shapes), law.log_train_tokens)
+    at = law.log_tokens(shapes)
     at[2:] = np.log(question.tokens) if law.study.budgets else law.log_train_tokens
     covariance, noise = law.uncertainty(shapes, at)
     prices = np.ones(len(question.candidates)) if costs is None else np.asarray(costs, dtype=np.float64)

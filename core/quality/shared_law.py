@@ -26,6 +26,7 @@ from edgefront.core.quality.law import Origin, Prediction, QualityLaw
 from edgefront.core.quality.parts import NO_MODEL, Places, Rows
 from edgefront.core.quality.posterior import Posterior
 from edgefront.core.quality.study import Study
+from edgefront.core.quality.training_time import TrainingTime
 from edgefront.core.statistics import Z_95
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 
@@ -97,6 +98,7 @@ class SharedLaw(QualityLaw):
     own: OwnTrainings | None = None
     base: str | None = None
     """The law that own trainings have refined."""
+    train_time: TrainingTime | None = None
 
     @cached_property
     def models(self) -> int:  # type: ignore[override]
@@ -120,7 +122,20 @@ class SharedLaw(QualityLaw):
 
     @property
     def train_tokens(self) -> float | None:
-        return float(f"{np.exp(self.log_train_tokens):.12g}") if self.study.budgets else None
+        if not self.study.budgets or self.train_time is not None:
+            return None
+        return float(f"{np.exp(self.log_train_tokens):.12g}")
+
+    def tokens(self, shapes: Shapes) -> Floats | None:
+        if self.train_time is not None:
+            return self.train_time.tokens(shapes)
+        return None if self.train_tokens is None else np.full(len(shapes), self.train_tokens)
+
+    def log_tokens(self, shapes: Shapes) -> Floats:
+        """(n,) ln of the training tokens that each prediction is for."""
+        if self.train_time is not None:
+            return np.log(self.train_time.tokens(shapes))
+        return np.full(len(shapes), self.log_train_tokens)
 
     def at_tokens(self, train_tokens: float) -> QualityLaw:
         if not self.study.budgets:
@@ -132,7 +147,10 @@ class SharedLaw(QualityLaw):
                 value=str(train_tokens),
                 allowed="a number from 1 to 1e18, as 10000000000",
             )
-        return replace(self, log_train_tokens=float(np.log(train_tokens)))
+        return replace(self, log_train_tokens=float(np.log(train_tokens)), train_time=None)
+
+    def in_time(self, time: TrainingTime) -> QualityLaw:
+        return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
 
     def refined(self, own: OwnTrainings, origin: Origin) -> SharedLaw:
         """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
@@ -160,7 +178,7 @@ class SharedLaw(QualityLaw):
         (rows, beyond, extra), (other, _, other_extra) = self._points(shapes), self._points(reference)
         mean, variance = self._posterior.ratio(rows, other)
         # Too few tokens shift all models alike: what differs is less.
-        early = float(self._early(self._asked_tokens)[0])
+        early = np.minimum(self._early(self.log_tokens(shapes)), self._early(self.log_tokens(reference)))
         extra = extra + other_extra - 2 * (_EARLY * early) ** 2 + (_EARLY_RATIO * early) ** 2
         return Prediction(mean, Z_95 * np.sqrt(variance + extra), beyond)
 
@@ -201,15 +219,15 @@ class SharedLaw(QualityLaw):
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         outside = self._outside(features(shapes)) > 0
         apart = differences(shapes, self.study.controlled) != 0
-        asked = self._asked_tokens
-        tokens = ("train_tokens",) if (self._early(asked) + self._late(asked))[0] > 0 else ()
+        asked = self.log_tokens(shapes)
+        other_budget = self._early(asked) + self._late(asked) > 0
         return [
             (
                 *(name for name, out in zip(_RANGES, ranges, strict=True) if out),
                 *(name for name, out in zip(DIFFERENCE_NAMES, others, strict=True) if out),
-                *tokens,
+                *(("train_tokens",) if budget else ()),
             )
-            for ranges, others in zip(outside, apart, strict=True)
+            for ranges, others, budget in zip(outside, apart, other_budget, strict=True)
         ]
 
     @cached_property
@@ -254,7 +272,7 @@ class SharedLaw(QualityLaw):
     def _points(self, shapes: Shapes, log_tokens: Floats | None = None) -> tuple[Rows, Floats, Floats]:
         """Rows of architectures, how far each is beyond what is known, and the variance that this adds."""
         inputs = features(shapes)
-        log_tokens = np.full(len(shapes), self.log_train_tokens) if log_tokens is None else log_tokens
+        log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
         apart = differences(shapes, self.study.controlled)
         outside = self._outside(inputs).sum(1)
         early, late = self._early(log_tokens), self._late(log_tokens)
@@ -288,11 +306,6 @@ class SharedLaw(QualityLaw):
         """(n,) octaves above them."""
         trained_range = self.token_range
         return np.zeros(len(log_tokens)) if trained_range is None else _beyond(log_tokens - np.log(trained_range[1]))
-
-    @property
-    def _asked_tokens(self) -> Floats:
-        """(1,)"""
-        return np.array([self.log_train_tokens])
 
     def _without(self, row: Floats) -> SharedLaw:
         """The law without the models of these features."""

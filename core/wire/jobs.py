@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.states import (
@@ -21,6 +22,7 @@ from edgefront.core.states import (
     TargetState,
 )
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.validation import checked
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
@@ -46,6 +48,80 @@ EPSILON = 0.02
 """The precision that a protocol asks of a latency unless it says otherwise."""
 
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
+TrainHours = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
+TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+
+
+class TrainerPace(Request):
+    """How fast a worker trains a model: seconds_per_token + seconds_per_flop · FLOPs of a token."""
+
+    seconds_per_token: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    seconds_per_flop: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    segment: Annotated[StrictInt, Field(ge=1, le=1 << 20)]
+    """Tokens of a sequence, for the FLOPs of attention."""
+    trainings: Annotated[StrictInt, Field(ge=0)] = 0
+    """From which it was learnt."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> TrainerPace:
+        if self.seconds_per_token + self.seconds_per_flop <= 0:
+            raise ValueError("a training takes time: seconds_per_token or seconds_per_flop is above 0")
+        return self
+
+
+class TrainTime(Request):
+    """So long a model is to be trained on a worker of the pool: on as many tokens as it sees there."""
+
+    hours: TrainHours
+    trainer: TrainerName
+    pace: TrainerPace | None = None
+    """None: that of the trainings which have ended there; `GET /v1/trainers` lists them."""
+
+
+class TrainingBudget(Request):
+    """How long models are to be trained, for laws that know the budget. Neither: what the law says."""
+
+    train_tokens: TrainTokens | None = None
+    """Tokens that each is trained on."""
+    train_time: TrainTime | None = None
+    """A time on a worker instead, in which smaller models see more tokens."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> TrainingBudget:
+        if self.train_tokens is not None and self.train_time is not None:
+            raise ValueError("give train_tokens or train_time, not both")
+        return self
+
+    @classmethod
+    def of(
+        cls, train_tokens: int | None = None, train_hours: float | None = None, trainer: str | None = None
+    ) -> TrainingBudget:
+        """The budget as queries and commands give it. `InvalidInput` names what does not go together."""
+        if (train_hours is None) != (trainer is None):
+            raise InvalidInput(
+                "train_hours and trainer go together: how long, and on which worker",
+                field="trainer" if trainer is None else "train_hours",
+                allowed="both, or neither",
+            )
+        if train_hours is None:
+            return checked(TrainingBudget, {"train_tokens": train_tokens})
+        if train_tokens is not None:
+            raise InvalidInput(
+                "give train_tokens or train_hours, not both",
+                field="train_tokens",
+                value=train_tokens,
+                allowed="none beside train_hours",
+            )
+        return checked(TrainingBudget, {"train_time": {"hours": float(train_hours), "trainer": trainer}})
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of a request, as far as they are given."""
+        return self.model_dump(include={"train_tokens", "train_time"}, exclude_none=True)
+
+
+NO_BUDGET = TrainingBudget()
+
 
 
 class SpaceRequest(Request):
@@ -166,7 +242,7 @@ class ParameterLimits(Request):
     max_total: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
-class JobRequest(Request):
+class JobRequest(TrainingBudget):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
     targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16, fail_fast=True)]
@@ -186,9 +262,6 @@ class JobRequest(Request):
     Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
-    train_tokens: TrainTokens | None = None
-    """Tokens that a model is to be trained on: predicted perplexity is of models trained so long, by laws that know the
-    budget. None: what the law says."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
     """Of the random weights and tokens that models are scored with."""
     epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON

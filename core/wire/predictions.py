@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
 from edgefront.core.wire.agent import Identifier, Name
-from edgefront.core.wire.jobs import PredictedView, TrainTokens
-from edgefront.core.wire.messages import Request, View
+from edgefront.core.wire.jobs import PredictedView, TrainingBudget
+from edgefront.core.wire.messages import View
 
 
-class PredictionRequest(Request):
+class PredictionRequest(TrainingBudget):
     """One device (its id or name) or a device class, how it measures, and the architectures to predict for it."""
 
     device: Name | None = None
@@ -25,8 +25,6 @@ class PredictionRequest(Request):
     """Each the name of a named model, or a description."""
     law: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]+$")] | None = None
     """The quality law, a name or NAME@VERSION. None: that of each model's family."""
-    train_tokens: TrainTokens | None = None
-    """Tokens that the models are to be trained on, by laws that know the budget. None: what the law says."""
 
     @model_validator(mode="after")
     def _one_place(self) -> PredictionRequest:

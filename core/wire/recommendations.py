@@ -25,16 +25,27 @@ class LimitMove(View):
     candidate_id: Identifier
 
 
-class TrainingBudgetView(View):
-    """Training tokens that predicted perplexities are for; there where the job's law knows the budget."""
+class TrainTimeView(View):
+    """A time of training on a worker."""
 
-    train_tokens: float
-    """Those that were asked for, else `own`."""
-    own: float
-    """Those that the job searched for."""
+    hours: float
+    trainer: str
+
+
+class TrainingBudgetView(View):
+    """The training that predicted perplexities are for; there where the job's law knows the budget."""
+
+    train_tokens: float | None
+    """Tokens that were asked for, else `own`. None for a time: each candidate's `predicted` then has its own."""
+    train_time: TrainTimeView | None
+    own: float | None
+    """Tokens that the job searched for."""
+    own_time: TrainTimeView | None
     known_from: float | None
     """Least and most tokens of the trainings that the law was learnt from; beyond them intervals widen."""
     known_to: float | None
+    trainers: tuple[str, ...] = ()
+    """Workers whose pace is known: a time there may be asked for."""
 
 
 class RecommendationView(View):

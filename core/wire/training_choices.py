@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgefront.core.wire.jobs import TrainerPace
 from edgefront.core.wire.messages import View
 
 
@@ -32,3 +33,12 @@ class DatasetView(View):
     vocab_size: int | None
     parallel: bool
     """Text in two languages, for recipes whose task is pairs."""
+
+
+class TrainerView(View):
+    """A worker that has trained a model to its end: how fast it trains is known."""
+
+    name: str
+    gpus: int
+    """That its latest training used; 0: its CPU."""
+    pace: TrainerPace

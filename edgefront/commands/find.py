@@ -29,7 +29,7 @@ _PANELS = {
     "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
     "when_busy",
     "Generation": "prompt new context latency",
-    "Search": "space narrow model train_tokens law candidates minutes seed",
+    "Search": "space narrow model train_tokens train_hours trainer law candidates minutes seed",
 }
 
 
@@ -90,7 +90,7 @@ def find(
 
     limits = limit.limits
     check_limits(limits)  # before the server is asked for its devices
-    fields, tokens = how.fields, training.tokens
+    fields, budget = how.fields, training.fields
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
     where: dict[str, Any] = {"device_class": device_class, "protocol": {}}
@@ -115,7 +115,7 @@ def find(
         model=within.model,
         budget={"candidates": candidates, "minutes": minutes},
         seed=seed,
-        others={"train_tokens": tokens, "proxy_settings": {} if law is None else {"law": law}},
+        others={**budget, "proxy_settings": {} if law is None else {"law": law}},
     )
     job = session.client.jobs.create(request)
     session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")

@@ -40,7 +40,7 @@ _PANELS = {
     "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision when_busy",
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Proxy": "proxy proxy_setting train_tokens",
+    "Proxy": "proxy proxy_setting train_tokens train_hours trainer",
 }
 _OUT_OF_BOUNDS = {
     "max_latency_ms": "Slower candidates are out of bounds.",
@@ -150,7 +150,7 @@ def submit(
                 **chosen,
                 **({} if epsilon is None else {"epsilon": epsilon}),
                 "proxy_settings": submission.settings(proxy_setting or []),
-                "train_tokens": training.tokens,
+                **training.fields,
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
                 "seed": seed,
@@ -296,9 +296,9 @@ def recommend(
     from edgefront import exits
     from edgefront.show.recommendation import show
 
-    client, tokens = session.client, training.tokens
+    client, budget = session.client, training.given
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]
-    views = [client.jobs.recommendation(job, target=name, **asdict(limit), train_tokens=tokens) for name in names]
+    views = [client.jobs.recommendation(job, target=name, **asdict(limit), **budget) for name in names]
 
     def say() -> None:
         for view in views:

@@ -147,12 +147,33 @@ class TrainingBudgetOptions(Options):
         ),
     ] = None
 
+    train_hours: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HOURS",
+            help="Hours that a model will be trained on --trainer, instead of tokens: each is predicted for the tokens "
+            "that it sees in them.",
+        ),
+    ] = None
+    trainer: Annotated[
+        str | None, typer.Option(metavar="WORKER", help="A worker whose pace is known, from `training trainers`.")
+    ] = None
+
     @property
-    def tokens(self) -> int | None:
-        """The count. `InvalidInput` where it is none."""
+    def given(self) -> dict[str, Any]:
+        """`train_tokens`, `train_hours` and `trainer`, those that are given. `InvalidInput` for tokens that are none."""
         from edgefront.core.token_counts import parse_token_count
 
-        return None if self.train_tokens is None else parse_token_count(self.train_tokens)
+        tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)
+        given = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of a request. `InvalidInput` where what is given does not go together."""
+        from edgefront.core.wire.jobs import TrainingBudget
+
+        return TrainingBudget.of(**self.given).fields
 
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------

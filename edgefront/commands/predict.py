@@ -49,11 +49,11 @@ def predict(
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.requests import jobs as submission
 
-    tokens = training.tokens
+    budget = training.given
     models = [architecture_of(given) for given in architectures]
     place = submission.target(device or only_device(session), option="device")
     fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    answer = session.client.predict(models, **place, protocol=fields, law=law, train_tokens=tokens)
+    answer = session.client.predict(models, **place, protocol=fields, law=law, **budget)
 
     def show() -> None:
         for given, model, prediction in zip(architectures, models, answer.predictions, strict=True):

@@ -166,6 +166,15 @@ def list_datasets(session: Session) -> None:
     session.put(datasets, lambda: session.out.print(datasets_table(datasets)))
 
 
+@command(app, "trainers")
+def list_trainers(session: Session) -> None:
+    """List the workers whose pace of training is known."""
+    from edgefront.show.training_tables import trainers_table
+
+    trainers = session.client.trainings.trainers()
+    session.put(trainers, lambda: session.out.print(trainers_table(trainers)))
+
+
 @command(app, "list")
 def list_trainings(
     session: Session,

@@ -95,11 +95,14 @@ class Jobs:
         max_first_token_ms: float | None = None,
         max_token_ms: float | None = None,
         train_tokens: int | None = None,
+        train_hours: float | None = None,
+        trainer: str | None = None,
     ) -> RecommendationView:
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
-        Limits that are not given are the target's own. With `train_tokens` it is the best to train on so many tokens;
-        `InvalidInput` where the job's quality law knows one training budget alone. Answered from what is known: no
+        Limits that are not given are the target's own. With `train_tokens` it is the best to train on so many tokens,
+        with `train_hours` and `trainer` the best to train on that worker for so long; `InvalidInput` where the job's
+        quality law knows one training budget alone, or the worker's pace is unknown. Answered from what is known: no
         other job is needed.
         """
         params = {
@@ -109,6 +112,8 @@ class Jobs:
             "max_first_token_ms": max_first_token_ms,
             "max_token_ms": max_token_ms,
             "train_tokens": train_tokens,
+            "train_hours": train_hours,
+            "trainer": trainer,
         }
         path = f"/v1/jobs/{segment(job_id)}/recommendation"
         return self._transport.ask(RecommendationView, "GET", path, params=params)

@@ -17,7 +17,7 @@ from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import checked
 from edgefront.core.wire.events import TrainingEvent, read_training_event
 from edgefront.core.wire.supernets import ProbabilitiesView
-from edgefront.core.wire.training_choices import DatasetView
+from edgefront.core.wire.training_choices import DatasetView, TrainerView
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
@@ -47,6 +47,10 @@ class Trainings:
     def datasets(self) -> list[DatasetView]:
         """The service's data sets, prepared or built in."""
         return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
+
+    def trainers(self) -> list[TrainerView]:
+        """The workers on which a training has ended, with their paces."""
+        return self._transport.ask(list[TrainerView], "GET", "/v1/trainers")
 
     def create(
         self, request: TrainingRequest | Mapping[str, Any], *, idempotency_key: str | None = None

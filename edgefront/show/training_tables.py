@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgefront.core.states import ENDED_TRAININGS, TrainingState
 from edgefront.core.wire.supernets import SearchProgress
-from edgefront.core.wire.training_choices import DatasetView, RecipeView
+from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
 from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
 from edgefront.show.output import (
     NONE,
@@ -84,6 +84,21 @@ def datasets_table(datasets: Iterable[DatasetView]) -> FittingTable:
         digest = "prepared on first use" if item.digest is None else item.digest[:12]
         vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
         shown.add_row(item.name, digest, item.level, vocabulary, item.title)
+    return shown
+
+
+def trainers_table(trainers: Iterable[TrainerView]) -> FittingTable:
+    """One row per worker."""
+    shown = table(
+        *("worker", "GPUs", "trainings", "GFLOP/s", "µs a token besides"),
+        right=("GPUs", "trainings", "GFLOP/s", "µs a token besides"),
+    )
+    for item in trainers:
+        pace = item.pace
+        speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
+        shown.add_row(
+            item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, f"{1e6 * pace.seconds_per_token:.3g}"
+        )
     return shown
 
 

@@ -30,14 +30,24 @@ from edgefront.core.services.quality.expected import law_note, perplexities, per
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
 from edgefront.core.spaces.space import Genome
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, JobRequest, Limits, PredictedView, TrainedView
-from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView
+from edgefront.core.wire.jobs import (
+    NO_BUDGET,
+    NO_LIMITS,
+    CandidateView,
+    JobRequest,
+    Limits,
+    PredictedView,
+    TrainedView,
+    TrainingBudget,
+)
+from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView, TrainTimeView
 
 MAX_CANDIDATES = 500
 """Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and
@@ -67,14 +77,16 @@ class Known:
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
     law: QualityLaw | None
-    """The job's, for the training tokens that were asked for."""
-    own_tokens: float | None
-    """Training tokens that the job searched for; None where its law knows one budget."""
+    """The job's, for the training budget that was asked for."""
+    own_law: QualityLaw | None
+    """The job's, for the budget that it searched for."""
+    trainers: tuple[str, ...]
+    """Workers whose pace of training is known."""
 
     @property
     def is_other_budget(self) -> bool:
         """Whether it was asked for another training than the one that the job ranks by."""
-        return self.law is not None and self.law.train_tokens not in (None, self.own_tokens)
+        return self.law is not None and self.own_law is not None and self.law.train_budget != self.own_law.train_budget
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -156,11 +168,17 @@ class Known:
         )
 
     def _training(self) -> TrainingBudgetView | None:
-        if self.law is None or self.law.train_tokens is None or self.own_tokens is None:
+        if self.law is None or self.own_law is None or not self.law.train_budget:
             return None
         least, most = self.law.token_range or (None, None)
         return TrainingBudgetView(
-            train_tokens=self.law.train_tokens, own=self.own_tokens, known_from=least, known_to=most
+            train_tokens=self.law.train_tokens,
+            train_time=_time_view(self.law),
+            own=self.own_law.train_tokens,
+            own_time=_time_view(self.own_law),
+            known_from=least,
+            known_to=most,
+            trainers=self.trainers,
         )
 
     def _note(self, best: CandidateView | None) -> str:
@@ -218,7 +236,7 @@ def answer(
     job_id: str,
     target: str | None = None,
     asked: Limits = NO_LIMITS,
-    train_tokens: int | None = None,
+    budget: TrainingBudget = NO_BUDGET,
 ) -> RecommendationView:
     """The recommendation of a target. Raises as `read`.
 
@@ -226,7 +244,7 @@ def answer(
     for 20,000 of them.
     """
     with database.read() as session:
-        known = read(session, principal, job_id, target, asked, train_tokens)
+        known = read(session, principal, job_id, target, asked, budget)
         rivals = rows.genomes_within(session, known.target_id, known.limits) if known.is_other_budget else []
         unbuilt = [rival.id for rival in rivals if not rival.genome]
         described = {row.id: row.architecture for row in rows.predictions(session, unbuilt)} if unbuilt else {}
@@ -234,7 +252,7 @@ def answer(
         return known.recommendation()
     best = _best_by_law(known, {rival.id: rival.genome for rival in rivals if rival.genome}, described)
     with database.read() as session:
-        known = read(session, principal, job_id, target, asked, train_tokens, best)
+        known = read(session, principal, job_id, target, asked, budget, best)
     return known.recommendation()
 
 
@@ -258,15 +276,15 @@ def read(
     job_id: str,
     target: str | None = None,
     asked: Limits = NO_LIMITS,
-    train_tokens: int | None = None,
+    budget: TrainingBudget = NO_BUDGET,
     best: Collection[str] = (),
 ) -> Known:
     """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
-    With `train_tokens` perplexities are predicted for models that are trained so long, of which `best` are the ids of
-    the best; if absent, the best by the proxy are read.
+    With a `budget` perplexities are predicted for models that are trained so long, of which `best` are the ids of the
+    best; if absent, the best by the proxy are read.
 
-    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure, and
-    for training tokens where the job's law knows one budget alone.
+    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure, for
+    a training budget where the job's law knows one alone, and for a trainer whose pace is unknown.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -295,9 +313,12 @@ def read(
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
     law = None if request is None else laws.known_law_of(session, request)
-    own_tokens = None if law is None else law.train_tokens
-    if train_tokens is not None:
-        law = _at_tokens(law, train_tokens)
+    own_law = law
+    if budget != NO_BUDGET:
+        if law is None:
+            laws.check_no_budget(budget, "the models of this job")
+        else:
+            law = laws.for_budget(law, paces.with_pace(session, budget))
     return Known(
         job_id=job.id,
         target_id=row.id,
@@ -312,19 +333,13 @@ def read(
         candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
         trained=trained_views(trained),
         law=law,
-        own_tokens=own_tokens,
+        own_law=own_law,
+        trainers=tuple(paces.trainers(session)),
     )
 
 
-def _at_tokens(law: QualityLaw | None, train_tokens: int) -> QualityLaw:
-    if law is not None:
-        return law.at_tokens(float(train_tokens))
-    raise InvalidInput(
-        "train_tokens: no quality law is about the models of this job, so no training budget changes the answer",
-        field="train_tokens",
-        value=train_tokens,
-        allowed="none",
-    )
+def _time_view(law: QualityLaw) -> TrainTimeView | None:
+    return None if law.train_time is None else TrainTimeView(hours=law.train_time.hours, trainer=law.train_time.trainer)
 
 
 def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) -> str:

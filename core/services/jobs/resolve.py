@@ -24,6 +24,7 @@ from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality.laws import with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
+from edgefront.core.services.trainings import paces
 from edgefront.core.states import Goal
 from edgefront.core.store.database import Database
 from edgefront.core.units import MB
@@ -64,6 +65,7 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
     """
     faults = Faults()
     request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
+    request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
     named = faults.attempt(lambda: with_defaults(request))
     job = None if named is None else faults.attempt(lambda: _resolved(database, named))
@@ -73,6 +75,11 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
         faults.attempt(check)
     proxy_data = faults.attempt(lambda: scoring.check_data(job.request, settings))
     return Resolution(job.request, job, proxy_data, faults)
+
+
+def _with_pace(database: Database, request: JobRequest) -> JobRequest:
+    with database.read() as session:
+        return paces.with_pace(session, request)
 
 
 def _resolved(database: Database, request: JobRequest) -> ResolvedJob:

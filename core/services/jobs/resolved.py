@@ -108,14 +108,8 @@ def resolved(session: Session, request: JobRequest) -> ResolvedJob:
     out.
     """
     law = laws.law_of(session, request)
-    if law is None and request.train_tokens is not None:
-        raise InvalidInput(
-            f"train_tokens: no quality law is about the models of {request.space.name}, so no training budget changes "
-            "what is predicted of them",
-            field="train_tokens",
-            value=request.train_tokens,
-            allowed="none",
-        )
+    if law is None:
+        laws.check_no_budget(request, f"the models of {request.space.name}")
     return ResolvedJob(request, space_of(request.space), law)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgefront.core.quality.law import in_words
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import recommendation
@@ -9,8 +11,8 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.plan import chosen_for, plan_for
 from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, Limits
-from edgefront.core.wire.recommendations import TrainingBudgetView
+from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, Limits, TrainingBudget
 from edgefront.core.wire.trainings import OtherBudgetView, TrainingEstimate, TrainingRequest
 
 MAX_FACTOR = 2.0
@@ -37,9 +39,7 @@ def estimate(
     candidates = [subject.candidate for subject in plan.subjects if subject.candidate is not None]
     other = None
     if candidates:
-        first = candidates[0]  # all are of one target
-        ids = [candidate.id for candidate in candidates]
-        other = _other_budget(database, principal, first.job_id, first.target_id, ids, limits, tokens)
+        other = _other_budget(database, principal, candidates, limits, tokens)
     return TrainingEstimate(
         trainings=len(plan.subjects),
         recipe=plan.recipe.name,
@@ -50,32 +50,26 @@ def estimate(
 
 
 def _other_budget(
-    database: Database,
-    principal: Principal,
-    job_id: str,
-    target_id: str,
-    ids: list[str],
-    limits: Limits,
-    tokens: int,
+    database: Database, principal: Principal, candidates: Sequence[Candidate], limits: Limits, tokens: int
 ) -> OtherBudgetView | None:
-    own = recommendation.answer(database, principal, job_id, target_id, limits)
-    if own.training is None or not _differs(own.training, tokens):
+    """The difference of candidates of one target, None where there is none."""
+    first, ids = candidates[0], [candidate.id for candidate in candidates]
+    own = recommendation.answer(database, principal, first.job_id, first.target_id, limits)
+    own_tokens = (first.predicted or {}).get("train_tokens")
+    if own_tokens is None or max(tokens / own_tokens, own_tokens / tokens) <= MAX_FACTOR:
         return None
-    best = recommendation.answer(database, principal, job_id, target_id, limits, tokens).recommended
+    asked = TrainingBudget(train_tokens=tokens)
+    best = recommendation.answer(database, principal, first.job_id, first.target_id, limits, asked).recommended
     return OtherBudgetView(
-        job_id=job_id,
-        target_id=target_id,
-        own=own.training.own,
+        job_id=first.job_id,
+        target_id=first.target_id,
+        own=own_tokens,
         train_tokens=tokens,
         recommended=best,
         is_among=best is not None and best.id in ids,
-        sentence=f"The job's quality is of models trained on {in_words(own.training.own)} tokens, and this training "
-        f"sees at most {in_words(tokens)} tokens: {_instead(own.recommended, best, ids)}.",
+        sentence=f"The job's quality is of models trained on {in_words(own_tokens)} tokens, and this training sees at "
+        f"most {in_words(tokens)} tokens: {_instead(own.recommended, best, ids)}.",
     )
-
-
-def _differs(training: TrainingBudgetView, tokens: int) -> bool:
-    return max(tokens / training.own, training.own / tokens) > MAX_FACTOR
 
 
 def _instead(before: CandidateView | None, best: CandidateView | None, ids: list[str]) -> str:

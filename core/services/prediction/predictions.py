@@ -15,7 +15,6 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.prediction.checks import MIN_ARCHITECTURES
-from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
@@ -26,13 +25,14 @@ from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
-from edgefront.core.wire.jobs import PredictedView, TargetRequest
+from edgefront.core.wire.jobs import PredictedView, TargetRequest, TrainingBudget
 from edgefront.core.wire.predictions import (
     MeasuredView,
     PartView,
@@ -66,7 +66,8 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         )
         variance = launch_variance(session, device_key, protocol.digest)
         named = None if request.law is None else laws.named(session, request.law)
-    by_law = [_law(architecture, named, request.train_tokens) for architecture in architectures]
+        request = paces.with_pace(session, request)
+    by_law = [_law(architecture, named, request) for architecture in architectures]
     fit = fits.fit(asked)
     if fit is None:
         check_runtime(place, devices, label)
@@ -96,14 +97,15 @@ def _architecture(given: str | Document, index: int, protocol: MeasurementProtoc
     return architecture
 
 
-def _law(architecture: Architecture, named: QualityLaw | None, train_tokens: int | None) -> QualityLaw | None:
-    """The law that predicts the model's quality; None where none is about it. `InvalidInput` names `train_tokens`
-    where the law knows one budget, or there is no law.
+def _law(architecture: Architecture, named: QualityLaw | None, budget: TrainingBudget) -> QualityLaw | None:
+    """The law that predicts the model's quality after this training; None where none is about it. `InvalidInput` names
+    the field where the law knows one budget, or there is no law.
     """
     law = named or law_for(architecture)
-    if train_tokens is None:
-        return law
-    return (law or law_about(architecture)).at_tokens(float(train_tokens))
+    if law is not None:
+        return laws.for_budget(law, budget)
+    laws.check_no_budget(budget, "this model")
+    return None
 
 
 def _predictions(

@@ -20,8 +20,10 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
     """The fields of `core.wire.jobs.PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
-    predicted = law.predict(Shapes.of(architectures))
-    columns = zip(predicted.perplexity, predicted.low, predicted.high, predicted.beyond, strict=True)
+    shapes = Shapes.of(architectures)
+    predicted, tokens = law.predict(shapes), law.tokens(shapes)
+    budgets = [None] * len(architectures) if tokens is None else tokens.tolist()
+    columns = zip(predicted.perplexity, predicted.low, predicted.high, predicted.beyond, budgets, strict=True)
     return [
         {
             "perplexity": float(median),
@@ -30,10 +32,10 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
             "extrapolated": bool(beyond > 0),
             "law": law.origin.name,
             "relative_to": law.relative_to,
-            "train_tokens": law.train_tokens,
+            "train_tokens": budget,
             "label": law.label,
         }
-        for median, low, high, beyond in columns
+        for median, low, high, beyond, budget in columns
     ]
 
 
@@ -96,11 +98,11 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
             f"No table of the law {origin.name} varies {', '.join(apart)}: intervals are wider by stated amounts where "
             "models differ in it."
         )
-    if "train_tokens" in beyond and law.token_range and law.train_tokens:
+    if "train_tokens" in beyond and law.token_range:
         low, high = (in_words(tokens) for tokens in law.token_range)
         notes.append(
-            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {in_words(law.train_tokens)}: "
-            "intervals are wider."
+            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {law.train_budget}: intervals are "
+            "wider."
         )
     if origin.family not in ("", family(stock)):
         notes.append(

@@ -17,13 +17,14 @@ from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary
+from edgefront.core.quality.training_time import Pace, TrainingTime
 from edgefront.core.services.quality import law_queries as rows
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import LawVersion
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
 
 FORMER_DEFAULTS = {
@@ -106,7 +107,33 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
         # Jobs name their law since there is more than one about a family: these began before.
         name = FORMER_DEFAULTS[family(space.baselines([1])[0]) or ""]
     law = law_about(space) if name is None else named(session, name)
-    return law if request.train_tokens is None else law.at_tokens(float(request.train_tokens))
+    return for_budget(law, request)
+
+
+def for_budget(law: QualityLaw, budget: TrainingBudget) -> QualityLaw:
+    """The law for models that are trained so long; a time's pace is named. `InvalidInput` names the field where the
+    law knows one budget alone.
+    """
+    if budget.train_tokens is not None:
+        return law.at_tokens(float(budget.train_tokens))
+    time = budget.train_time
+    if time is None:
+        return law
+    assert time.pace is not None, "who asks names the pace of the trainer"
+    pace = Pace(time.pace.seconds_per_token, time.pace.seconds_per_flop, time.pace.segment)
+    return law.in_time(TrainingTime(time.hours, time.trainer, pace))
+
+
+def check_no_budget(budget: TrainingBudget, models: str) -> None:
+    """`InvalidInput` where a training budget is asked for `models`, which no quality law is about."""
+    for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
+        if value is not None:
+            raise InvalidInput(
+                f"{field}: no quality law is about {models}, so no training budget changes what is predicted of them",
+                field=field,
+                value=str(value),
+                allowed="none",
+            )
 
 
 def known_law_of(session: Session, request: JobRequest) -> QualityLaw | None:

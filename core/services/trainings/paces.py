@@ -1,0 +1,82 @@
+"""How fast the pool trains: the paces of its workers, learnt from the trainings that have ended there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.training_time import Pace, flops_per_token
+from edgefront.core.services.trainings.queries import paces as rows
+from edgefront.core.services.trainings.queries.paces import EndedTraining
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import TrainerPace, TrainingBudget
+from edgefront.core.wire.training_choices import TrainerView
+
+Asked = TypeVar("Asked", bound=TrainingBudget)
+
+
+def pace_on_device(session: Session, device: str, gpus: int) -> Pace | None:
+    """The pace of trainings on so many such devices; None where none has ended."""
+    ended = rows.ended_on_device(session, device, gpus)
+    return _pace(ended) if ended else None
+
+
+def with_pace(session: Session, asked: Asked) -> Asked:
+    """The request with the pace of its trainer, if it asks for a time of training and names no pace.
+
+    `InvalidInput` names the trainer where no training has ended there, with those whose pace is known.
+    """
+    time = asked.train_time
+    if time is None or time.pace is not None:
+        return asked
+    ended = rows.ended_by(session, time.trainer)
+    if not ended:
+        others = ", ".join(rows.trainers(session))
+        raise InvalidInput(
+            f"train_time.trainer: no training has ended on a worker {time.trainer!r}, so its pace is unknown",
+            field="train_time.trainer",
+            value=time.trainer,
+            allowed=others or "none yet: train a model in the pool first, or give train_tokens",
+        )
+    return asked.model_copy(update={"train_time": time.model_copy(update={"pace": _view(ended)})})
+
+
+def trainers(session: Session) -> list[str]:
+    """The workers whose pace is known, by name."""
+    return rows.trainers(session)
+
+
+def list_trainers(database: Database) -> list[TrainerView]:
+    """The workers that have trained a model to its end, with their paces, by name."""
+    with database.read() as session:
+        ended = {name: rows.ended_by(session, name) for name in rows.trainers(session)}
+    return [
+        TrainerView(name=name, gpus=trainings[0].gpus, pace=_view(trainings)) for name, trainings in ended.items()
+    ]
+
+
+def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
+    """That of the trainings on as many GPUs as the newest one."""
+    alike = [training for training in ended if training.gpus == ended[0].gpus]
+    pace = _pace(alike)
+    return TrainerPace(
+        seconds_per_token=pace.seconds_per_token,
+        seconds_per_flop=pace.seconds_per_flop,
+        segment=pace.segment,
+        trainings=len(alike),
+    )
+
+
+def _pace(ended: Sequence[EndedTraining]) -> Pace:
+    flops = [
+        float(flops_per_token(Shapes.of([Architecture.model_validate(training.trained)]), training.segment)[0])
+        for training in ended
+    ]
+    seconds = [training.seconds / training.tokens for training in ended]
+    return Pace.fitted(flops, seconds, int(np.median([training.segment for training in ended])))

@@ -1,0 +1,64 @@
+"""Queries on how fast trainings went."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.sql import Document, typed
+from edgefront.core.store.tables import Training
+
+LATEST = 20
+"""Trainings, the latest, from which a pace is learnt."""
+
+
+class EndedTraining(NamedTuple):
+    """What a training took, and of what."""
+
+    trained: Document
+    segment: int
+    tokens: int
+    seconds: float
+    gpus: int
+
+
+_ENDED = (
+    Training.kind == TrainingKind.TRAINING,
+    Training.state == TrainingState.DONE,
+    Training.trained.is_not(None),
+    Training.tokens > 0,
+    Training.seconds > 0,
+)
+
+
+def ended_on_device(session: Session, device: str, gpus: int) -> list[EndedTraining]:
+    """The latest trainings on so many of such devices, by any owner, the newest first."""
+    return _latest(session, Training.device == device, Training.gpus == gpus)
+
+
+def ended_by(session: Session, worker: str) -> list[EndedTraining]:
+    """The latest trainings of a worker, by any owner, the newest first."""
+    return _latest(session, Training.worker == worker)
+
+
+def trainers(session: Session) -> list[str]:
+    """The workers that have trained a model to its end, by name."""
+    query = select(Training.worker).where(*_ENDED, Training.worker.is_not(None)).distinct().order_by(Training.worker)
+    return [worker for worker in session.scalars(query) if worker is not None]
+
+
+def _latest(session: Session, *of: object) -> list[EndedTraining]:
+    columns = (
+        Training.trained,
+        Training.recipe["segment"].as_integer().label("segment"),
+        Training.tokens,
+        Training.seconds,
+        Training.gpus,
+    )
+    query = select(*columns).where(*_ENDED, *of)  # type: ignore[arg-type]
+    return typed(
+        EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST))
+    )
