@@ -85,6 +85,7 @@ async def _limits(
 AskedLimits = Annotated[Limits, Depends(_limits)]
 """The limits on candidates that a query asks for."""
 
+
 async def _training_budget(
     train_tokens: Annotated[
         int | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.training_time import TrainingTime
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Floats = NDArray[np.float64]
 
@@ -160,11 +164,11 @@ class QualityLaw(ABC):
         """Least and most training tokens within which it knows; None of a law that knows one budget."""
         return None
 
-    def at_tokens(self, train_tokens: float) -> QualityLaw:
+    def at_tokens(self, train_tokens: float) -> Self:
         """The law for models trained on so many tokens. `InvalidInput` where it knows one budget alone."""
         raise self._one_budget("train_tokens", train_tokens)
 
-    def in_time(self, time: TrainingTime) -> QualityLaw:
+    def in_time(self, time: TrainingTime) -> Self:
         """The law for models trained so long. `InvalidInput` where it knows one budget alone."""
         raise self._one_budget("train_time", str(time))
 

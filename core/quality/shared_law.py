@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,9 @@ from edgefront.core.quality.study import Study
 from edgefront.core.quality.training_time import TrainingTime
 from edgefront.core.statistics import Z_95
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +141,7 @@ class SharedLaw(QualityLaw):
             return np.log(self.train_time.tokens(shapes))
         return np.full(len(shapes), self.log_train_tokens)
 
-    def at_tokens(self, train_tokens: float) -> QualityLaw:
+    def at_tokens(self, train_tokens: float) -> Self:
         if not self.study.budgets:
             return super().at_tokens(train_tokens)
         if not MIN_TRAIN_TOKENS <= train_tokens <= MAX_TRAIN_TOKENS:
@@ -149,7 +153,7 @@ class SharedLaw(QualityLaw):
             )
         return replace(self, log_train_tokens=float(np.log(train_tokens)), train_time=None)
 
-    def in_time(self, time: TrainingTime) -> QualityLaw:
+    def in_time(self, time: TrainingTime) -> Self:
         return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
 
     def refined(self, own: OwnTrainings, origin: Origin) -> SharedLaw:

@@ -51,11 +51,22 @@ class Study:
     """Whether the tables vary the training tokens."""
 
     def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats by the trend, which is followed to an octave below the tokens of the tables: further on a power of
-        the tokens tells nothing, and would order shapes by it.
+        """(n,) nats by the trend, which is followed to an octave below the tokens of the tables. Further on a power of
+        the tokens tells nothing, and would order shapes by it: all lose alike there, as these models do on average
+        where the trend ends.
         """
-        least = np.log(min(table.min_tokens for table in self.tables) / 2)
-        return self.trend(inputs, np.maximum(log_tokens, least))
+        least, slope = self._beginning
+        missing = np.maximum(least - log_tokens, 0.0)
+        return np.asarray(self.trend(inputs, np.maximum(log_tokens, least)) + slope * missing)
+
+    @cached_property
+    def _beginning(self) -> tuple[float, float]:
+        """ln of the least tokens to which the trend is followed, and the nats that its models lose there on average for
+        each e-fold fewer.
+        """
+        least, step = float(np.log(min(table.min_tokens for table in self.tables) / 2)), 0.01
+        there, later = (self.trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
+        return least, float((there - later).mean() / step)
 
     @cached_property
     def rows(self) -> Rows:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
 
 from edgefront.core.cost.flops import products
 from edgefront.core.cost.one_pass import Pass
@@ -33,6 +32,8 @@ class Pace:
         """The pace of trainings of so many FLOPs and seconds a token: least squares of the relative errors, neither
         part below zero. Trainings of nearly the same size tell the time of a FLOP alone, by their median.
         """
+        from scipy.optimize import nnls
+
         work, taken = np.asarray(flops, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
         if work.max() <= ALIKE * work.min():
             return cls(0.0, float(np.median(taken / work)), segment)
@@ -66,4 +67,3 @@ def flops_per_token(shapes: Shapes, segment: int) -> Floats:
     the backward pass has two products for each of the forward one.
     """
     return np.asarray(6 * products(shapes, Pass(batch=1, tokens=segment)) / segment, dtype=np.float64)
-

@@ -123,7 +123,6 @@ class TrainingBudget(Request):
 NO_BUDGET = TrainingBudget()
 
 
-
 class SpaceRequest(Request):
     """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}.
 

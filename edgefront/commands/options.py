@@ -156,12 +156,12 @@ class TrainingBudgetOptions(Options):
         ),
     ] = None
     trainer: Annotated[
-        str | None, typer.Option(metavar="WORKER", help="A worker whose pace is known, from `training trainers`.")
+        str | None, typer.Option(metavar="WORKER", help="A worker whose pace is known, from `train workers`.")
     ] = None
 
     @property
     def given(self) -> dict[str, Any]:
-        """`train_tokens`, `train_hours` and `trainer`, those that are given. `InvalidInput` for tokens that are none."""
+        """`train_tokens`, `train_hours` and `trainer`, those that are given. `InvalidInput` for no count of tokens."""
         from edgefront.core.token_counts import parse_token_count
 
         tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)

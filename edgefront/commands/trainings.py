@@ -166,7 +166,7 @@ def list_datasets(session: Session) -> None:
     session.put(datasets, lambda: session.out.print(datasets_table(datasets)))
 
 
-@command(app, "trainers")
+@command(app, "workers")
 def list_trainers(session: Session) -> None:
     """List the workers whose pace of training is known."""
     from edgefront.show.training_tables import trainers_table

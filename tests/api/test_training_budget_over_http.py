@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ended_trainings import PACE, end_trainings
 from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.training_time import Pace
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.points import decode
 
 LLAMA = {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 2}, "d_model": [128, 192]}}
 BY_TOKENS = {"space": LLAMA, "proxy": "quality_law", "proxy_settings": {"law": "llama-dolma-cooled"}}
+SIX_HOURS = {"hours": 6.0, "trainer": "gpu-box"}
 SEARCH = {"algorithm": {"name": "random"}, "budget": {"candidates": 6, "refinement": 0}}
 
 
@@ -125,3 +130,77 @@ def test_the_estimate_of_a_training_says_where_the_quality_is_of_another_budget(
     viewer = sqlite_service.client("viewer", "bob")
     assert viewer.post("/v1/trainings/estimate", json={"candidate": best["id"]}).status_code == 403
     assert client.get("/v1/trainings").json()["items"] == []
+
+
+def test_a_time_on_a_worker_is_a_budget_by_its_pace(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    assert client.get("/v1/trainers").json() == []
+    unknown = problem(client.post("/v1/jobs", json=job(**BY_TOKENS, train_time=SIX_HOURS)), 422)
+    assert (unknown["field"], unknown["allowed"][:8]) == ("train_time.trainer", "none yet")
+    end_trainings(sqlite_service.database, "gpu-box")
+    (trainer,) = client.get("/v1/trainers").json()
+    assert (trainer["name"], trainer["gpus"], trainer["pace"]["trainings"]) == ("gpu-box", 1, 2)
+    assert trainer["pace"]["seconds_per_token"] == pytest.approx(PACE.seconds_per_token)
+    assert trainer["pace"]["seconds_per_flop"] == pytest.approx(PACE.seconds_per_flop)
+
+    made = sqlite_service.submit(client, **BY_TOKENS, **SEARCH, train_time=SIX_HOURS)
+    assert made["request"]["train_time"]["pace"] == pytest.approx(trainer["pace"])
+    end_trainings(sqlite_service.database, "gpu-box", Pace(1.0, 0.0, 512))  # another pace moves no job
+    sqlite_service.measure(agent)
+    path = f"/v1/jobs/{made['id']}/recommendation"
+
+    def answer(**query: object) -> dict[str, Any]:
+        return dict(client.get(path, params=query).raise_for_status().json())
+
+    own = answer()
+    assert own["training"]["own_time"] == own["training"]["train_time"] == SIX_HOURS
+    assert own["training"]["own"] is None
+    assert own["training"]["trainers"] == ["gpu-box"]
+    tokens = {each["id"]: each["predicted"]["train_tokens"] for each in (own["recommended"], own["baseline"])}
+    for each in (own["recommended"], own["baseline"]):
+        shapes = Shapes.of([Architecture.model_validate(each["architecture"])])
+        assert tokens[each["id"]] == pytest.approx(6 * 3600 / PACE.seconds(shapes)[0])
+    assert "as many tokens as 6 hours on gpu-box take" in own["perplexity_of"]
+    assert answer(train_tokens=10**10)["training"]["train_tokens"] == 1e10
+    longer = answer(train_hours=1.0, trainer="gpu-box")
+    assert longer["training"]["train_time"] == {"hours": 1.0, "trainer": "gpu-box"}
+
+    for query in (
+        {"train_hours": 6},
+        {"trainer": "gpu-box"},
+        {"train_hours": 6, "trainer": "gpu-box", "train_tokens": 9},
+    ):
+        assert problem(client.get(path, params=query), 422)["field"] in ("trainer", "train_hours", "train_tokens")
+    nobody = problem(client.get(path, params={"train_hours": 6, "trainer": "nobody"}), 422)
+    assert (nobody["field"], nobody["allowed"]) == ("train_time.trainer", "gpu-box")
+    asked = {"device_class": CLASS, "architectures": ["smollm2-135m"], "law": "llama-dolma-cooled"}
+    (prediction,) = client.post("/v1/predictions", json={**asked, "train_time": SIX_HOURS}).json()["predictions"]
+    assert prediction["predicted"]["train_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        {"hours": 0, "trainer": "gpu-box"},
+        {"hours": -1.0, "trainer": "gpu-box"},
+        {"hours": 1e30, "trainer": "gpu-box"},
+        {"hours": 6.0},
+        {"hours": 6.0, "trainer": ""},
+        {"hours": 6.0, "trainer": "gpu-box", "pace": {"seconds_per_token": 0.0, "seconds_per_flop": 0.0, "segment": 1}},
+        {
+            "hours": 6.0,
+            "trainer": "gpu-box",
+            "pace": {"seconds_per_token": -1.0, "seconds_per_flop": 1.0, "segment": 1},
+        },
+    ],
+)
+def test_what_is_no_time_of_training_is_refused_and_nothing_is_stored(sqlite_service: Service, time: object) -> None:
+    client = sqlite_service.client("user", "bob")
+    SimulatedAgent(sqlite_service.database, by_work)
+    end_trainings(sqlite_service.database, "gpu-box")
+    refused = problem(client.post("/v1/jobs", json=job(**BY_TOKENS, train_time=time)), 422)
+    assert refused["field"].startswith("train_time")
+    assert client.get("/v1/jobs").json()["items"] == []
+    both = job(**BY_TOKENS, train_tokens=10**9, train_time=SIX_HOURS)
+    assert "not both" in problem(client.post("/v1/jobs", json=both), 422)["detail"]

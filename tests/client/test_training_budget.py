@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from command_line import edgefront
+from ended_trainings import PACE, end_trainings
 from running_client import BOARD, Running
 
 from edgefront import exits
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.shipped import law_named
+from edgefront.core.spaces.models import named_model
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.wire.jobs import PredictedView
 from edgefront.requests.find import find_request
@@ -178,3 +181,42 @@ def test_a_ratio_is_never_shown_as_a_perplexity() -> None:
     assert quality_header([perplexity, None]) == "predicted perplexity"
     labelled = [each.model_copy(update={"label": label}) for each, label in ((ratio, "a"), (perplexity, "b"))]
     assert quality_label([*labelled, labelled[0], None, PredictedView(label="c")]) == "a or b"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--train-hours", "6"), "train_hours and trainer go together"),
+        (("--trainer", "gpu-box"), "train_hours and trainer go together"),
+        (("--train-hours", "6", "--trainer", "gpu-box", "--train-tokens", "1B"), "not both"),
+        (("--train-hours", "0", "--trainer", "gpu-box"), "train_time.hours"),
+        (("--train-hours", "6", "--trainer", "nobody"), "no training has ended on a worker 'nobody'"),
+    ],
+)
+def test_a_time_needs_a_worker_of_known_pace(running: Running, options: tuple[str, ...], words: str) -> None:
+    before = [job.id for job in running.client.jobs.list()]
+    by_budget = ("--law", "llama-dolma-cooled", "--max-latency-ms", "500", "--device", f"class={BOARD}")
+    told = edgefront("find", *LLAMA, *by_budget, *options, home=running.home)
+    assert told.returncode == exits.REFUSED, told.stdout
+    assert words in told.stderr
+    assert [job.id for job in running.client.jobs.list()] == before
+
+
+def test_the_best_model_for_hours_on_a_worker(running: Running) -> None:
+    end_trainings(running.database, "gpu-box")
+    listed = json.loads(edgefront("train", "workers", "--json", home=running.home).stdout)
+    assert [trainer["name"] for trainer in listed] == ["gpu-box"]
+    assert "gpu-box" in edgefront("train", "workers", home=running.home).stdout
+    time = ("--train-hours", "6", "--trainer", "gpu-box")
+    by_law = ("--device", f"class={BOARD}", "--law", "llama-dolma-cooled", *time, "--json")
+    told = edgefront("predict", "smollm2-135m", *by_law, home=running.home)
+    assert told.returncode == exits.OK, told.stderr
+    (prediction,) = json.loads(told.stdout)["predictions"]
+    shapes = Shapes.of([named_model("smollm2-135m").architecture])
+    assert prediction["predicted"]["train_tokens"] == pytest.approx(6 * 3600 / PACE.seconds(shapes)[0])
+    limited = ("--candidates", "4", "--max-latency-ms", "500")
+    told = edgefront("find", *LLAMA, *by_law, *limited, home=running.home)
+    assert told.returncode == exits.OK, told.stderr
+    view = json.loads(told.stdout)["targets"][0]["recommendation"]
+    assert view["training"]["own_time"] == {"hours": 6.0, "trainer": "gpu-box"}
+    assert "as many tokens as 6 hours on gpu-box take" in view["perplexity_of"]

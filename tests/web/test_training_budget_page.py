@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+from ended_trainings import end_trainings
 from playwright.sync_api import BrowserContext, Route, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
+
+from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
 
@@ -100,6 +103,36 @@ def test_a_click_before_the_note_is_there_starts_nothing(
     go.click()
     expect(dialog).to_be_hidden()
     seen.eventually(lambda: len(api.get("/v1/trainings").json()["items"]), len(before) + 1)
+
+
+def test_hours_on_a_worker_are_offered_and_answered(
+    watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], service: EmbeddedService, api: httpx.Client
+) -> None:
+    end_trainings(service.database, "gpu-box")
+    seen = watch(member, f"/jobs/{by_tokens['id']}")
+    budget = seen.page.get_by_label("To be trained on")
+    budget.select_option(label="6 hours on gpu-box")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("as many tokens as 6 hours on gpu-box take")
+    seen.until("location.search", "?train_hours=6&trainer=gpu-box")
+    seen.page.reload()
+    expect(budget.locator("option:checked")).to_have_text("6 hours on gpu-box")
+    other = api.get(
+        f"/v1/jobs/{by_tokens['id']}/recommendation", params={"train_hours": 6, "trainer": "gpu-box"}
+    ).json()
+    best = seen.page.locator("#answer-table tbody tr").first
+    expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
+    seen.page.goto(f"/jobs/{by_tokens['id']}?train_hours=6&trainer=gone")
+    seen.forgive(422)
+    expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")  # the job's own
+
+    seen.page.goto("/new")
+    seen.page.locator("#submit:enabled").wait_for()
+    seen.page.locator("#space").select_option("llama")
+    seen.page.get_by_label("or hours of training").fill("6")
+    expect(seen.page.get_by_label("on the worker")).to_have_value("gpu-box")
+    expect(seen.page.locator("#submit")).to_be_enabled()
+    seen.page.get_by_label("Training tokens").fill("10B")
+    expect(seen.page.locator("#problem")).to_contain_text("not both")
 
 
 def test_a_job_whose_law_knows_one_budget_has_no_selector_and_shows_ratios(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import dataclass
 
 import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.probes import Question, choose
 from edgefront.core.quality.shared_law import SharedLaw
 from edgefront.core.quality.shipped import law_for
+from edgefront.core.quality.training_time import Pace
 from edgefront.core.recipes.default import default_recipe
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import recommendation
@@ -23,13 +24,17 @@ from edgefront.core.services.jobs.recommendation import Known
 from edgefront.core.services.quality import law_queries, laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
+from edgefront.core.services.trainings import paces
 from edgefront.core.services.trainings.claims import comparability_key
+from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.lifecycle import PlannedTrainings, plan_trainings
+from edgefront.core.services.trainings.plan import TrainingPlan
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.states import CandidateRole
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import CandidateView
+from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.wire.jobs import CandidateView, TrainingBudget
 from edgefront.core.wire.probes import ProbeAnswer, ProbePlan, ProbeRatio, ProbeRequest, ProbeTraining
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.core.wire.trainings import TrainingRequest
@@ -85,12 +90,11 @@ def choose_trainings(
         version = rows.newest_law(session, key, base.origin.name)
         refined = None if version is None else laws.named(session, laws.reference(version))
         trained = {model.digest for model in law_queries.trained_alike(session, key)}
-        ended = rows.ended_on(session, how.device, how.gpus)
-    paces = [FLOPS * each.decoder_parameters * each.tokens / each.seconds for each in ended]
+        pace = paces.pace_on_device(session, how.device, how.gpus)
     law = refined if isinstance(refined, SharedLaw) else base
     if law.study.budgets:
-        asked_tokens = state.request.train_tokens
-        law = replace(law, log_train_tokens=float(np.log(tokens if asked_tokens is None else asked_tokens)))
+        asked_budget = state.request if state.request.fields else TrainingBudget(train_tokens=tokens)
+        law = laws.for_budget(law, asked_budget)
     candidates = list(
         {each.digest: each for each in state.candidates if each.latency_ms and each.digest not in trained}.values()
     )
@@ -99,8 +103,8 @@ def choose_trainings(
     probes = choose(question, asked.trainings, costs, COST_WEIGHT)
     if not probes.chosen:
         raise Conflict("every measured candidate has been trained in this way already: there is nothing to learn more")
-    seconds = [costs[place] / median(paces) if paces else None for place in probes.chosen]
     chosen = [candidates[place] for place in probes.chosen]
+    seconds = [None] * len(chosen) if pace is None else _seconds(chosen, _vocabulary(how, settings), pace, tokens)
     ratio = _ratio(law, first, second)
     middle, half = ratio.ratio, probes.half_widths[1]
     plan = ProbePlan(
@@ -110,7 +114,7 @@ def choose_trainings(
         dataset=how.dataset,
         recipe=how.recipe.name,
         tokens=tokens,
-        seconds=sum(each for each in seconds if each is not None) if paces else None,
+        seconds=sum(each for each in seconds if each is not None) if pace is not None else None,
         before=ProbeAnswer(sentence=answer.sentence, ratio=_ratio(state.law, first, second)),
         expected=ratio.model_copy(update={"low": middle * np.exp(-half), "high": middle * np.exp(half)}),
         trainings=tuple(
@@ -157,6 +161,23 @@ def _training(asked: ProbeRequest, candidate: CandidateView) -> TrainingRequest:
         requires=asked.requires,
         seed=asked.seed,
     )
+
+
+def _vocabulary(how: TrainingPlan, settings: Settings) -> int | None:
+    """Tokens of the data's vocabulary; None before it is prepared here."""
+    if how.dataset_digest is None:
+        return None
+    return read_manifest(find_dataset(how.dataset, settings.data_folder, how.dataset_digest)).vocab_size
+
+
+def _seconds(
+    candidates: Sequence[CandidateView], vocab_size: int | None, pace: Pace, tokens: int
+) -> list[float | None]:
+    """Seconds of each candidate's training on so many tokens, with the vocabulary of its data where that is known."""
+    described = [Architecture.model_validate(each.architecture) for each in candidates]
+    if vocab_size is not None:
+        described = [with_vocabulary(architecture, vocab_size) for architecture in described]
+    return [float(seconds) for seconds in tokens * pace.seconds(Shapes.of(described))]
 
 
 def _shapes(candidates: Sequence[CandidateView]) -> Shapes:

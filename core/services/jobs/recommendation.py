@@ -47,7 +47,13 @@ from edgefront.core.wire.jobs import (
     TrainedView,
     TrainingBudget,
 )
-from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView, TrainingBudgetView, TrainTimeView
+from edgefront.core.wire.recommendations import (
+    LimitMove,
+    RecommendationView,
+    RunnerUpView,
+    TrainingBudgetView,
+    TrainTimeView,
+)
 
 MAX_CANDIDATES = 500
 """Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and

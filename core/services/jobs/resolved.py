@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes

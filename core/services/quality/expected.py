@@ -101,8 +101,8 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
     if "train_tokens" in beyond and law.token_range:
         low, high = (in_words(tokens) for tokens in law.token_range)
         notes.append(
-            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {law.train_budget}: intervals are "
-            "wider."
+            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {law.train_budget}: intervals "
+            "are wider."
         )
     if origin.family not in ("", family(stock)):
         notes.append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -26,6 +27,8 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import LawVersion
 from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
+
+Law = TypeVar("Law", bound=QualityLaw)
 
 FORMER_DEFAULTS = {
     "gpt2": "lts-gpt2-wikitext103",
@@ -110,7 +113,7 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
     return for_budget(law, request)
 
 
-def for_budget(law: QualityLaw, budget: TrainingBudget) -> QualityLaw:
+def for_budget(law: Law, budget: TrainingBudget) -> Law:
     """The law for models that are trained so long; a time's pace is named. `InvalidInput` names the field where the
     law knows one budget alone.
     """

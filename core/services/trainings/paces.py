@@ -56,9 +56,7 @@ def list_trainers(database: Database) -> list[TrainerView]:
     """The workers that have trained a model to its end, with their paces, by name."""
     with database.read() as session:
         ended = {name: rows.ended_by(session, name) for name in rows.trainers(session)}
-    return [
-        TrainerView(name=name, gpus=trainings[0].gpus, pace=_view(trainings)) for name, trainings in ended.items()
-    ]
+    return [TrainerView(name=name, gpus=trainings[0].gpus, pace=_view(trainings)) for name, trainings in ended.items()]
 
 
 def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
@@ -74,9 +72,10 @@ def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
 
 
 def _pace(ended: Sequence[EndedTraining]) -> Pace:
+    described = [Architecture.model_validate(training.trained or training.architecture) for training in ended]
     flops = [
-        float(flops_per_token(Shapes.of([Architecture.model_validate(training.trained)]), training.segment)[0])
-        for training in ended
+        float(flops_per_token(Shapes.of([architecture]), training.segment)[0])
+        for architecture, training in zip(described, ended, strict=True)
     ]
     seconds = [training.seconds / training.tokens for training in ended]
     return Pace.fitted(flops, seconds, int(np.median([training.segment for training in ended])))

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.quality.law_queries import SPLIT
-from edgefront.core.states import TrainingKind, TrainingState
-from edgefront.core.store.sql import any_of, typed
+from edgefront.core.states import TrainingState
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Evaluation, LawVersion, Probe, Training, WantedRefit
-
-PACES = 20
-"""Trainings, the latest on such a device, whose median is the pace."""
-
-
-class EndedTraining(NamedTuple):
-    """What a training took."""
-
-    decoder_parameters: int
-    tokens: int
-    seconds: float
 
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> Probe | None:
@@ -75,22 +63,3 @@ def newest_law(session: Session, key: str, base: str) -> LawVersion | None:
     """The newest version that trainings of this comparability key have refined from this law."""
     query = select(LawVersion).where(LawVersion.comparability_key == key, LawVersion.base == base)
     return session.scalar(query.order_by(LawVersion.version.desc()).limit(1))
-
-
-def ended_on(session: Session, device: str, gpus: int) -> list[EndedTraining]:
-    """The latest trainings on such a device, by any owner."""
-    query = (
-        select(Training.decoder_parameters, Training.tokens, Training.seconds)
-        .where(
-            Training.kind == TrainingKind.TRAINING,
-            Training.state == TrainingState.DONE,
-            Training.device == device,
-            Training.gpus == gpus,
-            Training.decoder_parameters > 0,
-            Training.tokens > 0,
-            Training.seconds > 0,
-        )
-        .order_by(Training.finished_at.desc(), Training.id)
-        .limit(PACES)
-    )
-    return typed(EndedTraining, session.execute(query))

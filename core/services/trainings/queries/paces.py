@@ -18,7 +18,9 @@ LATEST = 20
 class EndedTraining(NamedTuple):
     """What a training took, and of what."""
 
-    trained: Document
+    architecture: Document
+    trained: Document | None
+    """The same with the vocabulary of its data; None of trainings that did not say."""
     segment: int
     tokens: int
     seconds: float
@@ -28,7 +30,6 @@ class EndedTraining(NamedTuple):
 _ENDED = (
     Training.kind == TrainingKind.TRAINING,
     Training.state == TrainingState.DONE,
-    Training.trained.is_not(None),
     Training.tokens > 0,
     Training.seconds > 0,
 )
@@ -52,6 +53,7 @@ def trainers(session: Session) -> list[str]:
 
 def _latest(session: Session, *of: object) -> list[EndedTraining]:
     columns = (
+        Training.architecture,
         Training.trained,
         Training.recipe["segment"].as_integer().label("segment"),
         Training.tokens,
@@ -59,6 +61,4 @@ def _latest(session: Session, *of: object) -> list[EndedTraining]:
         Training.gpus,
     )
     query = select(*columns).where(*_ENDED, *of)  # type: ignore[arg-type]
-    return typed(
-        EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST))
-    )
+    return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))

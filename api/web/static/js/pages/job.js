@@ -225,7 +225,7 @@ async function loadAnswer() {
     chart.recommended = best;
     drawChartNow(); // At once: whoever moves a slider watches.
   } catch (error) {
-    if (error.field === "train_tokens" && question === asked) { // Of an address: the job's law knows one budget.
+    if (budget.isRefused(error.field) && question === asked) { // Of an address: the job's law knows one budget, or the worker is gone.
       budget.forget();
       return await loadAnswer();
     }
@@ -238,7 +238,7 @@ async function loadAnswer() {
 
 /** A recommended model as the search predicted it, if the page knows that: the answer may be for another training. */
 function ofSearch(candidate) {
-  if (budget.asked === null) return candidate;
+  if (budget.isOwn) return candidate;
   const known = candidates.record(candidate.id) ?? candidates.all.find(({ id: each }) => each === candidate.id);
   return { ...candidate, predicted: known?.predicted ?? candidate.predicted };
 }

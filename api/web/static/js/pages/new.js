@@ -21,10 +21,10 @@ const FIELDS = [
   ["targets.0.protocol.new_tokens", "new-tokens"], ["targets.0.protocol.latency", "figure"],
   ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.when_busy", "when-busy"], ["targets.0.protocol.kv_cache", "kv-cache"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
   ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
-  ["train_tokens", "train-tokens"],
+  ["train_tokens", "train-tokens"], ["train_time.trainer", "trainer"], ["train_time", "train-hours"],
 ];
 const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
-const ANY = [...LIMIT_INPUTS, "minutes"]; // Empty is no limit.
+const ANY = [...LIMIT_INPUTS, "minutes", "train-hours"]; // Empty is no limit.
 const SOURCES = {
   predicted: "The time is predicted from what was measured there.",
   measured: "The time is by the pace of what was measured there.",
@@ -62,13 +62,14 @@ function wanted() {
     space: model.isChosen ? { model: model.architecture } : { name: byId("space").value, narrow: { ...(best && !isOriginsSpace() ? freeEmbedding() : {}), ...narrowing.narrow } },
     targets: [target],
     train_tokens: tokenCount(byId("train-tokens").value.trim()),
+    train_time: number("train-hours") === null ? null : { hours: number("train-hours"), trainer: byId("trainer").value },
     budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
   };
   return origin ? changed(origin.request, fields) : fields;
 }
 
 /** The request of a job with the changes that the form has. In another space its narrowing, depths and proxy mean nothing. */
-function changed(request, { name, goal, space, targets: [target], train_tokens, budget }) {
+function changed(request, { name, goal, space, targets: [target], train_tokens, train_time, budget }) {
   const { proxy, proxy_settings, baseline_layers, parameters, ...rest } = request;
   const [first, ...others] = request.targets;
   const limited = Object.keys(given(first.limits)).length > 0;
@@ -77,6 +78,7 @@ function changed(request, { name, goal, space, targets: [target], train_tokens, 
     ...(isOriginsSpace() ? { proxy, proxy_settings, baseline_layers, parameters, space: model.isChosen ? request.space : space } : { space }),
     name,
     train_tokens,
+    train_time,
     goal: limited === Object.keys(target.limits).length > 0 ? request.goal : goal,
     targets: [
       { ...target, ...(byId("device").selectedIndex === origin.at ? { name: first.name } : {}), protocol: changedProtocol(first.protocol, target.protocol) },
@@ -245,6 +247,12 @@ function offerSpaces() {
   explainSpace();
 }
 
+/** The workers whose pace of training is known; nothing where there are none. */
+function offerTrainers(trainers) {
+  byId("trainer").replaceChildren(...trainers.map(({ name }) => element("option", { value: name, text: name })));
+  for (const id of ["train-hours", "trainer"]) byId(id).closest("div").hidden = trainers.length === 0;
+}
+
 function explainSpace() {
   const { title, caveat, genes, loads_in } = spaces.find(({ name }) => name === byId("space").value);
   narrowing.offer(loads_in.length ? { ...genes, loads_in: { values: [], options: loads_in } } : genes);
@@ -278,10 +286,11 @@ async function readOrigin() {
   explainPlace();
   const values = {
     threads: protocol.threads, candidates: budget.candidates, minutes: budget.minutes,
-    "train-tokens": origin.request.train_tokens,
+    "train-tokens": origin.request.train_tokens, "train-hours": origin.request.train_time?.hours,
     name: `copy of ${name}`.slice(0, 100),
   };
   for (const [field, value] of Object.entries(values)) byId(field).value = value ?? "";
+  if (origin.request.train_time) byId("trainer").value = origin.request.train_time.trainer;
   byId("candidates").required = budget.candidates !== null;
   byId("candidates").placeholder = "any";
   byId("origin").replaceChildren(
@@ -298,8 +307,10 @@ async function start() {
     byId("search").hidden = true;
     return setNotice(byId("notice"), "No device is enrolled yet: add one on the page Devices.", "warn");
   }
-  const [found, trainings] = await Promise.all(["/v1/catalogue/spaces", "/v1/trainings?state=training&limit=1"].map((path) => patiently(path)));
-  [spaces, isTraining] = [found, trainings.items.length > 0];
+  const lists = ["/v1/catalogue/spaces", "/v1/trainings?state=training&limit=1", "/v1/trainers"];
+  const [listed, trainings, trainers] = await Promise.all(lists.map((path) => patiently(path)));
+  [spaces, isTraining] = [listed, trainings.items.length > 0];
+  offerTrainers(trainers);
   offerDevices(devices);
   offerSpaces();
   showMode();

@@ -1,0 +1,53 @@
+"""Rows of trainings that have ended on a worker, so that its pace is known: nothing is trained."""
+
+from __future__ import annotations
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.training_time import Pace, flops_per_token
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.spaces.models import named_model
+from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training
+
+PACE = Pace(seconds_per_token=2e-6, seconds_per_flop=1e-13, segment=recipe("modern").segment)
+MODELS = ("smollm2-135m", "smollm2-360m")
+
+
+def end_trainings(database: Database, worker: str, pace: Pace = PACE, *, gpus: int = 1) -> None:
+    """One training of each of `MODELS` has ended on the worker, at exactly this pace."""
+    how, tokens = recipe("modern"), 10**6
+    with database.write() as session:
+        now = database.now(session)
+        for name in MODELS:
+            architecture = named_model(name).architecture
+            flops = float(flops_per_token(Shapes.of([architecture]), how.segment)[0])
+            session.add(
+                Training(
+                    owner="eve",
+                    name=name,
+                    kind=TrainingKind.TRAINING,
+                    request={},
+                    request_digest="",
+                    architecture=architecture.canonical,
+                    trained=architecture.canonical,
+                    digest=architecture.digest,
+                    dataset="python",
+                    recipe_name=how.name,
+                    recipe=how.model_dump(mode="json"),
+                    budget={},
+                    seed=0,
+                    sharding="none",
+                    device="cuda" if gpus else "cpu",
+                    gpus=gpus,
+                    queue="gpu" if gpus else "cpu",
+                    state=TrainingState.DONE,
+                    wanted=TrainingCommand.RUN,
+                    worker=worker,
+                    tokens=tokens,
+                    seconds=tokens * (pace.seconds_per_token + pace.seconds_per_flop * flops),
+                    created_at=now,
+                    updated_at=now,
+                    finished_at=now,
+                )
+            )
