@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.training_time import Pace, flops_per_token
 from edgefront.core.recipes.papers import recipe
@@ -51,3 +53,12 @@ def end_trainings(database: Database, worker: str, pace: Pace = PACE, *, gpus: i
                     finished_at=now,
                 )
             )
+
+
+def end_trainings_in(home: Path, worker: str) -> None:
+    """The same in the database of an embedded service."""
+    database = Database(f"sqlite:///{home / 'edgefront.db'}")
+    try:
+        end_trainings(database, worker)
+    finally:
+        database.dispose()

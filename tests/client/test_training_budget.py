@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import edgefront
-from ended_trainings import PACE, end_trainings
+from ended_trainings import PACE, end_trainings_in
 from running_client import BOARD, Running
 
 from edgefront import exits
@@ -203,7 +203,7 @@ def test_a_time_needs_a_worker_of_known_pace(running: Running, options: tuple[st
 
 
 def test_the_best_model_for_hours_on_a_worker(running: Running) -> None:
-    end_trainings(running.service.database, "gpu-box")
+    end_trainings_in(running.service.home, "gpu-box")
     listed = json.loads(edgefront("train", "workers", "--json", home=running.home).stdout)
     assert [trainer["name"] for trainer in listed] == ["gpu-box"]
     assert "gpu-box" in edgefront("train", "workers", home=running.home).stdout

@@ -12,7 +12,6 @@ from simulated_service import Service
 from sqlalchemy import select, update
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.jobs import recommendation
@@ -21,7 +20,7 @@ from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.space import Genome
 from edgefront.core.store.tables import Candidate, Evaluation
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits
+from edgefront.core.wire.jobs import JobRequest, JobView, Limits, TrainingBudget
 
 pytestmark = [pytest.mark.slow, ON_SQLITE]
 
@@ -94,7 +93,7 @@ def test_the_best_for_another_training_is_found_behind_any_number_of_others(
 
     def answer(tokens: int | None, **limits: float) -> str | None:
         view = recommendation.answer(
-            service.database, service.user, job.id, asked=Limits(**limits), train_tokens=tokens
+            service.database, service.user, job.id, asked=Limits(**limits), budget=TrainingBudget(train_tokens=tokens)
         )
         return None if view.recommended is None else view.recommended.id
 
@@ -122,9 +121,3 @@ def test_trained_models_are_compared_however_many_are_predicted_to_be_better(ser
     assert view.by == "trained"
     assert view.recommended is not None
     assert view.recommended.id == ids[-1]
-
-
-def test_no_count_of_tokens_is_refused(service: Service, job: JobView) -> None:
-    with pytest.raises(InvalidInput, match="no number of training tokens") as refused:
-        recommendation.answer(service.database, service.user, job.id, train_tokens=10**19)
-    assert refused.value.field == "train_tokens"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from ended_trainings import end_trainings
+from ended_trainings import end_trainings_in
 from playwright.sync_api import BrowserContext, Route, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
@@ -47,7 +47,7 @@ def test_another_budget_is_answered_at_once_and_the_address_holds_it(
     expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
     seen.until("location.search", "?train_tokens=100000000000")
     seen.page.reload()
-    expect(budget).to_have_value("100000000000")
+    expect(budget.locator("option:checked")).to_have_text("100 billion tokens")
     expect(seen.page.locator("#answer-hint")).to_contain_text("on 100 billion tokens")
     budget.select_option(index=0)
     seen.until("location.search", "")
@@ -108,7 +108,7 @@ def test_a_click_before_the_note_is_there_starts_nothing(
 def test_hours_on_a_worker_are_offered_and_answered(
     watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], service: EmbeddedService, api: httpx.Client
 ) -> None:
-    end_trainings(service.database, "gpu-box")
+    end_trainings_in(service.home, "gpu-box")
     seen = watch(member, f"/jobs/{by_tokens['id']}")
     budget = seen.page.get_by_label("To be trained on")
     budget.select_option(label="6 hours on gpu-box")

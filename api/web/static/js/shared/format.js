@@ -25,7 +25,7 @@ export const tokens = known((value) => {
   const [size, name] = [[1e12, " trillion"], [1e9, " billion"], [1e6, " million"]].find(([least]) => value >= least) ?? [1, ""];
   return `${size === 1 ? formats[0].format(value) : Number((value / size).toPrecision(3))}${name} tokens`;
 });
-export const hours = known((value) => `${figure(value)} ${value === 1 ? "hour" : "hours"}`);
+export const hours = known((value) => `${value} ${value === 1 ? "hour" : "hours"}`);
 export const rate = known((value) => `${figure(value)}/s`);
 export const energy = known((value) => `${figure(value)} mJ`);
 
