@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,10 @@ class Library(Protocol):
 
 def library(runtime: Runtime) -> Library:
     """Imports what every launch of this runtime needs, without executing an operator."""
+    if runtime == "onnxruntime":
+        from edgefront.agents.measuring.runtimes import onnx_runtime
+
+        return onnx_runtime
     if runtime == "pytorch":
         from edgefront.agents.measuring.runtimes import pytorch
 
@@ -103,9 +107,12 @@ def library(runtime: Runtime) -> Library:
         from edgefront.agents.measuring.runtimes import llama_cpp
 
         return llama_cpp
-    from edgefront.agents.measuring.runtimes import onnx_runtime
+    raise _without_file(runtime)
 
-    return onnx_runtime
+
+def _without_file(runtime: NoReturn) -> AssertionError:
+    """By its type every runtime has a branch in `library`."""
+    return AssertionError(f"runtime {runtime} has no file")
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:
