@@ -75,19 +75,19 @@ def search(name: str, seed: int, candidates: int, latency: Figure, memory: Figur
     algorithm, results = make(name, {"population": 40}, LTS_GPT2), list[Evaluated]()
     generation = 0
     while len(results) < candidates:
-        for one in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
-            built = one.architecture
+        for proposal in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
+            built = proposal.architecture
             results.append(
                 Evaluated(
                     id=str(len(results)),
-                    genome=one.genome,
+                    genome=proposal.genome,
                     digest=built.digest,
                     state="measured",
                     proxy=float(count(built).decoder),
                     latency_ms=latency(built),
                     memory_bytes=int(memory(built)),
                     generation=generation,
-                    parents=one.parents,
+                    parents=proposal.parents,
                 )
             )
         generation += 1
@@ -102,7 +102,10 @@ def main() -> None:
     rows = []
     for latency in (gpu, arm):
         for memory in (allocated, peak):
-            scaled = [(count(one).decoder, latency(one), memory(one)) for one in LTS_GPT2.baselines()]
+            scaled = [
+                (count(architecture).decoder, latency(architecture), memory(architecture))
+                for architecture in LTS_GPT2.baselines()
+            ]
             corner, baseline = reference(scaled), Baseline(scaled)
             for name in NAMES:
                 gains, shares, better = [], [], []
@@ -114,7 +117,11 @@ def main() -> None:
                     front = found[name][nondominated(found[name])]
                     shares.append(len(front) / len(found[name]))
                     against = [versus(baseline, *point) for point in front]
-                    better.append(np.mean([one["speedup"] > 1 and one["memory_ratio"] > 1 for one in against]))
+                    better.append(
+                        np.mean(
+                            [comparison["speedup"] > 1 and comparison["memory_ratio"] > 1 for comparison in against]
+                        )
+                    )
                 row = {
                     "device": latency.__name__,
                     "memory": memory.__name__,

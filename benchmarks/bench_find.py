@@ -279,10 +279,15 @@ def compared(
                 found[name] = search(name, task, seed, options.launches)
                 seconds = time.process_time() - started
                 print(f"{device.name} {task.problem.latency_ms:.0f} ms: {name} took {seconds:.0f} s of CPU", flush=True)
-            best = max(aim, *(float(one[-1]) for one in found.values()))
-            for name, one in found.items():
-                curves[name].append(one / best - 1)  # perplexity: both are negative, so this is its excess
-                print("  ", name, [f"{100 * curves[name][-1][min(n, len(one)) - 1]:.2f}" for n in AFTER], flush=True)
+            best = max(aim, *(float(best_so_far[-1]) for best_so_far in found.values()))
+            for name, best_so_far in found.items():
+                curves[name].append(best_so_far / best - 1)  # perplexity: both are negative, so this is its excess
+                print(
+                    "  ",
+                    name,
+                    [f"{100 * curves[name][-1][min(n, len(best_so_far)) - 1]:.2f}" for n in AFTER],
+                    flush=True,
+                )
     return curves
 
 
@@ -295,7 +300,7 @@ def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
     until = [int(np.argmax(curve <= WITHIN)) + 1 if curve[-1] <= WITHIN else np.inf for curve in curves]
     middle = statistics.median(until)
     row["launches until within 1 %"] = "never" if middle == np.inf else round(middle)
-    row["limits never within 1 %"] = sum(one == np.inf for one in until)
+    row["limits never within 1 %"] = sum(launches == np.inf for launches in until)
     return row
 
 

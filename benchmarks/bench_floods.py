@@ -209,7 +209,7 @@ def measure(name: str, eve: dict[str, Any], device: str, keys: list[str], second
     load = os.getloadavg()[0]
     others.stop()
     answers = flood.communicate(timeout=300)[0].strip()
-    shown = {kind: _spread(found) for kind, found in sorted(others.ms.items())}
+    shown = {kind: _spread(ms) for kind, ms in sorted(others.ms.items())}
     for error in sorted(set(others.errors))[:3]:
         print(f"  {name}: {error}", file=sys.stderr)
     return {

@@ -87,7 +87,7 @@ def perplexity(scores: Scores, data: NDArray[np.int64], texts: int) -> float:
 
 def error(scores: Scores, exact: Scores, text: NDArray[np.int64]) -> float:
     """Of the logits, which log-probabilities are but for a constant of each place."""
-    found, right = (one - one.mean(-1, keepdims=True) for one in (scores(text), exact(text)))
+    found, right = (logits - logits.mean(-1, keepdims=True) for logits in (scores(text), exact(text)))
     return float(np.linalg.norm(found - right) / np.linalg.norm(right))
 
 
@@ -138,8 +138,8 @@ def in_llamacpp(model: Architecture, weights: Mapping[str, Any], numbers: Any, f
             prompt = text[: len(text) - SCORED + row + 1].tolist()
             request = {"prompt": prompt, "n_predict": 1, "samplers": ["top_k"], "top_k": 1, "n_probs": 256}
             answer = server.handle_completions(request)["choices"][0]["logprobs"]["content"][0]
-            for one in answer["top_logprobs"]:
-                found[row, one["id"]] = one["logprob"]
+            for token in answer["top_logprobs"]:
+                found[row, token["id"]] = token["logprob"]
         return found
 
     return scores

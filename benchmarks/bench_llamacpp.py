@@ -93,12 +93,14 @@ def main() -> None:
     rows = [
         {
             "way": name,
-            "median ms": statistics.median(found),
-            "least ms": min(found),
-            "most ms": max(found),
-            "median ratio": statistics.median(one / own for one, own in zip(found, samples[PER_LAYER], strict=True)),
+            "median ms": statistics.median(times_ms),
+            "least ms": min(times_ms),
+            "most ms": max(times_ms),
+            "median ratio": statistics.median(
+                sample / own for sample, own in zip(times_ms, samples[PER_LAYER], strict=True)
+            ),
         }
-        for name, found in samples.items()
+        for name, times_ms in samples.items()
     ]
     table(f"First token of {given.model} after a prompt of {given.prompt}, weights {given.weights}, one thread", rows)
     append(NAME, {"model": given.model, **asked, "rounds": given.rounds, "rows": rows})

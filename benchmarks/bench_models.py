@@ -251,7 +251,9 @@ def main() -> None:
             for runtime in arguments.runtime:
                 for name, protocol in protocols(arguments, runtime, comparison):
                     launches = take_turns(
-                        measurer, {model: (one, protocol) for model, one in models.items()}, arguments.rounds
+                        measurer,
+                        {model: (architecture, protocol) for model, architecture in models.items()},
+                        arguments.rounds,
                     )
                     told += rows(comparison, name, protocol, launches, sizes)
                     for model, results in launches.items():

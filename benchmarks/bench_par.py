@@ -88,8 +88,12 @@ def search(arguments: argparse.Namespace, data: Prepared, folder: Path) -> tuple
         run(spec, place)
     found = SupernetResult.parse((place / RESULT / FILE).read_bytes()).searches
     panels = [
-        (f"seed {one.seed}: {one.pattern}", one.probabilities, [(r.step, r.probabilities) for r in one.records])
-        for one in found
+        (
+            f"seed {result.seed}: {result.pattern}",
+            result.probabilities,
+            [(r.step, r.probabilities) for r in result.records],
+        )
+        for result in found
     ]
     (place / "probabilities.png").write_bytes(draw(panels))
     return found
@@ -103,9 +107,9 @@ def stacks(arguments: argparse.Namespace, found: tuple[SearchOutcome, ...]) -> d
         "Sandwich": expand(sandwich_pattern(pairs, max(1, round(pairs * 6 / 16)))),
         "PAR": expand(f"par({arguments.layers})"),
     }
-    for one in found:
-        if one.letters not in named.values():
-            named[f"supernet, seed {one.seed}"] = one.letters
+    for result in found:
+        if result.letters not in named.values():
+            named[f"supernet, seed {result.seed}"] = result.letters
     return named
 
 
@@ -122,7 +126,9 @@ def latencies(arguments: argparse.Namespace, models: Mapping[str, Any], cache: P
     )
     with Measurer(cache) as measurer:
         launches = take_turns(
-            measurer, {name: (one, protocol) for name, one in models.items()}, 1 if arguments.quick else 3
+            measurer,
+            {name: (architecture, protocol) for name, architecture in models.items()},
+            1 if arguments.quick else 3,
         )
     found = {}
     for name, results in launches.items():
@@ -197,14 +203,14 @@ def main() -> None:
         )
         searched = [
             {
-                "seed": one.seed,
-                "pattern": one.pattern,
-                "converged": one.converged,
-                "steps": one.steps,
-                "s in the first two thirds": one.letters[: round(2 * len(one.letters) / 3)].count("s"),
-                "s in all": one.letters.count("s"),
+                "seed": result.seed,
+                "pattern": result.pattern,
+                "converged": result.converged,
+                "steps": result.steps,
+                "s in the first two thirds": result.letters[: round(2 * len(result.letters) / 3)].count("s"),
+                "s in all": result.letters.count("s"),
             }
-            for one in found
+            for result in found
         ]
         table("What the supernet found", searched)
         if not arguments.quick:

@@ -115,23 +115,23 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
     rows = read_log()
     done = {(row["space"], row["protocol"], row["digest"]) for row in rows}
     end, added = time.monotonic() + 60 * minutes, 0
-    queues = {one: one.architectures() for one in wanted}
+    queues = {setting: setting.architectures() for setting in wanted}
     with tempfile.TemporaryDirectory(prefix="edgefront-predict-") as folder, Measurer(Path(folder)) as measurer:
         for turn in range(launches):
-            for one, queue in queues.items():
+            for setting, queue in queues.items():
                 architecture = next(queue)
-                if (one.space, one.protocol.digest, architecture.digest) in done or time.monotonic() > end:
+                if (setting.space, setting.protocol.digest, architecture.digest) in done or time.monotonic() > end:
                     continue
-                result = measurer.measure(architecture, one.protocol, SEED)
+                result = measurer.measure(architecture, setting.protocol, SEED)
                 if result.latency is None or result.memory is None:
-                    print(f"{one}: {result.outcome}: {result.message}", file=sys.stderr)
+                    print(f"{setting}: {result.outcome}: {result.message}", file=sys.stderr)
                     continue
                 rows.append(
                     {
-                        "space": one.space,
-                        "protocol": one.protocol.digest,
-                        "runtime": one.runtime,
-                        "mode": one.mode,
+                        "space": setting.space,
+                        "protocol": setting.protocol.digest,
+                        "runtime": setting.runtime,
+                        "mode": setting.mode,
                         "digest": architecture.digest,
                         "latency_ms": median(result.latency.samples_ms),
                         "peak_bytes": result.memory.peak_bytes,
@@ -154,20 +154,26 @@ def repeated(wanted: Sequence[Setting], architectures: int) -> list[dict[str, An
 
     Two launches give the mean with an error of its own, which is taken out: √(3/2) more than knowing it exactly.
     """
-    found: dict[Setting, list[list[float]]] = {one: [[] for _ in range(architectures)] for one in wanted}
-    queues = {one: [next(queue) for _ in range(architectures)] for one in wanted for queue in [one.architectures()]}
+    found: dict[Setting, list[list[float]]] = {setting: [[] for _ in range(architectures)] for setting in wanted}
+    queues = {
+        setting: [next(queue) for _ in range(architectures)]
+        for setting in wanted
+        for queue in [setting.architectures()]
+    }
     with tempfile.TemporaryDirectory(prefix="edgefront-predict-") as folder, Measurer(Path(folder)) as measurer:
         for turn in range(3 * architectures):
-            for one, queue in queues.items():
-                result = measurer.measure(queue[turn % architectures], one.protocol, SEED)
+            for setting, queue in queues.items():
+                result = measurer.measure(queue[turn % architectures], setting.protocol, SEED)
                 if result.latency is not None:
-                    found[one][turn % architectures].append(median(result.latency.samples_ms))
+                    found[setting][turn % architectures].append(median(result.latency.samples_ms))
     rows = []
-    for one, launches in found.items():
+    for setting, launches in found.items():
         complete = np.array([values for values in launches if len(values) == 3])
         others = (complete.sum(axis=1, keepdims=True) - complete) / 2
         error = float(np.abs(others / complete - 1).mean() / np.sqrt(1.5))
-        rows.append({"runtime": one.runtime, "mode": one.mode, "space": one.space, "least error": f"{error:.2%}"})
+        rows.append(
+            {"runtime": setting.runtime, "mode": setting.mode, "space": setting.space, "least error": f"{error:.2%}"}
+        )
     return rows
 
 
@@ -247,7 +253,10 @@ def judge_table(options: argparse.Namespace) -> None:
     measured = found.columns[options.column]
     both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
     if not options.json:
-        table(f"{options.column} of {options.table.name}", [line(options.column, both[one], one) for one in CHOICES])
+        table(
+            f"{options.column} of {options.table.name}",
+            [line(options.column, both[choice], choice) for choice in CHOICES],
+        )
     print(
         json.dumps(
             {
@@ -313,20 +322,20 @@ def judge_here(options: argparse.Namespace) -> None:
         return
     log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
     lines, memory, kept = [], [], []
-    for one in wanted:
-        rows = [row for row in log if row["space"] == one.space and row["protocol"] == one.protocol.digest]
-        name = f"{one.runtime}, {one.mode}, {one.space} ({len(rows)})"
+    for setting in wanted:
+        rows = [row for row in log if row["space"] == setting.space and row["protocol"] == setting.protocol.digest]
+        name = f"{setting.runtime}, {setting.mode}, {setting.space} ({len(rows)})"
         if len(rows) < SIZES[0] + MIN_UNSEEN:
             print(f"{name}: too few launches yet", file=sys.stderr)
             continue
         shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])
         latency = np.array([row["latency_ms"] for row in rows])
         for choice in CHOICES:
-            judged = judge(shapes, one.protocol, latency, choice=choice, splits=options.splits)
+            judged = judge(shapes, setting.protocol, latency, choice=choice, splits=options.splits)
             lines.append(line(name, judged, choice))
             kept.append({"setting": name, "choice": choice, "rows": judged})
         peak = np.array([row["peak_bytes"] for row in rows], dtype=float)
-        memory.append(line(name, judge_memory(shapes, one.protocol, peak, options.splits), "spread"))
+        memory.append(line(name, judge_memory(shapes, setting.protocol, peak, options.splits), "spread"))
     table("latency: error / intervals that hold", lines)
     table("peak memory: error / intervals that hold", memory)
     append("predict", {"here": True, "splits": options.splits, "settings": kept})

@@ -97,7 +97,7 @@ def main() -> None:
 def _row(architecture: Architecture, results: dict[str, dict[str, Any]], seeds: int) -> dict[str, Any]:
     trained = [results[f"{architecture.digest[:12]}-{seed}"] for seed in range(seeds)]
     found = costs(architecture)
-    by_seed = [one["test"]["perplexity"] for one in trained]
+    by_seed = [training["test"]["perplexity"] for training in trained]
     return {
         "architecture": architecture.digest[:12],
         "layers": sum(block.kind == "attention" for block in architecture.blocks),
@@ -105,7 +105,7 @@ def _row(architecture: Architecture, results: dict[str, dict[str, Any]], seeds: 
         "decoder parameters": found.decoder_parameters,
         "perplexity": statistics.fmean(by_seed),
         "by seed": [round(value, 4) for value in by_seed],
-        "seconds": statistics.fmean(one["seconds"] for one in trained),
+        "seconds": statistics.fmean(training["seconds"] for training in trained),
     }
 
 

@@ -48,7 +48,7 @@ def inputs(shape: tuple[int, int, int], device: str = "cpu", dtype: torch.dtype 
     batch, length, width = shape
     rng = torch.Generator().manual_seed(0)
     shapes = ((batch, length, 3, width), (batch, length, width), (2, width), (2, width), (batch, width))
-    u, x, v, b, cell = (torch.randn(one, generator=rng) for one in shapes)
+    u, x, v, b, cell = (torch.randn(shape, generator=rng) for shape in shapes)
     v.uniform_(-1, 1, generator=rng)  # as it is initialised; larger weights make a difference in rounding grow
     return [tensor.to(device, dtype) for tensor in (u, x, v, b, cell)]
 
@@ -106,7 +106,7 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
             started = time.perf_counter()
             run()
             times[name].append(1e3 * (time.perf_counter() - started))
-    return {name: statistics.median(found[3:]) for name, found in times.items()}
+    return {name: statistics.median(seconds[3:]) for name, seconds in times.items()}
 
 
 def cpu_contenders(given: list[Tensor], sru: Sru | None, wanted: str) -> dict[str, Run]:
@@ -137,11 +137,11 @@ def on_the_cpu(options: argparse.Namespace) -> None:
         torch.set_num_threads(threads)
         given = inputs(shape)
         sru = None if options.sru is None else Sru(options.sru, given)
-        for wanted in ("forward",) if name == "decode" else ("forward", "forward and backward"):
-            with torch.set_grad_enabled(wanted != "forward"):
-                medians = in_turns(cpu_contenders(given, sru, wanted), options.repeats)
+        for passes in ("forward",) if name == "decode" else ("forward", "forward and backward"):
+            with torch.set_grad_enabled(passes != "forward"):
+                medians = in_turns(cpu_contenders(given, sru, passes), options.repeats)
             ours = medians["compiled"]
-            row = {"shape": name, "pass": wanted, "threads": threads, "compiled ms": ours}
+            row = {"shape": name, "pass": passes, "threads": threads, "compiled ms": ours}
             for other in ("vectorised", "sru"):
                 row |= {f"{other} ms": medians.get(other, float("nan"))}
                 row |= {f"{other} / ours": medians.get(other, float("nan")) / ours}
@@ -173,9 +173,9 @@ def on_the_gpu(options: argparse.Namespace) -> None:
         found = triton_kernel.backward(*grads, *given, None, states)  # type: ignore[arg-type, misc]
         cpu_grads = grads[0].float().cpu(), grads[1].float().cpu()
         wanted_grads = compiled.backward(*cpu_grads, *on_cpu, None, expected[2])  # type: ignore[arg-type, misc]
-        for one, other in zip(found, wanted_grads, strict=True):
+        for gradient, other in zip(found, wanted_grads, strict=True):
             scale = tolerance * float(other.abs().max())
-            torch.testing.assert_close(one.float().cpu(), other, rtol=tolerance, atol=scale)
+            torch.testing.assert_close(gradient.float().cpu(), other, rtol=tolerance, atol=scale)
         numbers, size = h.numel(), h.element_size()
         launches: dict[str, list[Any]] = {"forward": [triton_kernel.FORWARD], "backward": [triton_kernel.BACKWARD]}
         if options.sweep:

@@ -130,8 +130,8 @@ def _row(results: list[LaunchResult], first: list[LaunchResult]) -> dict[str, An
     last = results[-1]
     if last.outcome != "done":
         return {"ms": f"{last.outcome}: {last.reason}", "relative": "", "peak MiB": "", "by the clock": ""}
-    own, base = ([_latency(one) for one in some if one.latency] for some in (results, first))
-    ratios = [one / other for one, other in zip(own, base, strict=False)]
+    own, base = ([_latency(launch) for launch in some if launch.latency] for some in (results, first))
+    ratios = [latency / other for latency, other in zip(own, base, strict=False)]
     middle = statistics.median(own)
     overheads = [float(str(result.environment.get("request_overhead_ms", "nan"))) for result in results]
     return {
@@ -172,9 +172,9 @@ def tables() -> None:
     for name in dict.fromkeys(model for model, _, _ in latest):
         rows = [
             {"pass": what, "threads": threads, **row}
-            for (model, what, threads), found in latest.items()
+            for (model, what, threads), result in latest.items()
             if model == name
-            for row in found
+            for row in result
         ]
         table(f"{name}, {costs(model_of(name)).total_parameters / 1e6:.1f} million parameters", rows)
 

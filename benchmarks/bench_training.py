@@ -183,7 +183,7 @@ def rows_of(
             * costs(models[name], CostOptions(sequence_length=shape.segment, memory_length=shape.memory)).flops
             * shape.rows
         )
-        ratios = [one / other for one, other in zip(seconds, found[first], strict=True)]
+        ratios = [own / other for own, other in zip(seconds, found[first], strict=True)]
         rows.append(
             {
                 "model": name,
@@ -244,7 +244,7 @@ def main() -> None:
     run("GPT-2", steps, dict.fromkeys(steps, size.architecture), shape)
     for title, segment, pair in pairs(on_gpu):
         shape = Shape(rows, segment, segment, device, precision)
-        run(title, {name: ours(one, shape, False) for name, one in pair.items()}, pair, shape)
+        run(title, {name: ours(architecture, shape, False) for name, architecture in pair.items()}, pair, shape)
     append("training", found)
 
 

@@ -93,8 +93,8 @@ def main() -> None:
         service.act("delete", job.id)
         database.dispose()
     rows = [
-        {"transaction": name, "times": len(found), "mean ms": sum(found) / len(found), "longest ms": max(found)}
-        for name, found in sorted(database.held_ms.items(), key=lambda one: -max(one[1]))
+        {"transaction": name, "times": len(held_ms), "mean ms": sum(held_ms) / len(held_ms), "longest ms": max(held_ms)}
+        for name, held_ms in sorted(database.held_ms.items(), key=lambda one: -max(one[1]))
     ][:SHOWN]
     table("CPU time inside transactions", rows)
     append("transactions", {**vars(given), "rows": rows})

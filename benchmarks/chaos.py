@@ -220,8 +220,8 @@ def show(stack: Stack, account: Account, jobs: int, caught: int) -> None:
     violations = {**account.violations, "program ended by itself": sum(stack.ended.values())}
     table("Violations", [{"what": what, "count": count} for what, count in violations.items()])
     waits = [
-        {"owner": owner, "jobs": len(found), "median s": median(found), "longest s": max(found)}
-        for owner, found in sorted(account.waits_s.items())
+        {"owner": owner, "jobs": len(waits_s), "median s": median(waits_s), "longest s": max(waits_s)}
+        for owner, waits_s in sorted(account.waits_s.items())
     ]
     table("Waited from a job's submission to its first result", waits)
     for what, which in account.examples.items():

@@ -86,8 +86,8 @@ class Stack:
         self._down: dict[str, float] = {}
 
     def start(self) -> None:
-        for found in (*self.servers.values(), *self.programs.values()):
-            found.start()
+        for program in (*self.servers.values(), *self.programs.values()):
+            program.start()
 
     def kill(self, name: str, down_s: float) -> None:
         """Kills it, unless it is down; it starts again after `down_s`."""

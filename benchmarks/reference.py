@@ -115,8 +115,8 @@ def perplexity(model: Any, split: Split) -> float:
     inputs, targets = (tokens[at : at + rows * SEGMENT].view(rows, SEGMENT) for at in (0, 1))
     model.eval()
     losses = [
-        torch.nn.functional.cross_entropy(model(some).flatten(0, 1), wanted.flatten(), reduction="sum")
-        for some, wanted in zip(inputs.split(32), targets.split(32), strict=True)
+        torch.nn.functional.cross_entropy(model(some).flatten(0, 1), expected.flatten(), reduction="sum")
+        for some, expected in zip(inputs.split(32), targets.split(32), strict=True)
     ]
     model.train()
     return math.exp(float(torch.stack(losses).sum()) / targets.numel())

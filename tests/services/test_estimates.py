@@ -66,9 +66,9 @@ def test_what_is_known_is_not_launched_again_and_tells_the_pace(service: Service
     assert (small.name, large.name) == ("1 layer", "3 layers")
     assert small.latency_ms < large.latency_ms
     assert small.memory_bytes < large.memory_bytes
-    for one, row in zip(target.stock, (baselines[0], baselines[-1]), strict=True):
-        assert one.latency_low_ms <= row.latency_ms <= one.latency_high_ms
-        assert one.memory_bytes == pytest.approx(row.memory_bytes, rel=0.05)
+    for parts, row in zip(target.stock, (baselines[0], baselines[-1]), strict=True):
+        assert parts.latency_low_ms <= row.latency_ms <= parts.latency_high_ms
+        assert parts.memory_bytes == pytest.approx(row.memory_bytes, rel=0.05)
     longer = {"protocol": {"sequence_length": 512}, "device_class": CLASS}
     other = ask(service, request(targets=[longer], budget={"refinement": 0.0})).targets[0]
     assert other.seconds_from == "flops"

@@ -73,9 +73,9 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     assert added.state == "finished"
     known = {candidate.digest for candidate in candidates(service, first.id)}
     chosen = candidates(service, added.id, role="search")
-    assert {one.digest for one in chosen} < known
+    assert {candidate.digest for candidate in chosen} < known
     assert len(chosen) < 0.6 * (first.candidates - 3)
-    operators = [one.operator for one in chosen]
+    operators = [candidate.operator for candidate in chosen]
     assert operators.count("spread") == 10
     assert "predicted" in operators
     assert added.hypervolume > 0.97 * first.hypervolume

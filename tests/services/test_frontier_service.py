@@ -259,7 +259,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
     with database.read() as session:
         view = frontier_view(session, USER, world.job_id, by="perplexity")
         assert [point.id for point in view.points] == [world.ids[n] for n in (0, 2, 4)]
-        assert {one.candidate_id: one.perplexity for one in view.trained} == {
+        assert {score.candidate_id: score.perplexity for score in view.trained} == {
             **{world.ids[n]: value for n, value in ((0, 40.0), (1, 50.0), (2, 30.0), (4, 25.0))},
             world.baseline: 5.0,
         }

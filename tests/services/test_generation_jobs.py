@@ -165,7 +165,7 @@ def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAg
         kept = list_candidates(session, service.user, job.id, filters).items
         frontier = frontier_view(session, service.user, job.id, limits=Limits(token_ms=middle))
     assert kept
-    assert all(one.token_ms <= middle for one in kept)
+    assert all(candidate.token_ms <= middle for candidate in kept)
     assert all(point.token_ms <= middle for point in frontier.points)  # type: ignore[operator]
     assert (service.recommended(job, max_token_ms=middle).recommended or kept[0]).token_ms <= middle  # type: ignore[operator]
     nothing = service.recommended(job, max_token_ms=token_ms[0] / 1000)
@@ -198,7 +198,7 @@ def test_a_generation_is_asked_again_with_the_same_times(service: Service, agent
         found = snapshots.restore(session, target, last.number)
     measured = [result for result in found.results if result.latency_ms is not None]
     assert measured
-    assert all(set(one.times) == {"total", "first_token", "token"} for one in measured)
+    assert all(set(candidate.times) == {"total", "first_token", "token"} for candidate in measured)
     assert json.loads(json.dumps(last.device_data))["baselines"][0][4].keys() == measured[0].times.keys()
 
 

@@ -46,24 +46,24 @@ def test_columns_are_those_of_the_measured_candidates_and_importance_follows(sql
     view = genes_of(sqlite_service, job)
     with sqlite_service.database.read() as session:
         stored = session.scalars(select(Candidate).where(Candidate.role == "search").order_by(Candidate.number)).all()
-    assert view.ids == tuple(one.id for one in stored)
-    assert view.numbers == tuple(one.number for one in stored)
+    assert view.ids == tuple(candidate.id for candidate in stored)
+    assert view.numbers == tuple(candidate.number for candidate in stored)
     assert view.measured == len(stored) == 40
-    assert view.on_frontier == tuple(one.on_frontier for one in stored)
-    columns = {one.name: one.values for one in view.objectives}
-    assert columns["latency"] == tuple(one.latency_ms for one in stored)
-    assert columns["memory"] == tuple(one.memory_bytes / 1e6 for one in stored)
+    assert view.on_frontier == tuple(candidate.on_frontier for candidate in stored)
+    columns = {objective.name: objective.values for objective in view.objectives}
+    assert columns["latency"] == tuple(candidate.latency_ms for candidate in stored)
+    assert columns["memory"] == tuple(candidate.memory_bytes / 1e6 for candidate in stored)
     assert set(columns) == {"perplexity", "latency", "memory"}
     by_name = {gene.name: gene for gene in view.genes}
-    assert by_name["d_model"].values == tuple(float(one.genome["d_model"]) for one in stored)
-    assert by_name["n_layer"].values == tuple(len(one.architecture["blocks"]) / 2 for one in stored)
+    assert by_name["d_model"].values == tuple(float(candidate.genome["d_model"]) for candidate in stored)
+    assert by_name["n_layer"].values == tuple(len(candidate.architecture["blocks"]) / 2 for candidate in stored)
     # On this board the memory is that of the weights, most of them in the embedding: d_model decides.
     shares = {gene.name: {each.objective: each for each in gene.importance} for gene in view.genes}
     assert max(shares, key=lambda name: shares[name]["memory"].share) == "d_model"
     assert shares["d_model"]["memory"].correlation > 0.5
     for objective in ("perplexity", "latency", "memory"):
         assert sum(share[objective].share for share in shares.values()) == pytest.approx(1.0)
-    assert all(one.explained is not None for one in view.objectives)
+    assert all(objective.explained is not None for objective in view.objectives)
     assert "Breiman 2001" in view.note
 
 
@@ -81,10 +81,10 @@ def test_of_many_an_even_spread_and_the_whole_frontier(sqlite_service: Service) 
     job = searched(sqlite_service)
     with sqlite_service.database.read() as session:
         measured, found = rows.measured_genomes(session, job.targets[0].id, 10)
-        frontier = {one.id for one in trainings.frontier(session, job.targets[0].id)}
+        frontier = {candidate.id for candidate in trainings.frontier(session, job.targets[0].id)}
     assert measured == 40
-    assert frontier <= {one.id for one in found}
-    spread = [one.number for one in found if one.id not in frontier]
+    assert frontier <= {candidate.id for candidate in found}
+    spread = [candidate.number for candidate in found if candidate.id not in frontier]
     assert spread
     assert all(number % 4 == 0 for number in spread)
 

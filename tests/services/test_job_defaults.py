@@ -15,7 +15,9 @@ from edgefront.core.wire.jobs import JobRequest
 def depths(*limits: dict[str, float], **changes: Any) -> tuple[int, ...] | None:
     value = {
         "space": {"name": "lts-gpt2"},
-        "targets": [{"device": f"device-{index}", "limits": one} for index, one in enumerate(limits)],
+        "targets": [
+            {"device": f"device-{index}", "limits": target_limits} for index, target_limits in enumerate(limits)
+        ],
         "goal": "best_within_limits",
     }
     return with_defaults(JobRequest.model_validate(value | changes)).baseline_layers
@@ -26,7 +28,7 @@ def test_for_the_best_within_limits_depths_whose_weights_alone_are_too_large_are
     assert found is not None
     largest = space("lts-gpt2").baselines([len(found), len(found) + 1])
     assert list(found) == list(range(1, len(found) + 1))
-    inside, beyond = (4 * costs(one).total_parameters for one in largest)
+    inside, beyond = (4 * costs(architecture).total_parameters for architecture in largest)
     assert inside <= 200 * 10**6 < beyond
     assert depths({"memory_mb": 1.0}) == (1,)
     assert depths({"memory_mb": 1.0}, {"memory_mb": 200.0}) == found

@@ -101,8 +101,8 @@ def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, r
     shown = law.law_view(service.database, service.user, job.id)
     assert shown.law is not None
     assert (shown.law.law, shown.moving_to) == (BASE, None)
-    assert [one.law for one in shown.newer] == [refined]
-    assert {one.predicted["law"] for one in before} == {BASE}  # type: ignore[index]
+    assert [version.law for version in shown.newer] == [refined]
+    assert {candidate.predicted["law"] for candidate in before} == {BASE}  # type: ignore[index]
 
     name, _, version = refined.partition("@")
     assert move(service, job.id, name, int(version)).moving_to == refined
@@ -113,29 +113,33 @@ def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, r
     with service.database.read() as session:
         found = laws.named(session, refined)
         target = session.scalars(select(Target)).one()
-    for one, former in zip(after, before, strict=True):
-        predicted = found.predict(Shapes.of([Architecture.model_validate(one.architecture)]))
-        assert one.proxy == pytest.approx(-float(predicted.log_perplexity[0]))
-        assert one.predicted is not None
-        assert one.predicted["law"] == refined
-        assert one.predicted["perplexity"] == pytest.approx(math.exp(-one.proxy))
-        assert one.latency_ms == former.latency_ms
-    inside = [one for one in after if one.role == "search" and one.state == "measured"]
-    points = [(one.proxy, one.latency_ms, one.memory_bytes) for one in inside]
-    kept = Dominance(job.request.epsilon, logarithmic=True).frontier(points, [one.digest for one in inside])
-    assert {one.id for one in after if one.on_frontier} == {
-        one.id for one, keep in zip(inside, kept, strict=True) if keep
+    for candidate, former in zip(after, before, strict=True):
+        predicted = found.predict(Shapes.of([Architecture.model_validate(candidate.architecture)]))
+        assert candidate.proxy == pytest.approx(-float(predicted.log_perplexity[0]))
+        assert candidate.predicted is not None
+        assert candidate.predicted["law"] == refined
+        assert candidate.predicted["perplexity"] == pytest.approx(math.exp(-candidate.proxy))
+        assert candidate.latency_ms == former.latency_ms
+    inside = [candidate for candidate in after if candidate.role == "search" and candidate.state == "measured"]
+    points = [(candidate.proxy, candidate.latency_ms, candidate.memory_bytes) for candidate in inside]
+    kept = Dominance(job.request.epsilon, logarithmic=True).frontier(points, [candidate.digest for candidate in inside])
+    assert {candidate.id for candidate in after if candidate.on_frontier} == {
+        candidate.id for candidate, keep in zip(inside, kept, strict=True) if keep
     }
     assert target.frontier_size == int(kept.sum())
-    depths = [(one.proxy, one.latency_ms, one.memory_bytes) for one in after if one.role == "baseline"]
+    depths = [
+        (candidate.proxy, candidate.latency_ms, candidate.memory_bytes)
+        for candidate in after
+        if candidate.role == "baseline"
+    ]
     assert target.reference == pytest.approx(reference(depths))
     assert target.hypervolume > 0
     assert launches(service) == measured
 
     now = events(service, job.id)
-    assert [one.number for one in now] == list(range(1, len(now) + 1))
+    assert [event.number for event in now] == list(range(1, len(now) + 1))
     news = now[len(logged) :]
-    assert [one.kind for one in news] in (["law", "frontier"], ["law"])
+    assert [event.kind for event in news] in (["law", "frontier"], ["law"])
     assert news[0].data == {"law": refined, "former": BASE, "candidates": len(after)}
     assert service.get(job.id).state == "finished"
     with service.database.read() as session:
@@ -234,9 +238,9 @@ def test_a_job_begins_with_the_version_that_it_names(
     service.run(agent)
     assert service.get(second.id).state == "finished"
     found = rows(service, second.id)
-    assert {one.predicted["law"] for one in found} == {refined}  # type: ignore[index]
-    assert all(one.proxy == pytest.approx(-math.log(one.predicted["perplexity"])) for one in found)  # type: ignore[index]
-    assert [one.version for one in law.law_view(service.database, service.user, second.id).newer] == [2]
+    assert {candidate.predicted["law"] for candidate in found} == {refined}  # type: ignore[index]
+    assert all(candidate.proxy == pytest.approx(-math.log(candidate.predicted["perplexity"])) for candidate in found)  # type: ignore[index]
+    assert [version.version for version in law.law_view(service.database, service.user, second.id).newer] == [2]
     estimated = estimate(service.database, service.user, asked(proxy_settings={"law": name}), Fits())
     assert estimated.refusals == ()
     wrong = asked(proxy_settings={"law": f"{name}@9"})
@@ -293,8 +297,8 @@ def test_candidates_that_come_meanwhile_are_predicted_too(
     move(service, running.id, refined)
     work(service)
     found = rows(service, running.id)
-    assert any(one.role == "search" for one in found)
-    assert {one.predicted["law"] for one in found} == {refined}  # type: ignore[index]
+    assert any(candidate.role == "search" for candidate in found)
+    assert {candidate.predicted["law"] for candidate in found} == {refined}  # type: ignore[index]
     assert held == [0, 0]  # no transaction is held while candidates are predicted
 
 
@@ -330,5 +334,7 @@ def test_a_job_by_parameters_keeps_its_frontier(
     move(service, made.id, refined)
     work(service)
     after = rows(service, made.id)
-    assert [(one.proxy, one.on_frontier) for one in after] == [(one.proxy, one.on_frontier) for one in before]
-    assert {one.predicted["law"] for one in after} == {refined}  # type: ignore[index]
+    assert [(candidate.proxy, candidate.on_frontier) for candidate in after] == [
+        (candidate.proxy, candidate.on_frontier) for candidate in before
+    ]
+    assert {candidate.predicted["law"] for candidate in after} == {refined}  # type: ignore[index]

@@ -122,8 +122,8 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
             snapshot = snapshots.restore(session, target.id, row.number)
             proposed = plan.algorithm.ask(target.seed, row.number, snapshot)
             kept = [candidate for candidate in candidates(service, job.id) if candidate.generation == row.number]
-            assert [one.architecture.digest for one in proposed] == [one.digest for one in kept]
-            assert [one.parents for one in proposed] == [tuple(one.parents) for one in kept]
+            assert [proposal.architecture.digest for proposal in proposed] == [candidate.digest for candidate in kept]
+            assert [proposal.parents for proposal in proposed] == [tuple(candidate.parents) for candidate in kept]
         assert len(snapshot.results) == 10 + 8 + 8
 
 
@@ -288,7 +288,7 @@ def test_targets_search_by_themselves(service: Service) -> None:
     of_target: dict[str, list[str]] = {}
     for row in candidates(service, job.id):
         of_target.setdefault(row.target_id, []).append(row.digest)
-    assert len({tuple(found) for found in of_target.values()}) == 3
+    assert len({tuple(places) for places in of_target.values()}) == 3
 
 
 @ON_SQLITE

@@ -211,8 +211,8 @@ def test_a_runtime_that_does_not_exist_is_told_from_a_device(service: Service, a
 
 
 def test_the_spaces_that_gguf_expresses_are_named() -> None:
-    for name, found in spaces().items():
-        expressed = gguf_fault(found.baselines([1])[0]) is None
+    for name, space in spaces().items():
+        expressed = gguf_fault(space.baselines([1])[0]) is None
         assert expressed == (name in expressible_spaces()) == (name in expressible().partition(";")[0])
 
 
@@ -237,8 +237,10 @@ def test_only_what_a_runtime_can_run_is_proposed(service: Service) -> None:
     service.run(agent)
     assert service.get(job.id).state == "finished"
     with service.database.read() as session:
-        described = [one.architecture for one in session.scalars(select(Candidate).filter_by(job_id=job.id))]
-    kinds = {block["kind"] for one in described for block in one["blocks"]}
+        described = [
+            candidate.architecture for candidate in session.scalars(select(Candidate).filter_by(job_id=job.id))
+        ]
+    kinds = {block["kind"] for architecture in described for block in architecture["blocks"]}
     assert "attention" in kinds
     assert not kinds & {"sru", "srupp"}
 

@@ -39,8 +39,8 @@ def board(*caches: str) -> DeviceFacts:
 
 def asked(*protocols: dict[str, Any]) -> JobRequest:
     targets = [
-        {"name": f"target {number}", "device_class": CLASS, "protocol": {"runtime": "llamacpp", **one}}
-        for number, one in enumerate(protocols)
+        {"name": f"target {number}", "device_class": CLASS, "protocol": {"runtime": "llamacpp", **protocol}}
+        for number, protocol in enumerate(protocols)
     ]
     space = {"name": "llama", "narrow": {"n_layer": [1, 2]}}
     return request(space=space, targets=targets, baseline_layers=[1], budget={"candidates": 3})

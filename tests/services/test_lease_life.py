@@ -93,7 +93,9 @@ class LeaseLife(RuleBasedStateMachine):
     def waits(self, device: str) -> bool:
         since = self.reported.get(device, -1.0)
         lost = [
-            one.lost for one in self.leases if one.device == device and one.lost is not None and one.created > since
+            lease.lost
+            for lease in self.leases
+            if lease.device == device and lease.lost is not None and lease.created > since
         ]
         return len(lost) >= MAX_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
 
@@ -286,9 +288,9 @@ class LeaseLife(RuleBasedStateMachine):
         """Of what has ended badly on one device the other makes a further launch; if it does not, that has failed."""
         for id_ in rows.keys() - self.launches.keys():
             others = [
-                self.launches[one].state
-                for one in self.launches
-                if rows[one].measurement_id == rows[id_].measurement_id
+                self.launches[launch].state
+                for launch in self.launches
+                if rows[launch].measurement_id == rows[id_].measurement_id
             ]
             assert rows[id_].purpose == "confirm"
             assert set(others) <= {"failed", "infeasible"}

@@ -133,7 +133,7 @@ def test_heartbeats_return_withdrawn_launches(world: World) -> None:
     lease = world.claim(device)
     world.start(device, lease.items[0])
     with world.write() as session:
-        withdrawn = {one.id for one in demand.withdraw(session, [target], world.now)}
+        withdrawn = {launch.id for launch in demand.withdraw(session, [target], world.now)}
     assert withdrawn == {item.launch_id for item in lease.items[1:]}
     assert set(world.heartbeat(device, lease)) == withdrawn
     with pytest.raises(Conflict, match="no running job"):

@@ -56,7 +56,7 @@ def _is_ordered(value: ast.expr, names: dict[str, ast.expr], functions: dict[str
         return value.func.attr == "order_by" or _is_ordered(value.func.value, names, functions)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in functions:
         returned = [node.value for node in ast.walk(functions[value.func.id]) if isinstance(node, ast.Return)]
-        return all(one is not None and "order_by" in ast.unparse(one) for one in returned)
+        return all(statement is not None and "order_by" in ast.unparse(statement) for statement in returned)
     return False
 
 

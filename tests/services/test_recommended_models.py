@@ -66,8 +66,8 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
         rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
         within = [row for row in rows if row.latency_ms <= 1.34 and row.memory_bytes <= 36 * MB]  # type: ignore[operator]
         best = max(within, key=lambda one: one.proxy)
-        stock = [one for one in within if one.role == "baseline"]
-        largest = max((one.decoder_parameters for one in stock), default=None)
+        stock = [candidate for candidate in within if candidate.role == "baseline"]
+        largest = max((candidate.decoder_parameters for candidate in stock), default=None)
     assert view.recommended is not None
     assert view.recommended.id == best.id
     assert (view.by, view.proxy) == ("predicted", "quality_law")
@@ -81,15 +81,15 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.sentence.startswith("Within 1.34 ms and 36 MB a model of")
     assert "predicted perplexity" in view.sentence, "against the stock model"
     assert len(view.runners_up) == 3
-    shown = [one.candidate for one in view.runners_up]
-    assert {one.id for one in shown}.isdisjoint({best.id})
-    for one in shown:
-        assert one.latency_ms is not None
-        assert one.memory_bytes is not None
-        assert one.latency_ms <= 1.34
-        assert one.memory_bytes <= 36 * MB
-        assert one.proxy <= view.recommended.proxy
-    assert all("predicted perplexity" in one.trade for one in view.runners_up)
+    shown = [runner_up.candidate for runner_up in view.runners_up]
+    assert {candidate.id for candidate in shown}.isdisjoint({best.id})
+    for candidate in shown:
+        assert candidate.latency_ms is not None
+        assert candidate.memory_bytes is not None
+        assert candidate.latency_ms <= 1.34
+        assert candidate.memory_bytes <= 36 * MB
+        assert candidate.proxy <= view.recommended.proxy
+    assert all("predicted perplexity" in runner_up.trade for runner_up in view.runners_up)
 
 
 def test_one_launch_of_the_recommended_model_is_said_to_be_one(service: Service, agent: SimulatedAgent) -> None:
@@ -147,7 +147,7 @@ def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: Simulat
         rows = session.scalars(select(Candidate).where(Candidate.state == "measured")).all()
     assert view.recommended.proxy == max(row.proxy for row in rows)
     searched = [row for row in rows if row.role == "search"]
-    assert 0 < sum(one.on_frontier for one in searched) < len(searched) / 2
+    assert 0 < sum(candidate.on_frontier for candidate in searched) < len(searched) / 2
     assert job.request.epsilon == 0.49
     said = "The recommended model is not on the frontier, on which differences up to 49 % count as none"
     assert (said in view.note) != view.recommended.on_frontier
@@ -194,7 +194,7 @@ def test_data_that_models_were_trained_on_count_too(service: Service, agent: Sim
     trained(best.digest)
     alone = service.recommended(job)
     assert alone.by == "predicted", "one training has nothing to be compared with"
-    assert [one.candidate_id for one in alone.trained] == [best.id]
+    assert [score.candidate_id for score in alone.trained] == [best.id]
     trained(alone.runners_up[0].candidate.digest)
     assert service.recommended(job).by == "trained"
 

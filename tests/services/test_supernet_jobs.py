@@ -181,7 +181,7 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on(pool: Pool
     assert first is not None
     assert pool.asked == ["cpu"]
     with pool.database.read() as session:
-        assert [one.id for one in rows.page(session, None, None, 10, job_id=job.id)] == [first.id]
+        assert [training.id for training in rows.page(session, None, None, 10, job_id=job.id)] == [first.id]
 
 
 @pytest.mark.parametrize(

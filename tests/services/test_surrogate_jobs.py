@@ -74,7 +74,7 @@ def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAg
             for candidate in candidates
             if candidate.operator in ("predicted", "audit") and candidate.latency_ms
         ]
-        errors = sorted(abs(one.latency_ms / one.predicted["latency_ms"] - 1) for one in late)  # type: ignore[index, operator]
+        errors = sorted(abs(candidate.latency_ms / candidate.predicted["latency_ms"] - 1) for candidate in late)  # type: ignore[index, operator]
         assert errors[len(errors) // 2] < 0.2
 
 
@@ -109,7 +109,9 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
     second = ComputeStep(
         step.target_id, 1, step.plan, step.seed, step.proxy_data, step.snapshot, device_data=again, most=step.most
     ).compute()
-    assert [one.architecture.digest for one in first.proposed] == [one.architecture.digest for one in second.proposed]  # type: ignore[union-attr]
+    assert [proposal.architecture.digest for proposal in first.proposed] == [
+        proposal.architecture.digest for proposal in second.proposed
+    ]  # type: ignore[union-attr]
 
 
 @ON_SQLITE
@@ -141,15 +143,15 @@ def test_the_best_within_limits_is_better_than_the_stock_model(service: Service,
     with service.database.read() as session:
         measured = Candidate.job_id == job.id, Candidate.role == "search", Candidate.state == "measured"
         found = session.scalars(select(Candidate).where(*measured)).all()
-    assert all((one.latency_ms or 0.0) <= latency_ms for one in found)
-    assert max(one.proxy for one in found) > stock.proxy
+    assert all((candidate.latency_ms or 0.0) <= latency_ms for candidate in found)
+    assert max(candidate.proxy for candidate in found) > stock.proxy
 
 
 @ON_SQLITE
 def test_stock_models_far_beyond_the_limits_are_not_measured(service: Service, agent: SimulatedAgent) -> None:
     deep = {"name": "lts-gpt2", "narrow": {"n_layer": {"min": 2, "max": 12}, "d_model": [128], "d_inner": [256, 512]}}
     every = space("lts-gpt2").narrow(deep["narrow"]).baselines()  # type: ignore[arg-type]
-    latency = [by_work(one, MeasurementProtocol(), 0).latency.samples_ms[0] for one in every]  # type: ignore[union-attr]
+    latency = [by_work(architecture, MeasurementProtocol(), 0).latency.samples_ms[0] for architecture in every]  # type: ignore[union-attr]
     limits = {"latency_ms": (latency[4] + latency[5]) / 2}
     targets = [{"device_class": CLASS, "limits": limits}]
     job = finished(service, agent, asked(space=deep, goal="best_within_limits", targets=targets))

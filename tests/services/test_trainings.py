@@ -195,10 +195,10 @@ def test_queues_by_what_is_needed(sqlite_pool: Pool) -> None:
 
 
 def test_gpus_that_the_only_worker_lacks_are_refused(sqlite_pool: Pool) -> None:
-    for has, wanted in ((0, 1), (0, 2), (1, 2)):
+    for has, gpus in ((0, 1), (0, 2), (1, 2)):
         sqlite_pool.settings.training.gpus = has
         with pytest.raises(InvalidInput, match=f"this service's worker has {'one' if has else 'none'}") as caught:
-            sqlite_pool.create(asked(requires={"device": "cuda", "gpus": wanted}))
+            sqlite_pool.create(asked(requires={"device": "cuda", "gpus": gpus}))
         assert caught.value.field == "requires.device"
     sqlite_pool.settings.broker.url = "redis://somewhere/0"  # workers of their own may come later
     assert sqlite_pool.create(asked(requires={"device": "cuda", "gpus": 2}))[0].queue == "train-gpus"

@@ -110,8 +110,8 @@ def test_longer_translations_win_by_a_higher_penalty() -> None:
     mean = [
         np.mean(
             [
-                len(found[0].tokens)
-                for found in beam_search(
+                len(beam[0].tokens)
+                for beam in beam_search(
                     model, *sources(), begin=BEGIN, end=END, beam=12, length_penalty=penalty, max_length=6
                 )
             ]
@@ -134,8 +134,8 @@ def test_the_mask_of_the_source_is_heeded() -> None:
     before = beam_search(model, tokens, mask, begin=BEGIN, end=END)
     assert beam_search(model, torch.where(mask, tokens, 0), mask, begin=BEGIN, end=END) == before
     alone = [beam_search(model, torch.tensor([row]), begin=BEGIN, end=END)[0] for row in SOURCES]
-    for one, other in zip(alone, before, strict=True):
-        assert_same(one, other)
+    for answer, other in zip(alone, before, strict=True):
+        assert_same(answer, other)
 
 
 def test_scores_that_are_no_numbers_and_wrong_numbers_are_reported() -> None:

@@ -50,7 +50,7 @@ def test_prepare_show_and_list(text: Path, home: Path) -> None:
     assert made["folder"] in shown
     listed = json.loads(run("list", "--json"))
     assert listed["prepared"] == [made]
-    assert "enwik8" in [known["name"] for known in listed["data_sets"]]
+    assert "enwik8" in [data_set["name"] for data_set in listed["data_sets"]]
     assert made["digest"][:12] in run("list")
     (Path(made["folder"]) / "train.tokens").unlink()
     assert "train.tokens is missing" in json.loads(run("list", "--json"))["prepared"][0]["damaged"]

@@ -180,7 +180,7 @@ def test_the_splits_of_the_standard_library_share_no_file_and_mix_the_packages()
     assert min(sizes.values()) > 100_000
     # Neighbours are seldom of one package, and the order is the same each time.
     folders = [part.path.parent for part in corpus.splits["train"]]
-    assert sum(one == next_ for one, next_ in pairwise(folders)) < len(folders) / 2
+    assert sum(folder == next_ for folder, next_ in pairwise(folders)) < len(folders) / 2
     assert standard_library(Shares()) == corpus
 
 

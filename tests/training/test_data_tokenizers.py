@@ -107,9 +107,9 @@ def test_words_are_the_most_frequent_first_and_others_unknown() -> None:
 
 def test_a_line_is_ended_once() -> None:
     tokenizer = words_by_frequency(["a"], None)
-    for text, wanted in (("a", [2, 0]), ("a\n", [2, 0]), ("", [0])):
+    for text, expected in (("a", [2, 0]), ("a\n", [2, 0]), ("", [0])):
         (ids,) = tokenizer.encode_many([text])
-        assert tokenizer.end(ids).tolist() == wanted
+        assert tokenizer.end(ids).tolist() == expected
 
 
 def test_a_given_list_of_words_is_taken_in_its_order(tmp_path: Path) -> None:

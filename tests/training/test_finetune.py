@@ -102,7 +102,7 @@ def test_a_class_of_a_sentence_is_learnt(kind: str, tmp_path: Path) -> None:
     body = encoder(tokenizer.vocab_size)
     before = body.embedding.tables[0].clone()
     found = classify(body, tokenizer, train, test, QUICK)
-    right = [one == other for one, other in zip(found.predictions, test.labels, strict=True)]
+    right = [predicted == other for predicted, other in zip(found.predictions, test.labels, strict=True)]
     assert found.scores["accuracy"] == 100 * np.mean(right)
     assert found.scores["accuracy"] > 85
     assert found.scores["matthews"] > 70
@@ -254,16 +254,16 @@ def question(index: int, rng: np.random.Generator, long: bool = False) -> Questi
 def squad(path: Path, questions: list[Question]) -> Path:
     paragraphs = [
         {
-            "context": one.context,
+            "context": question.context,
             "qas": [
                 {
-                    "id": one.id,
-                    "question": one.text,
-                    "answers": [{"text": text, "answer_start": at} for text, at in one.answers],
+                    "id": question.id,
+                    "question": question.text,
+                    "answers": [{"text": text, "answer_start": at} for text, at in question.answers],
                 }
             ],
         }
-        for one in questions
+        for question in questions
     ]
     path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
     return path
@@ -278,8 +278,8 @@ def test_answers_are_found(tmp_path: Path) -> None:
     # Words between spaces are found ("good."), which the official comparison takes for the answer ("good").
     assert found.scores["exact_match"] > 80
     assert found.scores["f1"] >= found.scores["exact_match"]
-    assert set(found.predictions) == {one.id for one in test}
-    assert all(found.predictions[one.id] in one.context for one in test)
+    assert set(found.predictions) == {question.id for question in test}
+    assert all(found.predictions[question.id] in question.context for question in test)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "WordPiece"])
@@ -305,13 +305,13 @@ def test_a_question_without_an_answer_gets_an_empty_answer() -> None:
     rng = np.random.default_rng(3)
     with_answer = [question(index, rng) for index in range(32)]
     train = [
-        one if index % 2 else Question(one.id, "name", one.context.replace("answer", "name"), ())
-        for index, one in enumerate(with_answer)
+        question if index % 2 else Question(question.id, "name", question.context.replace("answer", "name"), ())
+        for index, question in enumerate(with_answer)
     ]
     settings = FineTuning(epochs=30, rows=8, lr=4e-3, dropout=0.0, max_length=64)
     found = answer_questions(encoder(bpe().vocab_size), bpe(), train, train, settings)
-    empty = [found.predictions[one.id] == "" for one in train]
-    assert np.mean([said == (not one.answers) for said, one in zip(empty, train, strict=True)]) > 0.8
+    empty = [found.predictions[question.id] == "" for question in train]
+    assert np.mean([said == (not question.answers) for said, question in zip(empty, train, strict=True)]) > 0.8
 
 
 def test_files_that_are_not_of_squads_form_are_reported(tmp_path: Path) -> None:

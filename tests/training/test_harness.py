@@ -176,7 +176,7 @@ def tasks_in(folder: Path, found: Package) -> list[dict[str, Any]]:
             {
                 "question": question,
                 "choices": choices,
-                "answer": int(np.argmax([one.nats for one in said])),
+                "answer": int(np.argmax([answer.nats for answer in said])),
                 "written": scorer.write(question, 6, ["\n"], Sampling(temperature=0)),
             }
         )

@@ -70,8 +70,8 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     assert found.tokenizer.encode("hé") == Bytes().encode("hé")
     loaded = found.model()
     assert not loaded.training
-    for one, (key, other) in zip(model.parameters(), loaded.named_parameters(), strict=True):
-        assert torch.equal(one, other), key
+    for parameter, (key, other) in zip(model.parameters(), loaded.named_parameters(), strict=True):
+        assert torch.equal(parameter, other), key
     # The weights' own file says what it is, wherever it goes.
     about = found.weights.about
     assert about["weights"] == "trained"
@@ -245,12 +245,12 @@ def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
     one = found["test", "perplexity"]
     assert (one.metric_value, one.dataset_type, one.dataset_name) == (24.53, "Salesforce/wikitext", "wikitext-103")
     assert (one.task_type, one.task_name) == ("text-generation", "Text Generation")
-    for facts, wanted in (
+    for facts, expected in (
         ({}, {"license": "unknown"}),
         ({"licence": "Lab-1.0", "dataset": "mine"}, {"license": "other", "license_name": "lab-1.0"}),
     ):
         matter = yaml.safe_load(front_matter(model.architecture, facts, "x", "edgefront").split("---")[1])
-        assert wanted.items() <= matter.items()
+        assert expected.items() <= matter.items()
         assert not {"language", "datasets", "model-index"} & matter.keys()
     assert task_of(translator(vocabulary=6).architecture) == "translation"
 

@@ -259,11 +259,11 @@ def test_overrides_are_checked() -> None:
 def test_what_modern_added_leaves_the_published_ones_as_they_were() -> None:
     """Their digests, and those of stored trainings, have none of its fields."""
     added = {"order", "parametrisation"}
-    for name, found in recipes().items():
-        assert added & set(found.learnt()) == (added if name == "modern" else set()), name
+    for name, a_recipe in recipes().items():
+        assert added & set(a_recipe.learnt()) == (added if name == "modern" else set()), name
         if name != "modern":
-            stored = {field: value for field, value in found.model_dump(mode="json").items() if field not in added}
-            assert Recipe.parse(stored) == found
+            stored = {field: value for field, value in a_recipe.model_dump(mode="json").items() if field not in added}
+            assert Recipe.parse(stored) == a_recipe
 
 
 @pytest.mark.parametrize(
@@ -308,10 +308,10 @@ def test_the_default_is_modern_but_for_models_with_memory_which_it_refuses(model
 
 def test_the_page_has_every_recipe_and_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "training-recipes.md").read_text(encoding="utf-8")
-    for name, found in recipes().items():
+    for name, a_recipe in recipes().items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
-        assert f"| {found.steps:,} | {found.rows:,} × {found.segment:,} " in row
-        assert f"{found.optimizer.name}: {found.optimizer.lr:g}" in row
+        assert f"| {a_recipe.steps:,} | {a_recipe.rows:,} × {a_recipe.segment:,} " in row
+        assert f"{a_recipe.optimizer.name}: {a_recipe.optimizer.lr:g}" in row
     for field, value in recipe("modern").model_dump().items():
         for path in [f"{field}.{inner}" for inner in value] if isinstance(value, dict) else [field]:
             assert f"`{path}`" in page, path

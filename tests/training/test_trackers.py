@@ -126,7 +126,7 @@ def test_mlflow_has_one_run_of_a_training_that_resumes(tmp_path: Path, monkeypat
     (found,) = client.search_runs([experiment])
     assert found.info.status == "FINISHED"
     history = client.get_metric_history(found.info.run_id, "train/loss")
-    assert [(one.step, one.value) for one in history] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
+    assert [(metric.step, metric.value) for metric in history] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
     assert found.data.params["recipe.optimizer.lr"] == "0.01"
 
 

@@ -295,7 +295,7 @@ def test_honest_archives_are_unpacked(tmp_path: Path, kind: int, compress: Calla
     folder = tmp_path / "there"
     folder.mkdir()
     unpack(path, folder, "a.tar", Bounds(files=14))
-    found = {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == NAMES
 
 
@@ -307,7 +307,7 @@ def test_an_honest_zip_is_unpacked(tmp_path: Path) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
     unpack(path, folder, "a.zip", Bounds(files=12))
-    found = {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == NAMES
 
 
