@@ -49,6 +49,8 @@ class ProbeRatio(View):
     high: float
     """The ends of the 95 % interval."""
     law: str
+    label: str = ""
+    """What it is of, in about six words."""
 
 
 class ProbeAnswer(View):

@@ -45,8 +45,7 @@ def frontier(
     from edgefront.core.wire.jobs import Quality
     from edgefront.show.output import MARKED
     from edgefront.show.picture import check_ending
-    from edgefront.show.quality import of_label, quality_label
-    from edgefront.show.tables import frontier_csv, frontier_table
+    from edgefront.show.tables import frontier_csv, frontier_label, frontier_table
 
     if csv and session.json:
         raise typer.BadParameter("give --csv or --json, not both")
@@ -80,7 +79,7 @@ def frontier(
     def show() -> None:
         for view in views:
             session.out.print(frontier_table(view))
-            if label := of_label(quality_label(point.predicted for point in (*view.points, *view.baseline))):
+            if label := frontier_label(view):
                 session.out.print(label, markup=False, soft_wrap=True)
             if any(point.marked for point in (*view.points, *view.baseline)):
                 session.out.print(f"{MARKED}: its page shows the launches", markup=False, soft_wrap=True)

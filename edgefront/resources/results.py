@@ -59,9 +59,10 @@ class Frontier(FrontierView):
     """A frontier, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
-        from edgefront.show.tables import frontier_table
+        from edgefront.show.tables import frontier_label, frontier_table
 
-        return frontier_table(self)._repr_html_() + _paragraphs([text for text in (self.summary, self.note) if text])
+        texts = (frontier_label(self), self.summary, self.note)
+        return frontier_table(self)._repr_html_() + _paragraphs([text for text in texts if text])
 
 
 def _paragraphs(texts: list[str]) -> str:

@@ -47,11 +47,12 @@ def show(view: ProbeView, console: Console) -> None:
 
 
 def in_words(ratio: ProbeRatio) -> str:
-    """`predicted perplexity 6.1 ± 11.9 % lower (law NAME)`."""
+    """`predicted perplexity 6.1 ± 11.9 % lower than the stock model's (ratio, own data; law NAME)`."""
     percent = 100 * (ratio.ratio - 1)
     half = 100 * ratio.ratio * math.sinh(math.log(ratio.high / ratio.low) / 2)
     word = "higher" if percent >= 0 else "lower"
-    return f"predicted perplexity {abs(percent):.1f} ± {half:.1f} % {word} than the stock model's (law {ratio.law})"
+    of = f"{ratio.label}; law {ratio.law}" if ratio.label else f"law {ratio.law}"
+    return f"predicted perplexity {abs(percent):.1f} ± {half:.1f} % {word} than the stock model's ({of})"
 
 
 def _answer(answer: ProbeAnswer) -> str:

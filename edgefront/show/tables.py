@@ -13,7 +13,7 @@ from edgefront.core.spreadsheet import cell
 from edgefront.core.states import CandidateRole
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
-from edgefront.show.quality import median_quality, quality_header
+from edgefront.show.quality import median_quality, of_label, quality_header, quality_label
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
@@ -86,6 +86,11 @@ def frontier_table(view: FrontierView) -> FittingTable:
             words = layers_in_words(point.architecture.get("blocks", ()))
             shown.add_row(f"{name}, {words}", *cells(point), style="dim")
     return shown
+
+
+def frontier_label(view: FrontierView) -> str:
+    """The line below the table: what its predicted perplexities are of; empty where nothing is predicted."""
+    return of_label(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 
 def _title(view: FrontierView) -> str:

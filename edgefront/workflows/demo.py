@@ -27,7 +27,7 @@ from edgefront.resources.models import ModelFormat
 from edgefront.show import progress
 from edgefront.show.output import duration, print_json
 from edgefront.show.recommendation import show as show_recommendation
-from edgefront.show.tables import frontier_table
+from edgefront.show.tables import frontier_label, frontier_table
 from edgefront.workflows import up
 from edgefront.workflows.agreement import Agreement, compare
 
@@ -123,6 +123,8 @@ class Demo:
         frontiers = [self.client.frontier(job.id, target=target.id) for target in job.targets]
         for frontier in frontiers:
             self.out.print(frontier_table(frontier))
+            if label := frontier_label(frontier):
+                self.out.print(label, markup=False, soft_wrap=True)
         views = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
         self._draw(job)
         models, agreement = self._download_and_run(views)

@@ -193,6 +193,7 @@ def _ratio(law: QualityLaw, first: CandidateView, second: CandidateView) -> Prob
         low=float(predicted.low[0]),
         high=float(predicted.high[0]),
         law=law.origin.name,
+        label=law.label,
     )
 
 

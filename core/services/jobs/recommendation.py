@@ -246,7 +246,7 @@ def answer(
 ) -> RecommendationView:
     """The recommendation of a target. Raises as `read`.
 
-    For another training than the job's every measured model within the limits is predicted, which takes about a second
+    For another training than the job's every measured model within the limits is predicted, which takes one to two seconds
     for 20,000 of them.
     """
     with database.read() as session:

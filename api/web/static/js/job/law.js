@@ -87,7 +87,7 @@ export class JobLaw {
         method: "POST", body: { trainings: 5 }, headers: { "Idempotency-Key": randomKey() },
       });
       const [low, high] = [expected.low, expected.high].map((ratio) => (100 * ratio).toFixed(1));
-      setNotice(byId("law-notice"), `${count(trainings.length, "training")} started. Expected after them: a predicted perplexity of ${low} to ${high} % of the stock model's.`);
+      setNotice(byId("law-notice"), `${count(trainings.length, "training")} started. Expected after them: a predicted perplexity of ${low} to ${high} % of the stock model's${expected.label && ` (${expected.label})`}.`);
     } catch (error) {
       setNotice(byId("law-notice"), `Could not start trainings: ${error.message}`, "bad");
       button.disabled = false;

@@ -5,7 +5,7 @@ import { byId, debounced, element, setText, throttled } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
 import { candidateAddress } from "../shared/shape.js";
 import { markOf } from "../shared/mark.js";
-import { labelledTitle, perplexityText } from "../shared/perplexity.js";
+import { labelledTitle, perplexityLabel, perplexityText, perplexityTitle } from "../shared/perplexity.js";
 import { energy, latency, megabytes, milliseconds, millions, MISSING, rate, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
@@ -314,7 +314,11 @@ export class CandidateTable {
   #hideUnknown(shown) {
     const known = [...shown, ...this.candidates.all];
     const { head, title } = COLUMNS.find(({ name }) => name === "predicted");
-    setText(head, labelledTitle(title, known.map(({ predicted }) => predicted)));
+    const predictions = known.map(({ predicted }) => predicted);
+    if (head.textContent !== labelledTitle(title, predictions)) {
+      const label = perplexityLabel(predictions);
+      head.replaceChildren(perplexityTitle(title, predictions), ...(label ? [" ", element("span", { class: "label", text: `(${label})` })] : []));
+    }
     for (const column of COLUMNS.filter((each) => each.whenKnown)) {
       this.body.parentElement.classList.toggle(`without-${column.name}`, !known.some(column.whenKnown));
     }
