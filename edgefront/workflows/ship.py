@@ -142,7 +142,8 @@ def outcome(client: Client, job_id: str, shipped: Sequence[Shipped]) -> Outcome:
         row = next((row for row in agreement.rows if row.candidate_id == kept.candidate.id), None)
         if row is not None:
             of = view.law.label if view.law is not None and view.law.label else agreement.dataset
-            return Outcome(f"{in_words(row)} ({of}; {agreement.split} split)", row)
+            split = "validation" if agreement.split == "valid" else agreement.split
+            return Outcome(f"{in_words(row)} ({of}; {split} split)", row)
     return Outcome(_without_probes(kept, [model for model in shipped if not model.kept]))
 
 

@@ -246,8 +246,8 @@ def answer(
 ) -> RecommendationView:
     """The recommendation of a target. Raises as `read`.
 
-    For another training than the job's every measured model within the limits is predicted, which takes one to two seconds
-    for 20,000 of them.
+    For another training than the job's every measured model within the limits is predicted, which takes one to two
+    seconds for 20,000 of them.
     """
     with database.read() as session:
         known = read(session, principal, job_id, target, asked, budget)

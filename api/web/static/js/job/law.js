@@ -32,7 +32,7 @@ export class JobLaw {
     byId("law").hidden = !view.law;
     if (!view.law) return;
     const { agreement } = view;
-    setText(byId("law-facts"), `${view.law.label && `${view.law.label} · `}law ${view.law.law} · ${count(view.law.models, "model")} · ${view.law.relative_to ? `perplexity by that of ${view.law.relative_to}` : "perplexity"} on ${view.law.data}, ${view.law.split} · trained ${view.law.trained}`);
+    setText(byId("law-facts"), `law ${view.law.law} · ${view.law.label && `${view.law.label} · `}${count(view.law.models, "model")} · ${view.law.relative_to ? `perplexity by that of ${view.law.relative_to}` : "perplexity"} on ${view.law.data}, ${view.law.split} · trained ${view.law.trained}`);
     const moving = view.moving_to ? `Moving to ${view.moving_to}: the candidates are being predicted again. ` : "";
     if (moving || !byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), moving + view.note);
     byId("law-agreement").hidden = byId("law-scroll").hidden = !agreement;
