@@ -62,7 +62,7 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     job = running.client.jobs.wait(running.client.jobs.create(asked).id, timeout_s=60)
     told = edgefront("job", "law", job.id, home=running.home)
     assert told.returncode == exits.OK, told.stderr
-    assert told.stdout.startswith(f"law {BASE}: 200 models, perplexity on WikiText-103")
+    assert told.stdout.startswith(f"law {BASE}: WikiText-103, 40,000 steps; 200 models, perplexity on WikiText-103")
     assert "None of the job's candidates has been trained" in told.stdout
     assert f"edgefront job law {job.id} --move-to {NAME}@2" in told.stdout
     moved = edgefront("job", "law", job.id, "--move-to", f"{NAME}@1", "--json", home=running.home)
