@@ -422,7 +422,7 @@ class LayeredSpace(FramedSpace):
             return tuple(value for value in self.gene(name).values if (d_model, value) in self.proportional)
         return super().values_with(name, d_model)
 
-    def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
+    def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
         """Heads divide d_model into even widths: rotary positions turn pairs."""
         return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
 

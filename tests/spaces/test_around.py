@@ -103,3 +103,23 @@ def test_a_space_that_cannot_have_the_model_names_the_one_that_has() -> None:
     with pytest.raises(ArchitectureError) as wrong:
         space_around({"d_model": 8}, AUTO)
     assert wrong.value.field.startswith("model.")
+
+
+def test_heads_around_a_model_have_even_widths() -> None:
+    """Rotary positions turn pairs: of 8 and 12 heads, 8 do not go with 72 units."""
+    attention = {"kind": "attention", "n_head": 12, "n_kv_head": 4, "qk_norm": True, "bias": "none"}
+    feed_forward = {"kind": "feed_forward", "d_inner": 256, "gated": True, "bias": False}
+    blocks = [{"kind": "short_conv"}, feed_forward, attention, feed_forward]
+    around = space_around(
+        {
+            "d_model": 72,
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "embedding": {"vocab_size": 512},
+            "blocks": blocks,
+        },
+        "lfm",
+    )
+    narrowed = around.narrow({"d_model": 72, "n_head": [8, 12]})
+    assert narrowed.gene("n_head").values == (12,)
+    narrowed.architecture(narrowed.sample(np.random.default_rng(0)))
