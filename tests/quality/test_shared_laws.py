@@ -255,7 +255,7 @@ def test_proportional_layers_differ_from_the_tables_in_the_vocabulary_alone() ->
     every = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
     assert len(every) == 40 * (7 + 8 + 6)  # d_model that have a value for each width, by d_head
     law = shared("llama-dolma")
-    apart = differences(every, law.study.usual) != 0
+    apart = differences(every, law.study.controlled) != 0
     assert apart[:, DIFFERENCES.index("vocabulary")].all()
     assert apart.sum() == len(every)
     named = law.beyond(every)
