@@ -223,6 +223,7 @@ def test_intervals_widen_where_tokens_and_shapes_are_beyond_the_tables() -> None
     [
         ("kv_share", {"attention": {"n_kv_head": 8}}),
         ("inner_ratio", {"inner": {"d_inner": 1024}}),
+        ("attention_width", {"attention": {"n_head": 4, "n_kv_head": 2, "d_head": 64}}),
         ("window", {"attention": {"window": 128}}),
         ("gate", {"inner": {"gated": False, "d_inner": 3072}}),
         ("vocabulary", {"vocab_size": 8_192}),
