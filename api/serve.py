@@ -14,6 +14,7 @@ from edgefront.api.app import create_app
 from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.web import pages
+from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
@@ -86,6 +87,7 @@ def serve(settings: Settings) -> None:
     if settings.embedded:
         _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")
     server = make_server(settings)
+    collect_seldom()
     if not settings.http.share_port:
         server.run()
         return

@@ -16,6 +16,7 @@ from celery import Celery, bootsteps
 from kombu import Exchange, Queue
 
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import work
 from edgefront.core.services.dispatch import queue_name, sender, transport_options, work_queue
@@ -96,6 +97,7 @@ def __getattr__(name: str) -> Any:
         except EdgefrontError as error:
             raise SystemExit(error.detail) from None
         app = create_celery(settings)
+        collect_seldom()
         globals()["app"] = app
         return app
     raise AttributeError(name)
