@@ -61,7 +61,8 @@ class _Processed:
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
-    """Processes the reported launches that the target asked for or waits for; None: those of deleted targets.
+    """Processes the reported launches that the target asked for, for all targets that wait for the same; None: those
+    of deleted targets.
 
     Returns whether there may be more: commit, and call again.
     """

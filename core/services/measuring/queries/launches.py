@@ -305,33 +305,20 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[Launc
     return fetch(session, LaunchForReport, _FOR_REPORT, {"ids": list(launch_ids)})
 
 
-# Not EXISTS, for which Postgres would read all candidates of the target; few launches wait at a time.
-_WAITS_FOR_IT = (
-    select(func.min(Candidate.id))
-    .where(Candidate.target_id == bindparam("target"), Candidate.measurement_id == Launch.measurement_id)
-    .scalar_subquery()
-    .is_not(None)
+_REPORTED = (
+    select(Launch.id, Launch.measurement_id)
+    .where(Launch.state == REPORTED)
+    .order_by(Launch.finished_at, Launch.id)
+    .limit(bindparam("most", type_=Integer))
 )
-
-
-def _reported(of_target: ColumnElement[bool]) -> Select[str, str]:
-    return (
-        select(Launch.id, Launch.measurement_id)
-        .where(Launch.state == REPORTED, of_target)
-        .order_by(Launch.finished_at, Launch.id)
-        .limit(bindparam("most", type_=Integer))
-    )
-
-
-_REPORTED = _reported(or_(Launch.target_id == bindparam("target"), _WAITS_FOR_IT))
-_REPORTED_OF_NONE = _reported(Launch.target_id.is_(None))
+_REPORTED_OF_ONE = _REPORTED.where(Launch.target_id == bindparam("target"))
+_REPORTED_OF_NONE = _REPORTED.where(Launch.target_id.is_(None))
 
 
 def reported(session: Session, target_id: str | None, limit: int) -> list[UnprocessedLaunch]:
-    """Launches that wait to be settled, oldest first: those that the target requested, or has candidates of."""
-    if target_id is None:
-        return typed(UnprocessedLaunch, session.execute(_REPORTED_OF_NONE, {"most": limit}))
-    return typed(UnprocessedLaunch, session.execute(_REPORTED, {"target": target_id, "most": limit}))
+    """Launches that wait to be settled, oldest first: those that the target requested; None: of deleted targets."""
+    query, asked = (_REPORTED_OF_NONE, {}) if target_id is None else (_REPORTED_OF_ONE, {"target": target_id})
+    return fetch(session, UnprocessedLaunch, query, {**asked, "most": limit})
 
 
 _LOCK_REPORTED = (
