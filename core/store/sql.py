@@ -156,7 +156,7 @@ def insert_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str,
     if session.get_bind().dialect.name == "sqlite":
         session.execute(insert(_core(table)), list(rows))
     else:
-        _write(session, _insert(_core(table), tuple(rows[0])), rows)
+        session.execute(_insert(_core(table), tuple(rows[0])), {"rows": _as_document(rows)})
 
 
 def update_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -168,11 +168,12 @@ def update_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str,
         statement = update(core).where(core.c.id == bindparam("row_id"))
         session.execute(statement, [{"row_id" if name == "id" else name: row[name] for name in row} for row in rows])
     else:
-        _write(session, _update(_core(table), tuple(rows[0])), rows)
+        ids = [row["id"] for row in rows]
+        session.execute(_update(_core(table), tuple(rows[0])), {"rows": _as_document(rows), "ids": ids})
 
 
-def _write(session: Session, statement: TextClause, rows: Sequence[Mapping[str, Any]]) -> None:
-    session.execute(statement, {"rows": orjson.dumps(list(rows)).decode()})
+def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
+    return orjson.dumps(list(rows)).decode()
 
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
@@ -203,7 +204,10 @@ def _insert(table: Table, columns: tuple[str, ...]) -> TextClause:
 @lru_cache
 def _update(table: Table, columns: tuple[str, ...]) -> TextClause:
     values = ", ".join(f"{name} = r.{name}" for name in columns if name != "id")
-    return text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {table.name}.id = r.id")  # noqa: S608
+    # With the ids beside the document, of which Postgres cannot tell how many rows it has, it looks for them in the
+    # index: otherwise it reads all of a table of less than some ten thousand rows.
+    found = f"{table.name}.id = ANY (CAST(:ids AS varchar[])) AND {table.name}.id = r.id"
+    return text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {found}")  # noqa: S608
 
 
 def _rows(table: Table, columns: tuple[str, ...]) -> str:
