@@ -177,7 +177,8 @@ def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
-    """Writes these columns of loaded objects of one table, and makes the session see them as written.
+    """Writes these columns of loaded objects of one table, and makes the session see them as written, unless they have
+    left it.
 
     Other changes of the objects stay for the next flush.
     """
@@ -187,7 +188,7 @@ def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]
     with session.no_autoflush:  # which would write the same
         update_rows(session, type(objects[0]), rows)
     for item, row in zip(objects, rows, strict=True):
-        for name in columns:
+        for name in columns if item in session else ():
             set_committed_value(item, name, row[name])
 
 

@@ -98,8 +98,11 @@ def process_launches(
     with session.no_autoflush:
         _finish(session, every, validator, now)
         answered = _aggregated(session, processed, measurements, validator, now)
-        rows.write(session, list(answered.values()))
         candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
+        # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
+        for written in (*answered.values(), *candidates):
+            session.expunge(written)
+        rows.write(session, list(answered.values()))
         _account(processed, targets, now)
         requested: dict[str, set[str | None]] = {}
         for report in processed:
@@ -107,9 +110,8 @@ def process_launches(
         apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates), requested)
         rows.write_targets(session, targets)
         _watch_devices(session, every, validator)
-        # All is written: nothing of these is for the session's own flush to look through.
-        for written in (*answered.values(), *candidates, *targets):
-            session.expunge(written)
+        for target in targets:
+            session.expunge(target)
 
 
 def give_up(session: Session, reported: UnprocessedLaunch, reason: str, now: datetime) -> None:
