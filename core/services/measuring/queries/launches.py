@@ -38,7 +38,7 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
-from edgefront.core.store.sql import Document, Parsed, any_of, fetch, json_text, texts, typed, update_rows
+from edgefront.core.store.sql import Document, Parsed, Prepared, any_of, fetch, json_text, texts, typed, update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import REPORTED, WANTED
@@ -135,7 +135,10 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-def _claimable(device_key: ColumnElement[str]) -> Select[str, int, str, str, str, str, str, int]:
+ClaimQuery = Select[str, int, str, str, str, str, str, int]
+
+
+def _claimable(device_key: ColumnElement[str]) -> ClaimQuery:
     return (
         select(
             Launch.id,
@@ -165,8 +168,8 @@ _OWN_WANTED = (
     .limit(1)
     .scalar_subquery()
 )
-_CLAIMABLE = _claimable(func.coalesce(_OWN_WANTED, _SHARED))
-_CLAIMABLE_SHARED = _claimable(_SHARED)
+_CLAIMABLE = Prepared(_claimable(func.coalesce(_OWN_WANTED, _SHARED)))
+_CLAIMABLE_SHARED = Prepared(_claimable(_SHARED))
 
 
 def claimable(
@@ -184,12 +187,16 @@ def claimable(
     Where both keys have some, each gets half; of an odd number the class gets one more if `class_next`.
     """
 
-    def claim(query: Select[str, int, str, str, str, str, str, int], most: int) -> list[WantedLaunch]:
+    def claim(query: Prepared, most: int) -> list[WantedLaunch]:
+        asked = {"own": own_key, "shared": shared_key, "most": most}
+        if not excluded_protocols and not excluded_architectures:
+            return fetch(session, WantedLaunch, query, asked)
+        fit = cast(ClaimQuery, query.statement)
         if excluded_protocols:
-            query = query.where(~any_of(Measurement.protocol_digest, excluded_protocols))
+            fit = fit.where(~any_of(Measurement.protocol_digest, excluded_protocols))
         if excluded_architectures:
-            query = query.where(~any_of(Measurement.digest, excluded_architectures))
-        return fetch(session, WantedLaunch, query, {"own": own_key, "shared": shared_key, "most": most})
+            fit = fit.where(~any_of(Measurement.digest, excluded_architectures))
+        return fetch(session, WantedLaunch, fit, asked)
 
     own = claim(_CLAIMABLE, limit)
     if all(row.device_key == shared_key for row in own):
@@ -271,7 +278,7 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     return typed(LeasedLaunch, session.execute(query))
 
 
-_FOR_REPORT = (
+_FOR_REPORT = Prepared(
     select(
         Launch.id,
         Launch.target_id,
@@ -345,7 +352,7 @@ _LOCK_REPORTED = (
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
     """Locks those of these launches that still wait to be settled; with their reported results."""
-    return typed(ReportedLaunch, session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}))
+    return fetch(session, ReportedLaunch, _LOCK_REPORTED, {"ids": list(launch_ids)})
 
 
 def unsettled_targets(session: Session, before: datetime) -> list[str | None]:

@@ -11,7 +11,7 @@ from sqlalchemy import Table, bindparam, case, delete, func, insert, select, upd
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import DeviceState, LaunchState
-from edgefront.core.store.sql import Document, any_of, texts, try_lock_name
+from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED
@@ -24,7 +24,7 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _LIMIT = Measurement.protocol["time_limit_s"].as_float()
 _WAITS = Measurement.protocol["when_busy"].as_string() == "wait"
 # A statement of its own: what an earlier claim took is seen by those that begin after its lock was released.
-_HOLDING = (
+_HOLDING = Prepared(
     select(
         func.count(),
         func.coalesce(func.sum(_LIMIT), 0.0),
@@ -55,7 +55,7 @@ _LEASE_OUT = (
         started_at=None,
     )
 )
-_ADD_AND_LEASE_OUT = _LEASE_OUT.add_cte(_ADD.cte("made"))
+_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
 )
@@ -112,7 +112,8 @@ def claims_alone(session: Session, device_id: str) -> bool:
 
 
 def holding(session: Session, device_id: str) -> Holding:
-    return Holding(*session.execute(_HOLDING, {"device": device_id}).one())
+    (row,) = _HOLDING.run(session, {"device": device_id})
+    return Holding(*row)
 
 
 def add(
@@ -131,7 +132,7 @@ def add(
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
     else:
-        session.execute(_ADD_AND_LEASE_OUT, values)
+        _ADD_AND_LEASE_OUT.run(session, values)
     return lease_id
 
 
