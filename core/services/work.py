@@ -13,13 +13,14 @@ A claim holds until `CLAIM` has passed since it was extended last. The item of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, case, func, or_, select, update
+from sqlalchemy import BindParameter, ColumnElement, Table, bindparam, case, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
@@ -27,6 +28,7 @@ from edgefront.core.states import WorkKind
 from edgefront.core.store import sql
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import WorkItem
+from edgefront.core.store.tables.base import UtcDateTime
 
 CLAIM = timedelta(seconds=20)
 """A claim that is not extended for so long belonged to a worker that died."""
@@ -104,29 +106,101 @@ def _max_attempts(kind: WorkKind) -> int:
     return MAX_SCORE_ATTEMPTS if kind == WorkKind.SCORE else MAX_ATTEMPTS
 
 
+def _free(now: datetime | BindParameter[datetime]) -> ColumnElement[bool]:
+    return or_(WorkItem.claimed_until.is_(None), WorkItem.claimed_until <= now)
+
+
+def _of(kinds: Collection[WorkKind]) -> ColumnElement[bool]:
+    return or_(*(WorkItem.kind == kind for kind in kinds))
+
+
+def _requested(insert: postgresql.Insert | sqlite.Insert) -> sql.Prepared:
+    turn = insert.excluded.turn
+    values: dict[str, BindParameter[Any]] = {
+        name: bindparam(name) for name in ("kind", "subject", "owner", "turn", "requested_at")
+    }
+    return sql.Prepared(
+        insert.values(**values, again=False, fence=0, attempts=0).on_conflict_do_update(
+            index_elements=["kind", "subject"],
+            set_={
+                "again": WorkItem.claimed_until.is_not(None),
+                "turn": case((WorkItem.turn > turn, turn), else_=WorkItem.turn),
+            },
+        )
+    )
+
+
+# Every task sends these, so they are made once.
+_NOW = bindparam("now", type_=UtcDateTime)
+_ITS = (WorkItem.kind == bindparam("its_kind")) & (WorkItem.subject == bindparam("its_subject"))
+_OF_CLAIM = _ITS & (WorkItem.fence == bindparam("its_fence"))
+_TABLE = cast(Table, WorkItem.__table__)
+_REQUEST = {"postgresql": _requested(postgresql.insert(_TABLE)), "sqlite": _requested(sqlite.insert(_TABLE))}
+_WAITS = WorkItem.claimed_until.is_(None)
+_TURNS = {
+    queue: sql.Prepared(
+        select(
+            func.min(WorkItem.turn).filter(_WAITS),
+            func.max(WorkItem.turn).filter(~_WAITS),
+            func.max(WorkItem.turn).filter(WorkItem.owner == bindparam("owner")),
+        ).where(_of(queue.kinds))
+    )
+    for queue in QUEUES
+}
+_HELD_BY = {
+    is_short: sql.Prepared(
+        select(WorkItem.owner, func.count())
+        .where(WorkItem.holder == bindparam("holder"), _of(kinds), WorkItem.claimed_until > _NOW)
+        .group_by(WorkItem.owner)
+    )
+    for is_short, kinds in ((True, SHORT.kinds), (False, (*SEARCH.kinds, *SCORES.kinds)))
+}
+_NEXT = {
+    queue: sql.Prepared(
+        select(WorkItem.kind, WorkItem.subject, WorkItem.owner, WorkItem.fence, WorkItem.attempts)
+        .where(_of(queue.kinds), _free(_NOW), ~sql.any_of(WorkItem.owner, sql.texts("busy")))
+        .order_by(WorkItem.turn, WorkItem.requested_at, WorkItem.subject)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    for queue in QUEUES
+}
+_CLAIM = sql.Prepared(
+    update(_TABLE)
+    .where(_ITS)
+    .values(
+        holder=bindparam("holder"),
+        claimed_until=bindparam("until", type_=UtcDateTime),
+        again=False,
+        fence=_TABLE.c.fence + 1,
+        attempts=_TABLE.c.attempts + 1,
+    )
+)
+_LOCK = sql.Prepared(select(WorkItem.owner, WorkItem.again).where(_OF_CLAIM).with_for_update())
+_DONE = sql.Prepared(delete(_TABLE).where(_OF_CLAIM))
+_WAIT = sql.Prepared(
+    update(_TABLE)
+    .where(_OF_CLAIM)
+    .values(
+        turn=bindparam("next"),
+        requested_at=_NOW,
+        holder=None,
+        claimed_until=None,
+        again=False,
+        attempts=bindparam("spent"),
+    )
+)
+
+
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
     """Requests work for each subject (subject → owner), unless it waits already; another owner who wants it too may
     bring its turn forward. One that is being done is done once more: what its worker has read may be of before.
     """
     turns = {owner: _next_turn(session, queue_of(kind), owner) for owner in set(subjects.values())}
-    rows: list[sql.Document] = []
     for subject, owner in subjects.items():
-        row = {"kind": kind, "subject": subject, "owner": owner, "again": False, "fence": 0, "attempts": 0}
-        rows.append({**row, "turn": turns[owner], "requested_at": now})
+        values = {"kind": kind, "subject": subject, "owner": owner, "turn": turns[owner], "requested_at": now}
+        _REQUEST[session.get_bind().dialect.name].run(session, values)
         turns[owner] += 1
-    if rows:
-        statement = sql.upsert(session, WorkItem)
-        turn = statement.excluded.turn
-        session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["kind", "subject"],
-                set_={
-                    "again": WorkItem.claimed_until.is_not(None),
-                    "turn": case((WorkItem.turn > turn, turn), else_=WorkItem.turn),
-                },
-            ),
-            rows,
-        )
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
@@ -136,29 +210,16 @@ def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime
     Of several slots an owner gets all but one, so that long work of one owner does not block another's.
     """
     sql.lock_name(session, "work", holder)
-    counted = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
-    of_holder = select(WorkItem.owner, func.count().label("items")).where(
-        WorkItem.holder == holder, WorkItem.kind.in_(counted), WorkItem.claimed_until > now
-    )
-    held = {row.owner: row.items for row in session.execute(of_holder.group_by(WorkItem.owner))}
+    of_holder = _HELD_BY[queue == SHORT].run(session, {"holder": holder, "now": now})
+    held: dict[str, int] = dict(of_holder)
     if sum(held.values()) >= slots:
         return None
     busy = [owner for owner, count in held.items() if count >= max(1, slots - 1)]
-    query = (
-        select(WorkItem)
-        .where(WorkItem.kind.in_(queue.kinds), _free(now), WorkItem.owner.not_in(busy))
-        .order_by(WorkItem.turn, WorkItem.requested_at, WorkItem.subject)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-        .execution_options(populate_existing=True)
-    )
-    item = session.scalar(query)
-    if item is None:
-        return None
-    item.holder, item.claimed_until, item.again = holder, now + CLAIM, False
-    item.fence += 1
-    item.attempts += 1
-    return Claim(item.kind, item.subject, item.owner, item.fence, item.attempts)
+    for kind, subject, owner, fence, attempts in _NEXT[queue].run(session, {"busy": busy, "now": now}):
+        values = {"its_kind": kind, "its_subject": subject, "holder": holder, "until": now + CLAIM}
+        _CLAIM.run(session, values)
+        return Claim(kind, subject, owner, fence + 1, attempts + 1)
+    return None
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
@@ -169,16 +230,14 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
 
 def finish(session: Session, held: Claim, now: datetime, ending: Ending = Ending.DONE) -> None:
     """Ends a claim. What is not done, or was requested again meanwhile, waits for its owner's next turn."""
-    item = session.scalar(select(WorkItem).where(_held(held)).with_for_update())
-    if item is None:
-        return
-    if ending != Ending.DONE or item.again:
-        item.turn, item.requested_at = _next_turn(session, queue_of(item.kind), item.owner), now
-        item.holder, item.claimed_until, item.again = None, None, False
-        if ending != Ending.FAILED:
-            item.attempts = 0
-    else:
-        session.delete(item)
+    asked = {"its_kind": held.kind, "its_subject": held.subject, "its_fence": held.fence}
+    for owner, again in _LOCK.run(session, asked):
+        if ending == Ending.DONE and not again:
+            _DONE.run(session, asked)
+        else:
+            turn = _next_turn(session, queue_of(held.kind), owner)
+            attempts = held.attempts if ending == Ending.FAILED else 0
+            _WAIT.run(session, {**asked, "next": turn, "now": now, "spent": attempts})
 
 
 def release(session: Session, held: Claim) -> None:
@@ -201,25 +260,14 @@ def wake(session: Session, queue: Queue, workers: int = 1) -> None:
         enqueue(session, tasks.WORK, queue=queue.name, number=number)
 
 
-def _free(now: datetime) -> ColumnElement[bool]:
-    return or_(WorkItem.claimed_until.is_(None), WorkItem.claimed_until <= now)
-
-
 def _held(held: Claim) -> ColumnElement[bool]:
     return (WorkItem.kind == held.kind) & (WorkItem.subject == held.subject) & (WorkItem.fence == held.fence)
 
 
 def _next_turn(session: Session, queue: Queue, owner: str) -> float:
     """The turn of what the owner requests now: see the module."""
-    waits = WorkItem.claimed_until.is_(None)
-    waiting, claimed, own = session.execute(
-        select(
-            func.min(WorkItem.turn).filter(waits),
-            func.max(WorkItem.turn).filter(~waits),
-            func.max(WorkItem.turn).filter(WorkItem.owner == owner),
-        ).where(WorkItem.kind.in_(queue.kinds))
-    ).one()
-    served = waiting if waiting is not None else claimed or 0.0
+    ((waiting, claimed, own),) = _TURNS[queue].run(session, {"owner": owner})
+    served: float = waiting if waiting is not None else claimed or 0.0
     return served if own is None else max(served, own + 1)
 
 

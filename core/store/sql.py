@@ -23,8 +23,10 @@ from sqlalchemy import (
     JSON,
     BindParameter,
     ColumnElement,
+    Delete,
     Dialect,
     Executable,
+    Insert,
     Result,
     Select,
     String,
@@ -106,7 +108,7 @@ class Prepared:
         statement: a query of columns, or a statement that returns no rows.
     """
 
-    def __init__(self, statement: Select[Unpack[tuple[Any, ...]]] | Update | TextClause) -> None:
+    def __init__(self, statement: Select[Unpack[tuple[Any, ...]]] | Insert | Update | Delete | TextClause) -> None:
         self.statement = statement
         self.columns = tuple(statement.selected_columns) if isinstance(statement, Select) else ()
         self._readers: list[Callable[[Any], Any] | None] | None = None
@@ -286,18 +288,20 @@ def upsert(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.In
     return sqlite.insert(table) if session.get_bind().dialect.name == "sqlite" else postgresql.insert(table)
 
 
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtext(:kind), hashtext(:name))")
-_TRY = text("SELECT pg_try_advisory_xact_lock(hashtext(:kind), hashtext(:name))")
+_NAME = (func.hashtext(bindparam("kind", type_=String)), func.hashtext(bindparam("name", type_=String)))
+_LOCK = Prepared(select(func.pg_advisory_xact_lock(*_NAME)))
+_TRY = Prepared(select(func.pg_try_advisory_xact_lock(*_NAME)))
 
 
 def lock_name(session: Session, kind: str, name: str) -> None:
     """Waits until no other transaction has the name locked, and locks it. What it then counts stays true."""
     if session.get_bind().dialect.name != "sqlite":
-        session.execute(_LOCK, {"kind": f"edgefront/{kind}", "name": name})
+        _LOCK.run(session, {"kind": f"edgefront/{kind}", "name": name})
 
 
 def try_lock_name(session: Session, kind: str, name: str) -> bool:
     """Locks the name, unless another transaction has: False."""
     if session.get_bind().dialect.name == "sqlite":
         return True
-    return bool(session.scalar(_TRY, {"kind": f"edgefront/{kind}", "name": name}))
+    ((locked,),) = _TRY.run(session, {"kind": f"edgefront/{kind}", "name": name})
+    return bool(locked)

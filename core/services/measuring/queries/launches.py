@@ -318,8 +318,8 @@ _REPORTED = (
     .order_by(Launch.finished_at, Launch.id)
     .limit(bindparam("most", type_=Integer))
 )
-_REPORTED_OF_ONE = _REPORTED.where(Launch.target_id == bindparam("target"))
-_REPORTED_OF_NONE = _REPORTED.where(Launch.target_id.is_(None))
+_REPORTED_OF_ONE = Prepared(_REPORTED.where(Launch.target_id == bindparam("target")))
+_REPORTED_OF_NONE = Prepared(_REPORTED.where(Launch.target_id.is_(None)))
 
 
 def reported(session: Session, target_id: str | None, limit: int) -> list[UnprocessedLaunch]:
@@ -328,7 +328,7 @@ def reported(session: Session, target_id: str | None, limit: int) -> list[Unproc
     return fetch(session, UnprocessedLaunch, query, {**asked, "most": limit})
 
 
-_LOCK_REPORTED = (
+_LOCK_REPORTED = Prepared(
     select(
         Launch.id,
         Launch.measurement_id,

@@ -40,7 +40,7 @@ from edgefront.core.states import (
     CandidateState,
     JobState,
 )
-from edgefront.core.store.sql import any_of, texts, write_back
+from edgefront.core.store.sql import Prepared, any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
 _FOUND = (
@@ -86,7 +86,7 @@ _NUMBERED = (
     )
     .subquery()
 )
-_POOLED = select(_NUMBERED).where(_NUMBERED.c.number <= POOLED_AT_MOST)
+_POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= POOLED_AT_MOST))
 
 Place = tuple[str, str]
 """A device key and the digest of a protocol."""
@@ -102,9 +102,8 @@ def launch_variances(session: Session, places: Collection[Place]) -> dict[Place,
     """Place → its variance, as `launch_variance` has it."""
     device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
     pools: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
-    for device_key, protocol, launches, log_m2, _ in session.execute(
-        _POOLED, {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
-    ):
+    asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
+    for device_key, protocol, launches, log_m2, _ in _POOLED.run(session, asked):
         if (device_key, protocol) in pools:
             pools[device_key, protocol].append((launches, float(log_m2 or 0.0)))
     return {place: LaunchVariance.pooled(each) for place, each in pools.items()}

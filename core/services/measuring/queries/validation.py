@@ -23,7 +23,7 @@ from edgefront.core.states import (
     LaunchState,
     MeasurementState,
 )
-from edgefront.core.store.sql import Document, any_of, fetch, json_text, texts, typed
+from edgefront.core.store.sql import Document, Prepared, any_of, fetch, json_text, texts, typed
 from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
 from edgefront.core.store.tables.measurement import IMPLAUSIBLE
 
@@ -43,7 +43,7 @@ _BASELINE = (
     .where(_other.measurement_id == Measurement.id, _other.role == CandidateRole.BASELINE)
     .scalar_subquery()
 )
-_SUBJECTS = (
+_SUBJECTS = Prepared(
     select(
         Measurement.id,
         json_text(Measurement.architecture).label("architecture_json"),
@@ -106,20 +106,22 @@ class ReportingDevice(NamedTuple):
     failing: list[str] | None
 
 
+_REPORTING = Prepared(
+    select(
+        Device.id,
+        Device.name,
+        Device.device_class,
+        Device.facts,
+        Device.drift,
+        Device.quarantine,
+        Device.failing,
+    ).where(any_of(Device.id, texts("ids")))
+)
+
+
 def devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
     """Device id → device."""
-    rows = session.execute(
-        select(
-            Device.id,
-            Device.name,
-            Device.device_class,
-            Device.facts,
-            Device.drift,
-            Device.quarantine,
-            Device.failing,
-        ).where(any_of(Device.id, device_ids))
-    )
-    return {row.id: row for row in typed(ReportingDevice, rows)}
+    return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
 
 
 class Peer(NamedTuple):
@@ -206,7 +208,7 @@ class DoneLaunch(NamedTuple):
     """Whether its device is."""
 
 
-_DONE = (
+_DONE = Prepared(
     select(
         Launch.measurement_id,
         Launch.id,
@@ -227,8 +229,8 @@ def done_launches(
     by_measurement: dict[str, list[DoneLaunch]] = {}
     results = results or {}
     if measurement_ids:
-        rows = session.execute(_DONE, {"ids": list(measurement_ids), "known": list(results)})
-        for row in typed(DoneLaunch, rows):
+        asked = {"ids": list(measurement_ids), "known": list(results)}
+        for row in fetch(session, DoneLaunch, _DONE, asked):
             result = results[row.id] if row.result is None else LaunchResult.model_validate(row.result)
             by_measurement.setdefault(row.measurement_id, []).append(row._replace(result=result))
     return by_measurement
