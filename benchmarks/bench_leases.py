@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -30,8 +31,8 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from typing import Any
 import fleet_database
 import numpy as np
 import psutil
+import psycopg
 import redis
 from fleet_agents import Task
 from fleet_limit import bare
@@ -172,6 +174,44 @@ def cpu_s(processes: Sequence[psutil.Process]) -> float:
     return sum(time.user + time.system for time in times)
 
 
+class ProcessorTime:
+    """CPU time of each part, which says more than wall time where other work shares the machine.
+
+    Args:
+        url: of a database whose server runs on this machine; of another its part is missing.
+    """
+
+    def __init__(self, url: str, api: Sequence[psutil.Process], worker: psutil.Process) -> None:
+        self._api, self._worker = api, worker
+        with psycopg.connect(fleet_database.conninfo(url)) as connection:
+            backend = connection.info.backend_pid
+            self._server = psutil.Process(backend).parent() if psutil.pid_exists(backend) else None
+
+    def now(self) -> dict[str, float]:
+        """Part → seconds so far."""
+        generator = resource.getrusage(resource.RUSAGE_CHILDREN)  # it has ended by then
+        return {
+            "api": cpu_s(self._api),
+            "worker": cpu_s([self._worker]),
+            "postgres": self._of_server(),
+            "load generator": generator.ru_utime + generator.ru_stime,
+        }
+
+    def ms_a_row(self, before: Mapping[str, float], rows: int) -> dict[str, float]:
+        """Part → milliseconds for each of so many rows since `before`."""
+        return {part: 1e3 * (seconds - before[part]) / max(rows, 1) for part, seconds in self.now().items()}
+
+    def _of_server(self) -> float:
+        if self._server is None:
+            return float("nan")
+        ended = self._server.cpu_times()
+        seconds = ended.children_user + ended.children_system + ended.user + ended.system
+        for backend in self._server.children():
+            with suppress(psutil.NoSuchProcess):  # it is among those that have ended next time
+                seconds += cpu_s([backend])
+        return float(seconds)
+
+
 def line(name: str, kind: str, values: Sequence[float], rows: float | None, wall_s: float) -> dict[str, Any]:
     """One row of the table: `rows` a request, or None where rows are not the point."""
     p50, p99, worst = np.percentile(values, [50, 99, 100]) if values else (float("nan"),) * 3
@@ -218,20 +258,23 @@ def main() -> int:
             busy = (cpu_s(processes) - before) / steady["wall_s"]
             busy_settling = (cpu_s([settler]) - before_settling) / steady["wall_s"]
             lag.until_settled()
+            account = ProcessorTime(url, processes, settler)
+            before_full = account.now()
             lag_p99_s, lag_max_s = float(np.percentile(lag.seconds, 99)), max(lag.seconds)
             full = simulate(Task("127.0.0.1", port, secrets[:CLIENTS], BATCH, 0.0, FULL_SPEED_S))
             settled_after_s = lag.until_settled()
+            cpu_ms = account.ms_a_row(before_full, len(full["accepted"]))
             lag.end()
         devices = [(agent.device_id, f"class:limit-{index}") for index, agent in enumerate(limit)]
         figures, rows, wall_s = bare(fleet_database.conninfo(url), devices=devices, batch=BATCH, seconds=FULL_SPEED_S)
         handed_out = [tuple(pair) for pair in steady["handed_out"] + full["handed_out"]]
         wrong = fleet_database.check(url, handed_out, steady["accepted"] + full["accepted"])
 
-    for name, account in (("fleet", steady), ("full speed", full)):
+    for name, part in (("fleet", steady), ("full speed", full)):
         for kind in ("lease", "report", "heartbeat", "start"):
-            if account[f"{kind}_ms"]:
+            if part[f"{kind}_ms"]:
                 per = BATCH if kind in ("lease", "report") else None
-                lines.append(line(name, kind, account[f"{kind}_ms"], per, account["wall_s"]))
+                lines.append(line(name, kind, part[f"{kind}_ms"], per, part["wall_s"]))
     lines += [line("bare", kind, figures[f"{kind}_ms"], BATCH, wall_s) for kind in ("lease", "report")]
     table(f"{arguments.agents} agents, {arguments.jobs} jobs, {rate:.0f} candidates/s wanted", lines)
     errors = steady["errors"] + full["errors"]
@@ -247,6 +290,8 @@ def main() -> int:
         f"Lease, report and settling of {served:.0f} rows/s through the service, {rows / wall_s:.0f} bare: "
         f"{share:.2f} (goal {GOAL_SHARE}: {'met' if share >= GOAL_SHARE else 'NOT MET'})."
     )
+    parts = ", ".join(f"{part} {ms:.2f}" for part, ms in cpu_ms.items())
+    print(f"CPU at full speed, ms a row: {parts}; together {sum(cpu_ms.values()):.2f}.")
     print(f"Goal, settled within {GOAL_LAG_S:g} s: {'met' if lag_max_s < GOAL_LAG_S else 'NOT MET'}")
     print(f"Errors: {len(errors)} {errors[:3]}. Wrong: {wrong}")
     p99 = lines[0]["p99 ms"]
@@ -267,6 +312,7 @@ def main() -> int:
             "settled_after_s": settled_after_s,
             "service_rows_per_s": served,
             "bare_rows_per_s": rows / wall_s,
+            "cpu_ms_per_row": cpu_ms,
             "errors": len(errors),
             "wrong": wrong,
         },
