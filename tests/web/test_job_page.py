@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import httpx
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Route, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
@@ -96,6 +96,24 @@ def test_frontier_grows_without_reload_until_the_job_has_finished(
     seen.until(ROWS, view["frontier_size"])
     seen.until(LIVE, "")  # the stream of an ended job is closed
     assert seen.page.evaluate("window.neverReloaded")
+
+
+def test_an_answer_comes_with_figures_that_come_long_after_their_events(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
+) -> None:
+    job = submit(agent.name, candidates=2, seed=11)
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.until(LIVE, "live")
+    held: list[Route] = []
+    seen.page.route(re.compile(r"/candidates\?.*ids="), lambda route: held.append(route), times=1)
+    seen.eventually(lambda: agent.measure(2, wait_s=0.2) > 0, True)
+    seen.eventually(lambda: len(held), 1)
+    seen.page.wait_for_timeout(2500)  # longer than the page waits before it asks again
+    assert seen.points().get("recommended", 0) == 0
+    held[0].continue_()
+    seen.eventually(lambda: seen.points().get("recommended", 0), 1)
+    seen.page.close()  # it reads the job still
+    api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
 
 
 def test_tabs_show_each_target_by_keyboard_and_by_address(
