@@ -54,11 +54,11 @@ def laws(shapes: Sequence[Row], runs: Sequence[Row], steps: int) -> dict[str, Qu
     general = law_named(OWN)
     assert isinstance(general, SharedLaw)
     own = own_trainings(
+        general,
         Shapes.of(architectures([rows[run["digest"]] for run in runs])),
         np.log([run["tokens"] for run in runs]),
         [run["log_perplexity"] for run in runs],
         [run["digest"] for run in runs],
-        general.study,
     )
     shared = general.refined(own, origin(steps)).at_tokens(float(steps * TOKENS_A_STEP))
     return {TABLE: table, SHARED: shared}
