@@ -46,7 +46,7 @@ from fleet_agents import Task
 from fleet_limit import bare
 from record import append, table
 
-from edgefront.core.services.fleet.overview import oldest_report
+from edgefront.core.services.fleet.counts import oldest_report
 from edgefront.core.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -248,3 +248,32 @@ RUN_STATE = {"core.training.trackers"}
 def test_no_state_is_compared_as_text() -> None:
     own = [(name, path) for name, path in _modules() if not _within(name, {"migrations", *RUN_STATE})]
     assert [name for name, path in own if STATE_AS_TEXT.search(path.read_text())] == []
+
+
+PROGRAMS = sorted(path for folder in ("benchmarks", "docs", "scripts") for path in (ROOT / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_what_programs_beside_the_package_import_is_there(path: Path) -> None:
+    """They are in no room and in no other test, so a name that moved would be missed."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and _within(node.module or "", {"edgefront"}):
+            missing = {alias.name for alias in node.names} - _names(ROOT.joinpath(*str(node.module).split(".")))
+            assert not missing, f"{node.module} has no {missing}"
+
+
+@cache
+def _names(module: Path) -> set[str]:
+    """What can be imported from a module or a package."""
+    inside = {path.stem for path in module.iterdir()} if module.is_dir() else set()
+    source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        for part in ast.walk(node) if isinstance(node, ast.If | ast.Try) else (node,):
+            if isinstance(part, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                inside.add(part.name)
+            elif isinstance(part, ast.Import | ast.ImportFrom):
+                inside |= {alias.asname or alias.name for alias in part.names}
+            elif isinstance(part, ast.Assign | ast.AnnAssign):
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                inside |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return inside
