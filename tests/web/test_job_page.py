@@ -99,9 +99,11 @@ def test_frontier_grows_without_reload_until_the_job_has_finished(
 
 
 def test_an_answer_comes_with_figures_that_come_long_after_their_events(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
-    job = submit(agent.name, candidates=2, seed=11)
+    protocol = {"sequence_length": 77}  # by which nothing was measured yet
+    targets = [{"device": agent.name, "protocol": protocol}]
+    job = api.post("/v1/jobs", json={"targets": targets, "budget": {"candidates": 2}}).raise_for_status().json()
     seen = watch(member, f"/jobs/{job['id']}")
     seen.until(LIVE, "live")
     held: list[Route] = []
