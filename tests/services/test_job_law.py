@@ -338,3 +338,33 @@ def test_a_job_by_parameters_keeps_its_frontier(
         (candidate.proxy, candidate.on_frontier) for candidate in before
     ]
     assert {candidate.predicted["law"] for candidate in after} == {refined}  # type: ignore[index]
+
+
+def test_a_move_keeps_the_training_budget_of_the_job(service: Service, agent: SimulatedAgent) -> None:
+    space = {"name": "llama", "narrow": {"n_layer": [2], "d_model": [128, 192]}}
+    by_tokens = {"space": space, "algorithm": {"name": "random"}, "budget": {"candidates": 4, "refinement": 0.0}}
+    made = service.submit(asked(**by_tokens, proxy_settings={"law": "llama-dolma-cooled"}, train_tokens=10**10))
+    service.run(agent)
+    law.move(service.database, service.user, made.id, LawRequest(law="own-data-llama"))
+    law.carry_out(service.database, made.id)
+    with service.database.read() as session:
+        stored = [row.predicted for row in session.scalars(select(Candidate).where(Candidate.job_id == made.id))]
+    assert {(fields["law"], fields["train_tokens"], fields["label"]) for fields in stored if fields} == {
+        ("own-data-llama", 1e10, "ratio, own data, 10B tokens")
+    }
+
+
+def test_a_law_of_one_budget_does_not_take_a_job_that_asks_for_another(
+    service: Service, agent: SimulatedAgent, job: JobView
+) -> None:
+    with service.database.write() as session:
+        row = session.get_one(Job, job.id)
+        row.request = {**row.request, "train_tokens": 10**9}
+    with pytest.raises(InvalidInput, match="knows one budget alone") as refused:
+        law.move(service.database, service.user, job.id, LawRequest(law="lts-gpt2-wikitext103"))
+    assert refused.value.field == "train_tokens"
+    with service.database.write() as session:
+        session.get_one(Job, job.id).wanted_law = "lts-gpt2-wikitext103"
+    law.carry_out(service.database, job.id)  # as of a probe's refit
+    with service.database.read() as session:
+        assert session.get_one(Job, job.id).wanted_law is None

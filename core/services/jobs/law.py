@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.law_study import agreement
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES
@@ -246,7 +247,8 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
     """Moves the job to another law, as soon as a worker has computed its predictions. The job's own changes nothing.
 
     Raises:
-        InvalidInput: there is no such law, which lists those that exist, or it is not about the space's models.
+        InvalidInput: there is no such law, which lists those that exist, it is not about the space's models, or it
+            knows one training budget alone and the job asks for another.
         NotFound: there is no such job, or it is another owner's.
     """
     principal.require(KeyRole.USER)
@@ -254,6 +256,7 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
         request = JOB_REQUEST.read(job_of(session, principal, job_id).request)
         law = laws.named(session, asked.law if asked.version is None else f"{asked.law}@{asked.version}")
     laws.check_covers(law, space_of(request.space))
+    laws.for_budget(law, request)  # says where the law knows one budget alone
     with database.write() as session:
         job = job_rows.lock_job(session, job_id)
         if job is None:  # deleted while we waited
@@ -272,7 +275,9 @@ def request_move(session: Session, job: Job, name: str, now: datetime) -> None:
 
 
 def carry_out(database: Database, job_id: str) -> None:
-    """Predicts the candidates of a job by the law that it is being moved to, and moves it. May run twice at once."""
+    """Predicts the candidates of a job by the law that it is being moved to, for the job's training budget, and moves
+    it; a law that knows another budget alone is given up. May run twice at once.
+    """
     name, predictions = None, dict[str, Document]()
     for _ in range(ATTEMPTS):
         with database.read() as session:
@@ -281,8 +286,13 @@ def carry_out(database: Database, job_id: str) -> None:
                 return
             if job.wanted_law != name:
                 name, predictions = job.wanted_law, {}
-            law = laws.named(session, name)
+            asked, request = laws.named(session, name), JOB_REQUEST.read(job.request)
             missing = [id_ for id_ in rows.ids_of(session, job_id) if id_ not in predictions]
+        try:
+            law = laws.for_budget(asked, request)
+        except InvalidInput as error:
+            give_up(database, job_id, str(error))
+            return
         for start in range(0, len(missing), CHUNK):
             with database.read() as session:
                 chunk = rows.predictions(session, missing[start : start + CHUNK])
