@@ -115,6 +115,13 @@ def answer(
     return {status: {"description": description, "content": {media: content}}}
 
 
+def event_stream_answer(example: Any) -> dict[int | str, dict[str, Any]]:
+    """A response that is a stream of server-sent events, with its example."""
+    return answer(
+        example, media="text/event-stream", description="An endless stream of events", schema={"type": "string"}
+    )
+
+
 def kept(example: Any) -> str:
     """A placeholder for a response's example until the document is built, because FastAPI would drop every null in
     it.

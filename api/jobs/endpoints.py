@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.docs.openapi import answer, errors, event_stream_answer, sample
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.file_responses import send_view
@@ -292,15 +292,7 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
     operation_id="follow_job",
     summary="Follow a job's events (SSE)",
     response_class=EventSourceResponse,
-    responses={
-        **answer(
-            example("job_event_stream"),
-            media="text/event-stream",
-            description="An endless stream of events",
-            schema={"type": "string"},
-        ),
-        **errors(404),
-    },
+    responses={**event_stream_answer(example("job_event_stream")), **errors(404)},
 )
 async def follow_job(
     job_id: JobId,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.docs.openapi import answer, errors, event_stream_answer
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, TrainingId
@@ -235,15 +235,7 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
     operation_id="follow_training",
     summary="Follow a training's events (SSE)",
     response_class=EventSourceResponse,
-    responses={
-        **answer(
-            example("training_event_stream"),
-            media="text/event-stream",
-            description="An endless stream of events",
-            schema={"type": "string"},
-        ),
-        **errors(404),
-    },
+    responses={**event_stream_answer(example("training_event_stream")), **errors(404)},
 )
 async def follow_training(
     training_id: TrainingId,

@@ -8,6 +8,7 @@ several tables; it knows the training budget, and what carries over to data that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,18 +82,20 @@ class Prediction:
 
 def in_words(tokens: float) -> str:
     """Training tokens in words: `30 billion`, `4.1 million`, `250`."""
-    for size, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
-        if tokens >= size:
-            return f"{tokens / size:.3g}{name}"
-    return f"{tokens:,.0f}"
+    return _scaled(tokens, {1e12: " trillion", 1e9: " billion", 1e6: " million"})
 
 
 def in_short(tokens: float) -> str:
     """Training tokens as they are written in options, to three digits: `30B`, `4.1M`, `250`."""
-    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+    return _scaled(tokens, {1e12: "T", 1e9: "B", 1e6: "M", 1e3: "K"})
+
+
+def _scaled(tokens: float, units: Mapping[float, str]) -> str:
+    """To three digits of the largest unit that it reaches; in full below all of them."""
+    for size, unit in units.items():
         if tokens >= size:
             return f"{tokens / size:.3g}{unit}"
-    return f"{tokens:.0f}"
+    return f"{tokens:,.0f}"
 
 
 class QualityLaw(ABC):

@@ -111,6 +111,7 @@ class Prepared:
     def __init__(self, statement: Select[Unpack[tuple[Any, ...]]] | Insert | Update | Delete | TextClause) -> None:
         self.statement = statement
         self.columns = tuple(statement.selected_columns) if isinstance(statement, Select) else ()
+        self.names = tuple(str(column.key) for column in self.columns)
         self._readers: list[Callable[[Any], Any] | None] | None = None
 
     def run(self, session: Session, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -132,8 +133,8 @@ class Prepared:
                 return []
             if self._readers is None:
                 self._readers = [
-                    _impl(column.type).result_processor(_POSTGRES, told.type_code)
-                    for column, told in zip(self.columns, cursor.description or (), strict=True)
+                    _impl(column.type).result_processor(_POSTGRES, described.type_code)
+                    for column, described in zip(self.columns, cursor.description or (), strict=True)
                 ]
             readers = self._readers
             return [
@@ -161,7 +162,7 @@ def fetch(
     What the session has not flushed yet is not seen, unless the statement is `Prepared`.
     """
     if isinstance(statement, Prepared):
-        _check_names(kind, tuple(str(column.key) for column in statement.columns))
+        _check_names(kind, statement.names)
         return [kind._make(row) for row in statement.run(session, parameters)]
     return typed(kind, session.connection().execute(statement, parameters))
 

@@ -57,8 +57,8 @@ def test_a_walk_names_what_is_there(title: str) -> None:
 def test_a_walk_leaves_no_file_out(title: str) -> None:
     passed: list[str] = []
     for step in walk(title):
-        known = step.path in passed
-        assert step.begins or known or any(imports(earlier, step.path) for earlier in passed), step.path
+        is_passed = step.path in passed
+        assert step.begins or is_passed or any(imports(earlier, step.path) for earlier in passed), step.path
         passed.append(step.path)
 
 

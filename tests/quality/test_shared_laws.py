@@ -286,13 +286,13 @@ def test_ratios_of_proportional_layers_to_smollm2_are_known_as_documented() -> N
     head, *rows = documented("d_model")
     depths = [int(title.split()[0]) for title in head[1:]]
     law, stock = law_named("llama-dolma-cooled").at_tokens(1e10), shapes(named_model("smollm2-135m").architecture)
-    known = []
+    widths = []
     for row in rows:
         of = space("llama").narrow({"layers": "proportional", "d_model": int(row[0]), "n_layer": depths})
-        known.append(percent(law, Shapes.of([of.architecture(genome) for genome in of.enumerate()]), stock))
+        widths.append(percent(law, Shapes.of([of.architecture(genome) for genome in of.enumerate()]), stock))
     assert len(rows) == 5
-    assert np.array(known) == pytest.approx(np.array([list(map(float, row[1:])) for row in rows]), abs=0.051)
-    assert (np.array(known)[1:3, 2:] < 6).all()  # widths 384 and 512, from 12 layers on
+    assert np.array(widths) == pytest.approx(np.array([list(map(float, row[1:])) for row in rows]), abs=0.051)
+    assert (np.array(widths)[1:3, 2:] < 6).all()  # widths 384 and 512, from 12 layers on
 
 
 def test_ratios_to_the_stock_model_of_the_same_size_are_known_as_documented() -> None:

@@ -19,9 +19,9 @@ PACE = Pace(seconds_per_token=1e-6, seconds_per_flop=1e-14, segment=512)
 
 
 def law() -> SharedLaw:
-    found = law_named("llama-dolma-cooled")
-    assert isinstance(found, SharedLaw)
-    return found
+    law_by_tokens = law_named("llama-dolma-cooled")
+    assert isinstance(law_by_tokens, SharedLaw)
+    return law_by_tokens
 
 
 def test_flops_of_training_are_three_passes() -> None:

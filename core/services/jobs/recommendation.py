@@ -87,7 +87,7 @@ class Known:
     own_law: QualityLaw | None
     """The job's, for the budget that it searched for."""
     trainers: tuple[str, ...]
-    """Workers whose pace of training is known."""
+    """Workers whose pace of training is known; none where the law knows one budget."""
 
     @property
     def is_other_budget(self) -> bool:
@@ -250,29 +250,29 @@ def answer(
     seconds for 20,000 of them.
     """
     with database.read() as session:
-        known = read(session, principal, job_id, target, asked, budget)
-        rivals = rows.genomes_within(session, known.target_id, known.limits) if known.is_other_budget else []
+        state = read(session, principal, job_id, target, asked, budget)
+        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.is_other_budget else []
         unbuilt = [rival.id for rival in rivals if not rival.genome]
         described = {row.id: row.architecture for row in rows.predictions(session, unbuilt)} if unbuilt else {}
     if len(rivals) <= MAX_CANDIDATES:
-        return known.recommendation()
-    best = _best_by_law(known, {rival.id: rival.genome for rival in rivals if rival.genome}, described)
+        return state.recommendation()
+    best = _best_by_law(state, {rival.id: rival.genome for rival in rivals if rival.genome}, described)
     with database.read() as session:
-        known = read(session, principal, job_id, target, asked, budget, best)
-    return known.recommendation()
+        state = read(session, principal, job_id, target, asked, budget, best)
+    return state.recommendation()
 
 
-def _best_by_law(known: Known, genomes: Mapping[str, Genome], described: Mapping[str, Document]) -> list[str]:
+def _best_by_law(state: Known, genomes: Mapping[str, Genome], described: Mapping[str, Document]) -> list[str]:
     """Ids of the best by the law for the training that was asked for, of models by genome or by architecture."""
-    assert known.law is not None
-    assert known.request is not None
+    assert state.law is not None
+    assert state.request is not None
     expected: dict[str, float] = {}
     if genomes:
-        shapes = PopulationShapes(space_of(known.request.space)).of_genomes(list(genomes.values()))
-        expected |= zip(genomes, known.law.expected(shapes).tolist(), strict=True)
+        shapes = PopulationShapes(space_of(state.request.space)).of_genomes(list(genomes.values()))
+        expected |= zip(genomes, state.law.expected(shapes).tolist(), strict=True)
     if described:
         shapes = Shapes.of([Architecture.model_validate(architecture) for architecture in described.values()])
-        expected |= zip(described, known.law.expected(shapes).tolist(), strict=True)
+        expected |= zip(described, state.law.expected(shapes).tolist(), strict=True)
     return heapq.nsmallest(MAX_CANDIDATES, expected, key=lambda id_: (expected[id_], id_))
 
 
@@ -340,7 +340,7 @@ def read(
         trained=trained_views(trained),
         law=law,
         own_law=own_law,
-        trainers=tuple(paces.trainers(session)),
+        trainers=tuple(paces.trainers(session)) if own_law is not None and own_law.train_budget else (),
     )
 
 

@@ -54,10 +54,10 @@ def _other_budget(
 ) -> OtherBudgetView | None:
     """The difference of candidates of one target, None where there is none."""
     first, ids = candidates[0], [candidate.id for candidate in candidates]
-    own = recommendation.answer(database, principal, first.job_id, first.target_id, limits)
     own_tokens = (first.predicted or {}).get("train_tokens")
     if own_tokens is None or max(tokens / own_tokens, own_tokens / tokens) <= MAX_FACTOR:
         return None
+    own = recommendation.answer(database, principal, first.job_id, first.target_id, limits)
     asked = TrainingBudget(train_tokens=tokens)
     best = recommendation.answer(database, principal, first.job_id, first.target_id, limits, asked).recommended
     return OtherBudgetView(

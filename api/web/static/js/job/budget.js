@@ -60,8 +60,8 @@ const textOf = ({ train_tokens: count, train_hours: time, trainer }) => (count =
 
 /** Tokens first, then the hours of each worker. */
 function byAmount(first, second) {
-  const [one, other] = [first, second].map(({ trainer }) => trainer ?? "");
-  if (one !== other) return one < other ? -1 : 1;
+  const [worker, another] = [first, second].map(({ trainer }) => trainer ?? "");
+  if (worker !== another) return worker < another ? -1 : 1;
   return (first.train_tokens ?? first.train_hours) - (second.train_tokens ?? second.train_hours);
 }
 
