@@ -189,7 +189,8 @@ def existing(name: str, choices: Iterable[str], command: str = "") -> str:
     names = list(choices)
     if len(names) <= _FEW:
         return f"there are {', '.join(names)}" if names else "there are none yet"
-    near = get_close_matches(name[:80].lower(), names, _NEAREST, _ALIKE)
+    lowered = {choice.lower(): choice for choice in names}
+    near = [lowered[match] for match in get_close_matches(name[:80].lower(), lowered, _NEAREST, _ALIKE)]
     nearest = f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
     listed = f"`{command}` lists all {len(names)}" if command else f"there are {len(names)}"
     return "; ".join(part for part in (nearest, listed) if part)

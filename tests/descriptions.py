@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -37,7 +38,11 @@ def descriptions(
     positions = draw(_positions(relative=causal))
     attention = draw(_attention(d_model, causal, positions, attends))
     kind = st.one_of(attention if kind == "attention" else _block(kind, d_model, attends) for kind in kinds)
+    norms = draw(_norms())
     blocks = draw(st.lists(kind, min_size=1, max_size=max_blocks))
+    for before, block in pairwise(blocks):
+        if norms["norm"] == "pre" and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
+            block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
     if source and not any(block.get("attends") in ("source", "both") for block in blocks):
         reader = draw(st.sampled_from(["source", "both"]))
         blocks.append({"kind": "srupp", "d_attn": 4, "n_head": 2, "attends": reader})
@@ -51,7 +56,7 @@ def descriptions(
             "blocks": blocks,
             "output": draw(_output(embedding, over_vocabulary, causal)),
             "source": draw(_source(d_model)) if source else None,
-            **draw(_norms()),
+            **norms,
         }
     )
 
@@ -128,6 +133,8 @@ def _attention(
             described["window"] = draw(_windows(causal))
         described["qk_norm"] = draw(st.booleans())
         described["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
+        if rotary:
+            described["rope"] = draw(st.sampled_from([True, True, False]))
         return described
 
     return block()

@@ -31,6 +31,7 @@ LEAVES = {
     "core.gaussian_process",
     "core.addresses",
     "core.hugging_face",
+    "core.published",
 }
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
 TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
@@ -46,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.addresses": set(),
     "core.hugging_face": {"core.errors"},
     "core.states": set(),
+    "core.published": {"core.errors", "core.json_lines", "core.validation"},
     "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
     "core.processes": {"core.errors"},

@@ -12,14 +12,16 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import CatalogueName
+from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner
 from edgefront.core.cost.costs import CostOptions, Dtype, Logits, Mode, costs
+from edgefront.core.cost.published import published_view
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
+from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables
 from edgefront.core.search.registry import algorithms
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import NamedModel, named_model, named_models
+from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
 from edgefront.core.validation import existing
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
 
@@ -91,6 +93,31 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
 
 
 @router.get(
+    "/published",
+    operation_id="list_published_models",
+    summary="List published models with their facts, and the tables of their scores",
+    responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
+)
+def list_published_models(_asker: Anyone) -> PublishedCatalogue:
+    """Scores of different tables are not comparable. What no source states is null."""
+    models = tuple(_published(name) for name in published_models())
+    return PublishedCatalogue(tables=tuple(score_tables().values()), models=models)
+
+
+@router.get(
+    "/published/{owner}/{name}",
+    operation_id="get_published_model",
+    summary="One published model by its id on the Hugging Face Hub",
+    responses={**answer(example("published_model")), **errors(404)},
+)
+def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> PublishedView:
+    model = f"{owner}/{name}"
+    if model not in published_models():
+        raise NotFound(f"no published model {model!r}; {nearest_models(model)}")
+    return _published(model)
+
+
+@router.get(
     "/algorithms",
     operation_id="list_algorithms",
     summary="List search algorithms with the schema of their settings",
@@ -135,3 +162,8 @@ def _model(name: str) -> NamedModelView:
         architecture=model.architecture.canonical,
         costs=Costs.model_validate(costs(model.architecture, CostOptions(sequence_length=length)).to_json()),
     )
+
+
+@lru_cache(maxsize=1024)
+def _published(name: str) -> PublishedView:
+    return published_view(published_models()[name])

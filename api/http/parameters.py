@@ -37,6 +37,9 @@ OwnerName = Annotated[
     Path(min_length=1, max_length=100, pattern=r"^[\w .:@()+,\-]+$", description="Name of an owner", examples=["ada"]),
 ]
 CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lts-gpt2"])]
+_HUB = r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$"
+HubOwner = Annotated[str, Path(min_length=1, max_length=100, pattern=_HUB, examples=["Qwen"])]
+HubName = Annotated[str, Path(min_length=1, max_length=100, pattern=_HUB, examples=["Qwen3-0.6B"])]
 LawName = Annotated[
     str,
     Path(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from edgefront.core.spaces.architecture import Architecture, NormKind
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
 
 Number = TypeVar("Number", int, Any)
 """An integer, or an array of integers: widths of one block, or of many."""
@@ -110,7 +110,7 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
     if isinstance(block, Attention):
         return _attention_row(block, architecture)
     if isinstance(block, FeedForward):
-        other = norm_parameters(architecture.norm_kind, d)
+        other = 0 if block.parallel == "shared_norm" else norm_parameters(architecture.norm_kind, d)
         other += feed_forward_biases(d, block.d_inner, gated=block.gated) if block.bias else 0
         return BlockRow(d, kind, other, width=block.d_inner, gated=block.gated, biased=block.bias)
     if isinstance(block, Sru):
@@ -144,7 +144,8 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
     else:
         bias = architecture.attention_bias(block)
         other += attention_biases(bias, d, width, kv_width)
-    turned = positions.width(d_head) if isinstance(positions, RotaryPositions) else 0
+    rotary = architecture.rotary(block)
+    turned = 0 if rotary is None else rotary.width(d_head)
     return BlockRow(
         d,
         _KIND[block.kind],

@@ -122,14 +122,15 @@ def _of_attention(
     if grouped.any():
         yield "grouped_scores", scores * grouped
         scores = scores * ~grouped
-    if shapes.relative.any():
+    relative = shapes.relative & attention
+    if relative.any():
         reach = np.where(shapes.clamp > 0, np.minimum(tokens.keys, shapes.clamp), tokens.keys)
         if run.mode == "decode":
             of_queries = width * d + shapes.heads * d * (reach + 1)
-            maps = maps + run.batch * tokens.new * of_queries * shapes.relative
+            maps = maps + run.batch * tokens.new * of_queries * relative
         else:
-            maps = maps + (reach + 1) * d * width * shapes.relative
-            scores = scores + run.batch * tokens.new * (tokens.keys + 1) * width * shapes.relative
+            maps = maps + (reach + 1) * d * width * relative
+            scores = scores + run.batch * tokens.new * (tokens.keys + 1) * width * relative
     yield "attention_products", maps
     yield "attention_scores", scores
 

@@ -1,12 +1,13 @@
 """The model that a command is given: every command takes one in each of these ways.
 
     a name            of the catalogue (`edgefront model list`); goes before a file called alike
+    a Hub id          of a published model (`edgefront model list --published`); goes after a file of that path
     a description     a JSON file
     a config.json     of Hugging Face, or the folder that has it
     a folder of ours  that a training, `edgefront ship` or `edgefront model import` wrote
     a GGUF file       llama.cpp's
 
-The first two have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.
+The first three have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.hugging_face import ARCHITECTURE, refuse_pointer
+from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface import CONFIG, read_config
-from edgefront.core.spaces.models import named_models
-from edgefront.core.validation import existing, short
+from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
+from edgefront.core.validation import short
 
 if TYPE_CHECKING:
     from edgefront.core.data.tokenizers.bpe import Pieces
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 MAX_DESCRIPTION_BYTES = 1 << 20
 _GGUF = b"GGUF"
 WAYS = (
-    "a name from `edgefront model list`, a description as JSON, the folder of a trained or a Hugging Face model, its "
-    "config.json, or a GGUF file"
+    "a name from `edgefront model list`, a Hub id from `edgefront model list --published`, a description as JSON, the "
+    "folder of a trained or a Hugging Face model, its config.json, or a GGUF file"
 )
 """What an error says that it may be."""
 
@@ -58,7 +60,7 @@ def architecture_of(given: str | Path) -> Architecture:
     """
     place = _place(given)
     if place.way == "name":
-        return named_models()[str(given)].architecture
+        return named_model(str(given)).architecture
     if place.way == "folder":
         return _description(place.path / ARCHITECTURE)
     if place.way == "config":
@@ -72,6 +74,17 @@ def architecture_of(given: str | Path) -> Architecture:
 
         return GgufFile(place.path).architecture
     return _description(place.path)
+
+
+def named_as(given: str | Path) -> NamedModel | None:
+    """The named or published model that this is the name of; None where it is given in another way. Errors as in
+    `architecture_of`."""
+    return named_model(str(given)) if _place(given).way == "name" else None
+
+
+def published_as(given: str | Path) -> PublishedModel | None:
+    """The facts about a model that is given by its Hub id; None where it is given in another way. `NotFound`."""
+    return published_models().get(str(given)) if _place(given).way == "name" else None
 
 
 def has_weights(given: str | Path) -> bool:
@@ -118,7 +131,9 @@ def _place(given: str | Path) -> _Place:
     if str(given) in named_models():
         return _Place("name", Path())
     if not os.path.exists(given):  # Path.exists raises on names that no file can have
-        near = existing(str(given), named_models(), "edgefront model list")
+        if str(given) in published_models():
+            return _Place("name", Path())
+        near = nearest_models(str(given))
         raise NotFound(f"{short(str(given))} is neither a file nor a named model; {near}", allowed=WAYS)
     path = Path(given)
     if path.is_dir():

@@ -22,6 +22,7 @@ from edgefront.core.graph.state import (
 )
 from edgefront.core.graph.writer import GraphWriter
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Parallel
 from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
 
 Project = Callable[[str], tuple[str, str]]
@@ -75,6 +76,8 @@ class GraphContext:
             name for name, spec in self._incoming.items() if in_place and writes_in_place(architecture, spec)
         }
         self._next_state: dict[str, str] = {}
+        self.beside: dict[Parallel, str] = {}
+        """What a feed_forward reads that is parallel to the last attention."""
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
@@ -177,15 +180,16 @@ class GraphContext:
             return graph.steps()
         return graph.memoized("place", lambda: graph.op("Add", graph.steps(), "position"))
 
-    def rotations(self, d_head: int, window: int | None = None) -> tuple[tuple[str, str], tuple[str, str]]:
-        """What `write_rotary` needs for the queries of heads of this width, and for the keys that this pass projects:
-        [n, 1, rotated features] twice.
+    def rotations(
+        self, by: RotaryPositions, d_head: int, window: int | None = None
+    ) -> tuple[tuple[str, str], tuple[str, str]]:
+        """What `write_rotary` needs for the queries of heads of this width, and for the keys that this pass projects,
+        turned as `by` says: [n, 1, rotated features] twice.
         """
-        graph, positions = self.graph, self.architecture.positions
-        assert isinstance(positions, RotaryPositions)
-        per_place = rotary_frequencies(positions, d_head)
+        graph = self.graph
+        per_place = rotary_frequencies(by, d_head)
         in_memory = self.mode == "segment"
-        key = f"rotations {d_head} {window if in_memory else None}"
+        key = f"rotations {by} {d_head} {window if in_memory else None}"
         made: list[str] = []
 
         def part(index: int, last: bool) -> str:

@@ -285,15 +285,14 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
     ):
         add(values[0] if len(set(values)) == 1 else values)
     positions = architecture.positions
+    (writer.add_layer_norm_eps if architecture.norm_kind == "layer" else writer.add_layer_norm_rms_eps)(eps)
     if not isinstance(positions, RotaryPositions):
-        writer.add_layer_norm_eps(eps)
         return
     attention = next(block for block in blocks if isinstance(block, Attention))
     d_head = architecture.d_head(attention)
-    writer.add_layer_norm_rms_eps(eps)
     writer.add_key_length(d_head)
     writer.add_value_length(d_head)
-    writer.add_rope_dimension_count(d_head)
+    writer.add_rope_dimension_count(positions.width(d_head))
     writer.add_rope_freq_base(float(positions.theta))
     writer.add_vocab_size(architecture.embedding.vocab_size)
     convolution = next((block for block in blocks if isinstance(block, ShortConv)), None)
@@ -301,6 +300,8 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
         writer.add_shortconv_l_cache(convolution.kernel)
     if attention.window is not None:
         writer.add_sliding_window(attention.window)
+    if form.kind in ("gptneox", "stablelm"):
+        writer.add_parallel_residual(architecture.has_parallel_blocks)
 
 
 def _add_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:

@@ -40,11 +40,14 @@ _READ_FIELDS = frozenset(
         "attention.sliding_window",
         "rope.dimension_count",
         "rope.freq_base",
+        "use_parallel_residual",
         "shortconv.l_cache",
     }
 )
 """Fields of an architecture that are read. A file with another field is refused; `rope.scaling.type` may be none."""
-_KINDS = ("gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci")
+_KINDS = ("gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "deci")
+_OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh"}
+"""Those with layer norms, and the activation of the models that they are made for."""
 
 
 class GgufFile:
@@ -92,19 +95,29 @@ class GgufFile:
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
         rotary = kind != "gpt2"
         width = self._count(own, kind, "embedding_length")
-        epsilon = "attention.layer_norm_rms_epsilon" if rotary else "attention.layer_norm_epsilon"
+        layer_normed = kind in _OF_LAYER_NORMS
+        epsilon = "attention.layer_norm_epsilon" if layer_normed else "attention.layer_norm_rms_epsilon"
         description: dict[str, Any] = {
             "d_model": width,
             "norm_eps": str(self._positive(kind, epsilon, self._required(own, kind, epsilon))),
-            "activation": "silu" if rotary else "gelu_tanh",
+            "norm_kind": "layer" if layer_normed else "rms",
+            "activation": _OF_LAYER_NORMS.get(kind, "silu"),
             "embedding": {"vocab_size": int(self._tensor("token_embd.weight").shape[-1])},
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
-            "output": {"kind": "tokens", "tied": "output.weight" not in self._tensors},
+            "output": {
+                "kind": "tokens",
+                "tied": "output.weight" not in self._tensors,
+                "bias": "output.bias" in self._tensors,
+            },
         }
         if rotary:
             base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
             theta: Any = int(base) if base == int(base) else base
-            description |= {"norm_kind": "rms", "positions": {"kind": "rotary", "theta": theta}}
+            description["positions"] = {
+                "kind": "rotary",
+                "theta": theta,
+                "percent": self._percent(own, kind, description),
+            }
             description["context_length"] = self._count(own, kind, "context_length")
         else:
             length = int(self._tensor("position_embd.weight").shape[-1])
@@ -122,32 +135,55 @@ class GgufFile:
                 value = value[layer]
             return self._count({} if value is None else {name: value}, kind, name)
 
-        prefix, rotary = f"blk.{layer}.", kind != "gpt2"
+        prefix = f"blk.{layer}."
         if f"{prefix}shortconv.conv.weight" in self._tensors:
             yield {"kind": "short_conv", "kernel": self._count(own, kind, "shortconv.l_cache")}
         elif f"{prefix}attn_output.weight" in self._tensors:
             heads = of_layer("attention.head_count")
             d_head = self._count({"attention.key_length": width // heads, **own}, kind, "attention.key_length")
-            for name in ("attention.value_length", "rope.dimension_count"):
-                if own.get(name, d_head) != d_head:
-                    raise self._fault(f"has {kind}.{name} {own[name]}, not the width {d_head} of its heads", name)
+            if own.get("attention.value_length", d_head) != d_head:
+                name = "attention.value_length"
+                raise self._fault(f"has {kind}.{name} {own[name]}, not the width {d_head} of its heads", name)
             yield {
                 "kind": "attention",
                 "n_head": heads,
                 "n_kv_head": of_layer("attention.head_count_kv", heads),
                 "d_head": d_head,
                 "bias": self._bias(prefix),
+                "rope": kind != "smollm3" or (layer + 1) % 4 > 0,
                 "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors,
                 "window": own.get("attention.sliding_window") or None,
             }
         if f"{prefix}ffn_down.weight" in self._tensors:
-            inner, bias = of_layer("feed_forward_length"), f"{prefix}ffn_down.bias" in self._tensors
-            yield {"kind": "feed_forward", "d_inner": inner, "gated": rotary, "bias": bias}
+            yield {
+                "kind": "feed_forward",
+                "d_inner": of_layer("feed_forward_length"),
+                "gated": f"{prefix}ffn_gate.weight" in self._tensors,
+                "bias": f"{prefix}ffn_down.bias" in self._tensors,
+                "parallel": self._parallel(own, prefix),
+            }
+
+    def _percent(self, own: Mapping[str, Any], kind: str, description: Mapping[str, Any]) -> int:
+        """Of each head, how much turns: all of it but in the kinds that have layer norms."""
+        name = "rope.dimension_count"
+        d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
+        turned = own.get(name, d_head)
+        if turned == d_head:
+            return 100
+        if kind not in _OF_LAYER_NORMS or type(turned) is not int or not 0 < turned < d_head:
+            raise self._fault(f"has {kind}.{name} {short(turned)}, not the width {d_head} of its heads", name)
+        return -(-100 * turned // d_head)  # which, rounded down, are so many features again
+
+    def _parallel(self, own: Mapping[str, Any], prefix: str) -> str | None:
+        if f"{prefix}ffn_norm.weight" not in self._tensors:
+            return "shared_norm"
+        return "own_norm" if own.get("use_parallel_residual") is True else None
 
     def _bias(self, prefix: str) -> str:
         if f"{prefix}attn_output.bias" in self._tensors:
             return "all"
-        return "qkv" if f"{prefix}attn_q.bias" in self._tensors else "none"
+        names = (f"{prefix}attn_q.bias", f"{prefix}attn_qkv.bias")
+        return "qkv" if any(name in self._tensors for name in names) else "none"
 
     # The tokenizer -------------------------------------------------------------------------------------------------
 

@@ -48,9 +48,11 @@ _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
 _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
+    "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
+    "phi2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
 }
-_NEIGHBOURS = ("llama", "deci")
+_NEIGHBOURS = ("llama", "smollm3", "deci")
 """Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
 
 
@@ -104,6 +106,8 @@ def tensors(architecture: Architecture, form: GgufForm, room: int = 0) -> Iterat
         if not owner.startswith("blocks."):
             if owner.endswith(".tables"):
                 last = "weight"
+            if spec.name == "output.bias":
+                owner = "output.tables"
             yield _around(architecture, spec, f"{gguf.TENSOR_NAMES[names[owner][0]]}.{last}", room)
             continue
         index, part = int(owner.split(".")[1]), owner.split(".")[2]

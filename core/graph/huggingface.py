@@ -69,7 +69,27 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.decoder.final_layer_norm",),
         "output.projections.0": ("model.decoder.project_out.weight",),
     },
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "stablelm"), _LLAMA),
+    "gpt_neox": {
+        "attention.norm": ("input_layernorm",),
+        "attention.qkv": ("attention.query_key_value",),
+        "attention.out": ("attention.dense",),
+        "feed_forward.norm": ("post_attention_layernorm",),
+        "feed_forward.up": ("mlp.dense_h_to_4h",),
+        "feed_forward.down": ("mlp.dense_4h_to_h",),
+        "embedding.tables.0": ("gpt_neox.embed_in.weight",),
+        "final_norm": ("gpt_neox.final_layer_norm",),
+    },
+    "phi": {
+        "attention.norm": ("input_layernorm",),
+        "attention.qkv": _LLAMA["attention.qkv"],
+        "attention.out": ("self_attn.dense",),
+        "feed_forward.up": ("mlp.fc1",),
+        "feed_forward.down": ("mlp.fc2",),
+        "embedding.tables.0": ("model.embed_tokens.weight",),
+        "final_norm": ("model.final_layernorm",),
+        "output.bias": ("lm_head.bias",),
+    },
     "lfm2": {
         "attention.norm": ("operator_norm",),
         "attention.qkv": _LLAMA["attention.qkv"],
@@ -88,23 +108,28 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
-_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers"}
-_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer."}
+_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers", "gpt_neox": "gpt_neox.layers"}
+_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
 """What the names of all but the output begin with."""
-_OUTPUT, _HEAD = "output.tables.0", "lm_head.weight"
+_OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}
+"""That of GPT-NeoX is what files have, and version 5 of transformers reads both."""
 _EMBEDDING = "embedding.tables.0"
 _OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-_BUFFERS = {"gpt2": r"h\.\d+\.attn\.(masked_)?bias", "opt": r"(?!)"}
+_BUFFERS = {
+    "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
+    "opt": r"(?!)",
+    "gpt_neox": r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",
+}
 """What older versions stored besides parameters, after the prefix: masks, frequencies."""
 
 
 @dataclass(frozen=True)
-class _Twin:
+class Twin:
     """A tensor of theirs: which rows it is of one of our parameters, turned round (axes reversed) if `transposed`."""
 
     name: str
     ours: str
-    rows: slice
+    rows: slice | NDArray[np.intp]
     shape: tuple[int, ...]
     transposed: bool
 
@@ -115,6 +140,8 @@ class _Twin:
     def back(self, theirs: NDArray[Any]) -> NDArray[Any]:
         """The rows of our parameter."""
         flat = theirs.reshape(self.shape[0], -1) if self.transposed else theirs
+        if not isinstance(self.rows, slice):  # all of them, in another order
+            flat = flat[np.argsort(self.rows)]
         return flat.T if self.transposed else flat
 
 
@@ -132,10 +159,10 @@ def write_transformers(
     """
     config = {**to_config(architecture), "dtype": "float32"}
     values = SeededValues(weights) if isinstance(weights, int) else weights
-    twins, specs = list(_twins(architecture, config["model_type"])), {s.name: s for s in parameters(architecture)}
+    tensors, specs = list(twins(architecture, config["model_type"])), {s.name: s for s in parameters(architecture)}
     # transformers takes only files whose format is pt.
     about = {**metadata(architecture, values), "format": "pt"}
-    head = safetensors_head(about, {twin.name: twin.shape for twin in twins})
+    head = safetensors_head(about, {twin.name: twin.shape for twin in tensors})
     small = {
         CONFIG: _json(config),
         GENERATION_CONFIG: _json({"_from_model_config": False}),
@@ -148,11 +175,11 @@ def write_transformers(
             _begin(file, f"{folder}/{name}", len(content))
             file.write(content)
             _end(file, len(content))
-        size = len(head) + 4 * sum(math.prod(twin.shape) for twin in twins)
+        size = len(head) + 4 * sum(math.prod(twin.shape) for twin in tensors)
         _begin(file, f"{folder}/{WEIGHTS}", size)
         file.write(head)
         whole: dict[str, NDArray[Any]] = {}
-        for twin in twins:
+        for twin in tensors:
             if twin.ours not in whole:  # those of one parameter follow each other
                 spec = specs[twin.ours]
                 whole = {twin.ours: np.concatenate(list(values.chunks(spec))).reshape(spec.shape)}
@@ -189,16 +216,16 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         named = _Named(folder, architecture)
         self._tensors = named.tensors
-        self._theirs: dict[str, list[tuple[str, _Twin]]] = {}
+        self._theirs: dict[str, list[tuple[str, Twin]]] = {}
         for name, twin in named.twins:
             self._tensors.check(name, twin.shape)
             self._theirs.setdefault(twin.ours, []).append((name, twin))
         expected = {name for name, _ in named.twins}
-        if architecture.output.tied and _HEAD in self._tensors:
+        if architecture.output.tied and named.head in self._tensors:
             if _has_own_output(named):
-                path = self._tensors.file_of(_HEAD)
-                raise unfit(path, f"has {_HEAD}, which is not the embedding: the model is not tied")
-            expected.add(_HEAD)
+                path = self._tensors.file_of(named.head)
+                raise unfit(path, f"has {named.head}, which is not the embedding: the model is not tied")
+            expected.add(named.head)
         for name in self._tensors:
             if name not in expected and not named.buffers.fullmatch(name):
                 raise unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
@@ -223,12 +250,17 @@ class _Named:
         # Files of the model without its output lack the prefix.
         bare = not any(name.startswith(prefix) for name in self.tensors)
         self.twins = [
-            (twin.name.removeprefix(prefix) if bare else twin.name, twin) for twin in _twins(architecture, model_type)
+            (twin.name.removeprefix(prefix) if bare else twin.name, twin) for twin in twins(architecture, model_type)
         ]
-        if architecture.output.tied and _HEAD in self.tensors:
+        head = _HEADS.get(model_type, _HEAD)
+        self.head = head if head in self.tensors else _HEAD
+        """The name of the output."""
+        self.twins = [(self.head if twin.ours == _OUTPUT else name, twin) for name, twin in self.twins]
+        if architecture.output.tied and self.head in self.tensors:
             # Of tensors that are one, safetensors stores the first name.
             self.twins = [
-                (name if twin.ours != _EMBEDDING or name in self.tensors else _HEAD, twin) for name, twin in self.twins
+                (name if twin.ours != _EMBEDDING or name in self.tensors else self.head, twin)
+                for name, twin in self.twins
             ]
         self.buffers = re.compile(("" if bare else re.escape(prefix)) + _BUFFERS.get(model_type, _OF_ROTARY_POSITIONS))
 
@@ -236,20 +268,20 @@ class _Named:
 def _has_own_output(named: _Named) -> bool:
     """Whether an output is stored that is not the embedding."""
     tensors = named.tensors
-    if _HEAD not in tensors:
+    if named.head not in tensors:
         return False
     embedding, twin = next(pair for pair in named.twins if pair[1].ours == _EMBEDDING)
-    for name in (_HEAD, embedding):
+    for name in (named.head, embedding):
         tensors.check(name, twin.shape)
-    return not np.array_equal(tensors[_HEAD], tensors[embedding])
+    return not np.array_equal(tensors[named.head], tensors[embedding])
 
 
-def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
+def twins(architecture: Architecture, model_type: str) -> Iterator[Twin]:
     """Their tensors in the order of our parameters."""
     names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
     for spec in parameters(architecture):
         if spec.name == _OUTPUT:
-            theirs: tuple[str, ...] = (_HEAD,)
+            theirs: tuple[str, ...] = (_HEADS.get(model_type, _HEAD),)
         elif spec.name in names:
             theirs = names[spec.name]
         else:
@@ -263,7 +295,7 @@ def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
         yield from _split(architecture, spec, theirs, model_type)
 
 
-def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str) -> Iterator[_Twin]:
+def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str) -> Iterator[Twin]:
     block = architecture.blocks[int(spec.name.split(".")[1])] if spec.name.startswith("blocks.") else None
     part = spec.name.split(".")[2] if block is not None else ""
     is_taps = isinstance(block, ShortConv) and part == "conv" and len(spec.shape) == 2
@@ -275,6 +307,11 @@ def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ..
         counts = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
     elif len(names) > 1 and isinstance(block, FeedForward):
         counts = [block.d_inner, block.d_inner]
+    if model_type == "gpt_neox" and part == "qkv" and isinstance(block, Attention):
+        # Queries, keys and values of one head after the other.
+        order = np.arange(spec.shape[0]).reshape(3, block.n_head, -1).swapaxes(0, 1).reshape(-1)
+        yield Twin(names[0], spec.name, order, spec.shape, False)
+        return
     start = 0
     for name, count in zip(names, counts, strict=True):
         shape = (count, *spec.shape[1:])
@@ -282,7 +319,7 @@ def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ..
             shape = (spec.shape[1], 1, spec.shape[0])
         elif turned:
             shape = shape[::-1]
-        yield _Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps)
+        yield Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps)
         start += count
 
 

@@ -12,7 +12,9 @@ from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.layers import drop
 from edgefront.core.nn.positions import RelativePositions, RotaryPositions
 from edgefront.core.nn.state import State
+from edgefront.core.spaces import embeddings_and_head
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Parallel
 
 Project = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Raw layer inputs [batch, n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
@@ -67,6 +69,7 @@ class Context:
         self._visible: dict[tuple[int, Attends, int | None], Tensor | None] = {}
         self._distances: dict[int, Tensor] = {}
         self._sinusoids: dict[int, Tensor] = {}
+        self._beside: dict[Parallel, Tensor] | None = None
         self.dropout = dropout
         self.attention_dropout = dropout.attention
         """Rate for attention's probabilities."""
@@ -78,6 +81,17 @@ class Context:
     def drop_inner(self, x: Tensor) -> Tensor:
         """Dropout of a feed-forward block's inner activations."""
         return drop(x, self.dropout.hidden if self.dropout.inner is None else self.dropout.inner)
+
+    def leave_beside(self, x: Tensor, read: Tensor) -> None:
+        """Keeps an attention's input, and what its norm made of it, for a parallel feed_forward."""
+        if self.architecture.has_parallel_blocks:
+            self._beside = {"own_norm": x, "shared_norm": read}
+
+    def beside(self, parallel: Parallel) -> Tensor:
+        """What a feed_forward reads that is parallel to the attention before it; kept for it alone."""
+        assert self._beside is not None
+        left, self._beside = self._beside, None
+        return left[parallel]
 
     def highway_mask(self, name: str, x: Tensor) -> Tensor | None:
         """Dropout mask for the recurrence of the block `name`, [batch, d_model]: the same for all tokens of a row.
@@ -152,9 +166,12 @@ class Context:
             return int(self.state[f"{name}.memory"].shape[1])
         return self.start
 
-    def apply_rotary(self, x: Tensor, place: int) -> Tensor:
-        """Queries or keys [batch, head, n, d_head], the first of them at this place, under rotary positions."""
-        return x if self._rotary is None else self._rotary.apply_rotary(x, place)
+    def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions | None) -> Tensor:
+        """Queries or keys [batch, head, n, d_head], the first of them at this place, turned as `by` says."""
+        if by is None:
+            return x
+        assert self._rotary is not None
+        return self._rotary.apply_rotary(x, place, by)
 
     def distances(self, keys: int) -> Tensor:
         """Rows of relative attention's sinusoids, the farthest distance first: int64 [keys + 1]."""

@@ -71,22 +71,21 @@ class RelativePositions(nn.Module):
 class RotaryPositions(nn.Module):
     """Turns queries and keys by their places (Su et al. 2021, §3.2)."""
 
-    def __init__(self, positions: embeddings_and_head.RotaryPositions) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.description = positions
-        self._tables: dict[int, SinusoidTable] = {}
+        self._tables: dict[tuple[embeddings_and_head.RotaryPositions, int], SinusoidTable] = {}
 
-    def apply_rotary(self, x: Tensor, place: int) -> Tensor:
-        """[batch, head, n, d_head] at the places `place` … `place` + n - 1.
+    def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions) -> Tensor:
+        """[batch, head, n, d_head] at the places `place` … `place` + n - 1, turned as `by` says.
 
         Of the turned features the first half are pairs with the second half (x₁, x₂), and become
         (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
         """
         count, d_head = x.shape[2:]
-        if d_head not in self._tables:
-            self._tables[d_head] = SinusoidTable(rotary_frequencies(self.description, d_head))
-        sines, cosines = self._tables[d_head].rows(place + count, x)[place:].chunk(2, -1)
-        width = self.description.width(d_head)
+        if (by, d_head) not in self._tables:
+            self._tables[by, d_head] = SinusoidTable(rotary_frequencies(by, d_head))
+        sines, cosines = self._tables[by, d_head].rows(place + count, x)[place:].chunk(2, -1)
+        width = by.width(d_head)
         first, second, rest = x.split((width // 2, width // 2, d_head - width), -1)
         parts = (first * cosines - second * sines, second * cosines + first * sines)
         return torch.cat(parts if width == d_head else (*parts, rest), -1)
@@ -124,7 +123,7 @@ def make_positions(architecture: Architecture) -> nn.Module:
     if isinstance(positions, embeddings_and_head.SinusoidalPositions):
         return SinusoidalPositions(architecture.d_model)
     if isinstance(positions, embeddings_and_head.RotaryPositions):
-        return RotaryPositions(positions)
+        return RotaryPositions()
     if isinstance(positions, embeddings_and_head.RelativePositions):
         return RelativePositions(architecture, positions)
     return NoPositions()

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.canonical import canonical_json, digest
 from edgefront.core.errors import ArchitectureError, InvalidInput
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, Part, Srupp, Width
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, FeedForward, Part, Srupp, Width
 from edgefront.core.spaces.embeddings_and_head import (
     MAX_CONTEXT,
     POSITION_KINDS,
@@ -181,6 +181,10 @@ class Architecture(Part):
         """Width of one head of an attention block of this model."""
         return block.d_head or self.d_model // block.n_head
 
+    def rotary(self, block: Attention) -> RotaryPositions | None:
+        """What turns the queries and keys of an attention block of this model."""
+        return self.positions if isinstance(self.positions, RotaryPositions) and block.rope else None
+
     def attention_bias(self, block: Attention) -> Biases:
         """Which linear layers of an attention block of this model have a bias."""
         return self._default_bias if block.bias is None else block.bias
@@ -243,6 +247,7 @@ class Architecture(Part):
 
     def _faults(self) -> Iterator[ArchitectureError]:
         yield from self._head_faults()
+        yield from self._parallel_faults()
         if self.context_length is not None and self.max_length is not None:
             yield ArchitectureError(
                 f"context_length {self.context_length} does not go with learned positions: their length is theirs",
@@ -295,6 +300,26 @@ class Architecture(Part):
                     allowed="omit it, or causal true",
                 )
 
+    def _parallel_faults(self) -> Iterator[ArchitectureError]:
+        before: Block | None = None
+        for index, block in enumerate(self.blocks):
+            if isinstance(block, FeedForward) and block.parallel is not None:
+                needs = "" if isinstance(before, Attention) else "an attention as the block before"
+                needs = needs or ("norm pre" if self.norm != "pre" else "")
+                if needs:
+                    yield ArchitectureError(
+                        f"blocks.{index}.parallel {block.parallel} needs {needs}: it reads what an attention read",
+                        field=f"blocks.{index}.parallel",
+                        value=block.parallel,
+                        allowed=f"omit it, or {needs}",
+                    )
+            before = block
+
+    @property
+    def has_parallel_blocks(self) -> bool:
+        """Whether a feed_forward reads what the attention before it read."""
+        return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
+
     def _relative_faults(self) -> Iterator[ArchitectureError]:
         if isinstance(self.positions, RelativePositions | SinusoidalPositions) and self.d_model % 2:
             yield ArchitectureError(
@@ -339,17 +364,27 @@ class Architecture(Part):
                     )
 
     def _rotary_faults(self) -> Iterator[ArchitectureError]:
-        if not isinstance(self.positions, RotaryPositions):
-            return
         for index, block in enumerate(self.blocks):
             if not isinstance(block, Attention):
                 continue
-            d_head, width = self.d_head(block), self.positions.width(self.d_head(block))
+            if not isinstance(self.positions, RotaryPositions):
+                if not block.rope:
+                    yield ArchitectureError(
+                        f"blocks.{index}.rope false needs positions.kind rotary, not {self.positions.kind}",
+                        field=f"blocks.{index}.rope",
+                        value=False,
+                        allowed="omit it, or rotary positions",
+                    )
+                continue
+            rotary = self.rotary(block)
+            if rotary is None:
+                continue
+            d_head, width = self.d_head(block), rotary.width(self.d_head(block))
             if width < 2 or width % 2:
                 field = "d_head" if block.d_head else "n_head"
                 yield ArchitectureError(
                     f"blocks.{index}.{field} gives heads of {d_head} features, of which positions.percent "
-                    f"{self.positions.percent} turns {width}: they turn in pairs",
+                    f"{rotary.percent} turns {width}: they turn in pairs",
                     field=f"blocks.{index}.{field}",
                     value=block.d_head or block.n_head,
                     allowed="heads with an even number of turned features, 2 at least",

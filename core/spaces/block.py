@@ -16,6 +16,8 @@ Context = Literal["self", "source", "both"]
 """What an attention sees: its own sequence, the states of the `source`, or the source's before its own."""
 Biases = Literal["all", "qkv", "none"]
 """Which linear layers of an attention have a bias."""
+Parallel = Literal["own_norm", "shared_norm"]
+"""How a feed_forward beside an attention reads the stream: through a norm of its own, or as the attention read it."""
 
 
 class Part(BaseModel):
@@ -43,6 +45,9 @@ class Attention(Part):
     """Each token sees so many keys at most, itself included; all before it if absent."""
     qk_norm: bool = False
     """An RMS norm of each head's query and of each head's key, before they are turned."""
+    rope: bool = True
+    """Whether rotary positions turn its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
+    fourth layer of SmolLM3)."""
     bias: Biases | None = None
     """Linear layers with biases; if absent, all of them (GPT-2, BERT), and none with relative positions."""
 
@@ -75,7 +80,8 @@ class FeedForward(Part):
     """Two linear layers and the activation between: d_model → d_inner → d_model.
 
     `gated` (Shazeer 2020): the activation of one projection times another, W₂·(act(W_g·x) ⊙ W_u·x); with silu it is
-    SwiGLU, with a GELU GeGLU.
+    SwiGLU, with a GELU GeGLU. `parallel` (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi): it reads what the attention
+    before it read, and adds to what that left.
     """
 
     kind: Literal["feed_forward"] = "feed_forward"
@@ -83,6 +89,8 @@ class FeedForward(Part):
     gated: bool = False
     bias: bool = True
     """Of its linear layers."""
+    parallel: Parallel | None = None
+    """Beside the attention before it, and not after it, with a norm of its own or without."""
 
 
 class Sru(Part):

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
-from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, ShortConv
+from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
-GgufKind = Literal["gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci"]
+GgufKind = Literal["gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "deci"]
 _MAX_IN_MESSAGE = 3
 """Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
 _MAX_ERRORS = 20
@@ -55,7 +55,7 @@ class _Rules:
 
     positions: Literal["learned", "rotary"] = "rotary"
     norm_kind: NormKind = "rms"
-    activation: Activation = "silu"
+    activations: tuple[Activation, ...] = ("silu",)
     gated: bool = True
     biases: tuple[Biases, ...] = ("none",)
     feed_forward_biases: tuple[bool, ...] = (False,)
@@ -66,6 +66,14 @@ class _Rules:
     """n_head · d_head is d_model."""
     scaling: bool = False
     """Rotary positions may be stretched."""
+    partial: bool = False
+    """They may turn a part of each head."""
+    parallel: tuple[Parallel | None, ...] = (None,)
+    """How all feed_forwards may be placed."""
+    without_positions: int | None = None
+    """Every so many layers positions turn nothing."""
+    output_bias: bool = False
+    tied: tuple[bool, ...] = (True, False)
     free: frozenset[str] = frozenset()
     """Widths that may differ from layer to layer."""
     parts: bool = False
@@ -77,7 +85,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "gpt2": _Rules(
         positions="learned",
         norm_kind="layer",
-        activation="gelu_tanh",
+        activations=("gelu_tanh",),
         gated=False,
         biases=("all",),
         feed_forward_biases=(True,),
@@ -86,8 +94,42 @@ _RULES: Mapping[GgufKind, _Rules] = {
     ),
     "qwen2": _Rules(biases=("qkv",), square=True),
     "qwen3": _Rules(qk_norm=True),
+    # llama.cpp computes every GELU by its tanh, and its own converter writes models of both kinds so.
+    "gptneox": _Rules(
+        norm_kind="layer",
+        activations=("gelu", "gelu_tanh"),
+        gated=False,
+        biases=("all",),
+        feed_forward_biases=(True,),
+        grouped=False,
+        square=True,
+        partial=True,
+        parallel=(None, "own_norm"),
+        tied=(False,),
+    ),
+    "stablelm": _Rules(
+        norm_kind="layer",
+        biases=("none", "qkv"),
+        square=True,
+        partial=True,
+        parallel=(None, "shared_norm"),
+        tied=(False,),
+    ),
+    "phi2": _Rules(
+        norm_kind="layer",
+        activations=("gelu_tanh",),
+        gated=False,
+        biases=("all",),
+        feed_forward_biases=(True,),
+        square=True,
+        partial=True,
+        parallel=("shared_norm",),
+        output_bias=True,
+        tied=(False,),
+    ),
     "lfm2": _Rules(qk_norm=True, square=True, convolutions=True, free=frozenset({"n_kv_head"})),
     "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
+    "smollm3": _Rules(without_positions=4),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -126,8 +168,9 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, Qwen2, Qwen3 with the same layer throughout; Llama with widths by layer and parts left out, without "
-    "biases; LFM2, which mixes in short_conv. In a search: a space narrowed to loads_in=llamacpp"
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, GPT-NeoX, StableLM, Phi with the same layer throughout; Llama with widths by "
+    "layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a space narrowed to "
+    "loads_in=llamacpp"
 )
 """What GGUF can express, as text for errors."""
 
@@ -186,6 +229,10 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterat
             yield Fault(f"blocks.{index}.gated", block.gated, f"its {kind} has {rules.gated}")
         if block.bias not in rules.feed_forward_biases:
             yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has {rules.feed_forward_biases[0]}")
+        if block.parallel not in rules.parallel:
+            allowed = " or ".join(str(parallel or "none") for parallel in rules.parallel)
+            yield Fault(f"blocks.{index}.parallel", block.parallel, f"its {kind} has {allowed}")
+    yield from _uneven(_of(architecture, FeedForward), kind, parallel=lambda block: block.parallel)
     if "d_inner" not in rules.free:
         yield from _uneven(_of(architecture, FeedForward), kind, d_inner=lambda block: block.d_inner)
 
@@ -202,7 +249,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
     if positions.kind != rules.positions:
         yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")
     elif isinstance(positions, RotaryPositions):
-        if positions.percent != 100:
+        if positions.percent != 100 and not rules.partial:
             yield Fault("positions.percent", positions.percent, f"its {kind} turns whole heads")
         if positions.scaling is not None and not rules.scaling:
             yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no stretched positions")
@@ -212,17 +259,20 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
         ("norm", architecture.norm, "pre"),
         ("norm_kind", architecture.norm_kind, rules.norm_kind),
         ("final_norm", architecture.has_final_norm, True),
-        ("activation", architecture.activation, rules.activation),
         ("embedding.d_embed", architecture.d_embed, architecture.d_model),
         ("embedding.cutoffs", list(embedding.cutoffs), []),
         ("embedding.scaled", architecture.scaled_embedding, False),
         ("embedding.segments", embedding.segments, 0),
         ("embedding.norm", embedding.norm, False),
         ("output.kind", output.kind, "tokens"),
-        ("output.bias", architecture.output_bias, False),
+        ("output.bias", architecture.output_bias, rules.output_bias),
     ):
         if value != expected:
             yield Fault(field, value, f"its {kind} has {'none' if expected in (None, []) else expected}")
+    if output.kind == "tokens" and output.tied not in rules.tied:
+        yield Fault("output.tied", output.tied, f"its {kind} has an output of its own")
+    if architecture.activation not in rules.activations:
+        yield Fault("activation", architecture.activation, f"its {kind} has {' or '.join(rules.activations)}")
 
 
 def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
@@ -246,6 +296,10 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
         ):
             if not holds:
                 yield Fault(f"blocks.{index}.{field}", value, f"its {kind} has {has}")
+    for layer, (index, block) in enumerate(attentions, 1):
+        turns = rules.without_positions is None or layer % rules.without_positions > 0
+        if architecture.positions.kind == "rotary" and block.rope != turns:
+            yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {turns} in layer {layer}")
     yield from _uneven(attentions, kind, d_head=architecture.d_head, window=lambda block: block.window)
     if "n_head" not in rules.free:
         yield from _uneven(attentions, kind, n_head=lambda block: block.n_head)

@@ -122,6 +122,10 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         if has_mixers and width != model.d_model:
             reason = f"n_head · d_head is d_model there, {model.d_model}, and not {width}"
             yield Fault(f"blocks.{index}.d_head", model.d_head(attention), reason)
+    for index, fed in _of(model, FeedForward):
+        if fed.parallel is not None:
+            yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
+    yield from _uneven(model, Attention, "rope", lambda block: block.rope)
     yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
     yield from _uneven(model, Attention, "bias", model.attention_bias)
     if has_mixers:

@@ -24,18 +24,24 @@ def upgraded(value: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-FIELDS = 2
+FIELDS = 3
 """The highest set of additions to version 1 that this release reads. 1 has none; 2 has the fields and blocks of
 Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
-silu, short convolutions).
+silu, short convolutions); 3 has those of more published decoders (blocks in parallel, and without
+positions).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
+_ADDED_3 = ("parallel", "rope")
 
 
 def fields_of(description: Mapping[str, Any]) -> int:
     """The set of additions that a reader of this canonical description must understand."""
     models = [description, *([description["source"]] if "source" in description else [])]
-    return max(2 if _has_additions_2(model) else 1 for model in models)
+    return max(3 if _has_additions_3(model) else 2 if _has_additions_2(model) else 1 for model in models)
+
+
+def _has_additions_3(model: Mapping[str, Any]) -> bool:
+    return any(name in block for block in model.get("blocks", ()) for name in _ADDED_3)
 
 
 def _has_additions_2(model: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from edgefront.commands.options import Described
 from edgefront.commands.quality import TrainedOn, at_budget, predicted, sentence, token_count, trained_in_words
 
 if TYPE_CHECKING:
+    from edgefront.core.published import PublishedView
     from edgefront.core.spaces.architecture import Architecture
 
 spaces = group("Search spaces.")
@@ -56,12 +57,16 @@ def describe(
     weights: Annotated[str, typer.Option(help="full, or int8 or int4 for the linear layers of the blocks.")] = "full",
     tokens: TrainedOn = None,
 ) -> None:
-    """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality. Needs
-    no server."""
+    """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality; of a
+    published model also its facts and scores. Needs no server."""
     from edgefront.core.cost.costs import CostOptions, costs
     from edgefront.core.evaluation.given_model import architecture_of
 
     asked = token_count(tokens)
+    published = _published(architecture)
+    if published is not None and published.not_expressible is not None:
+        session.put({"published": published}, lambda: _show_published(session, published))
+        return
     model = architecture_of(architecture)
     quality = _predicted(model, asked)
     counted = costs(
@@ -76,7 +81,7 @@ def describe(
             weights=weights,
         ),
     )
-    result = {**counted.to_json(), "quality": quality}
+    result = {**counted.to_json(), "quality": quality} | ({} if published is None else {"published": published})
 
     def show() -> None:
         from edgefront.show.output import table
@@ -92,12 +97,32 @@ def describe(
         session.note(
             f"{mode}, sequence length {counted.sequence_length}{after}, batch {batch}, logits {logits}, {kind}"
         )
+        if published is not None:
+            _show_published(session, published)
         if quality is not None:
             session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
             session.out.print(of_label(quality["label"]), markup=False, soft_wrap=True)
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
+
+
+def _published(given: str) -> PublishedView | None:
+    """The facts about a published model; None for another."""
+    from edgefront.core.evaluation.given_model import published_as
+
+    if (facts := published_as(given)) is None:
+        return None
+    from edgefront.core.cost.published import published_view
+
+    return published_view(facts)
+
+
+def _show_published(session: Session, model: PublishedView) -> None:
+    from edgefront.core.published import score_tables
+    from edgefront.show.published import facts
+
+    facts(model, score_tables(), session.out)
 
 
 def _predicted(model: Architecture, tokens: int | None) -> dict[str, Any] | None:

@@ -101,9 +101,11 @@ def complete_space(incomplete: str) -> Items:
 def complete_model(incomplete: str) -> Items:
     """Names of the catalogue's models; if there is none, the shell completes file names."""
     with suppress(Exception):
+        from edgefront.core.published import published_models
         from edgefront.core.spaces.models import named_models
 
-        return [(model.name, model.source) for model in named_models().values() if model.name.startswith(incomplete)]
+        named = [(model.name, model.source) for model in named_models().values()]
+        return _begin(incomplete, [*named, *((model.id, model.kind) for model in published_models().values())])
     return []
 
 

@@ -141,10 +141,10 @@ def card(
 @command(app, "show", server=False)
 def show_model(session: Session, model: Described) -> None:
     """Show a model's description in its canonical form. Needs no server."""
-    from edgefront.core.evaluation.given_model import architecture_of
-    from edgefront.core.spaces.models import named_models
+    from edgefront.core.evaluation.given_model import architecture_of, named_as
 
-    architecture, named = architecture_of(model), named_models().get(model)
+    named = named_as(model)
+    architecture = named.architecture if named else architecture_of(model)
     result = {
         "name": named.name if named else None,
         "source": named.source if named else None,
@@ -219,8 +219,16 @@ def _in_order(part: dict[str, Any]) -> dict[str, Any]:
 
 
 @command(app, "list", server=False)
-def list_models(session: Session) -> None:
-    """List the catalogue's named models. Needs no server."""
+def list_models(
+    session: Session,
+    published: Annotated[
+        bool, typer.Option("--published", help="The models published on the Hugging Face Hub, by id, instead.")
+    ] = False,
+) -> None:
+    """List the catalogue's named models, or the published ones. Needs no server."""
+    if published:
+        _list_published(session)
+        return
     from edgefront.core.cost.costs import costs
     from edgefront.core.spaces.models import named_models
     from edgefront.show.output import millions, table
@@ -246,3 +254,21 @@ def list_models(session: Session) -> None:
         session.out.print(shown)
 
     session.put(result, show)
+
+
+def _list_published(session: Session) -> None:
+    from edgefront.core.cost.published import published_view
+    from edgefront.core.published import PublishedCatalogue, published_models, score_tables
+    from edgefront.show.published import catalogue
+
+    models = tuple(published_view(model) for model in published_models().values())
+
+    def show() -> None:
+        described = [model for model in models if model.not_expressible is None]
+        others = [model for model in models if model.not_expressible is not None]
+        session.out.print(catalogue(sorted(described, key=lambda model: model.counted_parameters or 0) + others))
+        session.note(
+            f"{len(models)} models, {len(described)} with a description; `edgefront describe ID` has the scores"
+        )
+
+    session.put(PublishedCatalogue(tables=tuple(score_tables().values()), models=models), show)

@@ -34,7 +34,8 @@ def number_format(name: NumberName) -> NumberFormat:
 
 
 WAYS = (
-    "a named model, a description (JSON), the folder of a trained or a Hugging Face model, its config.json, a GGUF file"
+    "a named model, a Hub id of the catalogue, a description (JSON), the folder of a trained or a Hugging Face model, "
+    "its config.json, a GGUF file"
 )
 """The ways in which every command takes a model (`core.evaluation.given_model`)."""
 MODEL_HELP = f"{WAYS[0].upper()}{WAYS[1:]}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgefront.core.published import PublishedCatalogue, PublishedView
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.wire.training_choices import RecipeView
@@ -28,6 +29,15 @@ class Catalogue:
 
     def model(self, name: str) -> NamedModelView:
         return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
+
+    def published(self) -> PublishedCatalogue:
+        """The published models that the service knows, and the tables of their scores."""
+        return self._transport.ask(PublishedCatalogue, "GET", "/v1/catalogue/published")
+
+    def published_model(self, hub_id: str) -> PublishedView:
+        """One published model by its id on the Hugging Face Hub, `OWNER/NAME`."""
+        path = "/".join(segment(part) for part in hub_id.split("/"))
+        return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
 
     def quality_laws(self) -> list[QualityLawView]:
         """What each law predicts (of which data, how long trained), and where it holds."""

@@ -9,6 +9,7 @@ import pytest
 from running_api import Service, problem
 
 from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.published import published_models
 from edgefront.core.spaces.models import named_model, named_models
 
 
@@ -30,6 +31,22 @@ def test_every_named_model_with_its_costs(client: httpx.Client) -> None:
     assert alone in listed
     assert alone["costs"]["total_parameters"] == 465_318_339
     assert "par-base" in problem(client.get("/v1/catalogue/models/par-bas"), 404)["detail"]
+
+
+def test_published_models_with_their_facts(client: httpx.Client) -> None:
+    listed = client.get("/v1/catalogue/published").json()
+    assert [model["id"] for model in listed["models"]] == list(published_models())
+    tables = {table["id"] for table in listed["tables"]}
+    assert {score["table"] for model in listed["models"] for score in model["scores"]} <= tables
+    alone = client.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-135M").json()
+    assert alone in listed["models"]
+    assert alone["counted_parameters"] == 134_515_008
+    assert alone["digest"] == named_model("HuggingFaceTB/SmolLM2-135M").architecture.digest
+    hybrid = client.get("/v1/catalogue/published/nvidia/Nemotron-Flash-1B").json()
+    assert "Mamba-2" in hybrid["not_expressible"]
+    assert hybrid["digest"] is hybrid["counted_parameters"] is hybrid["licence"] is None
+    missing = problem(client.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-136M"), 404)
+    assert "HuggingFaceTB/SmolLM2-135M" in missing["detail"]
 
 
 @pytest.mark.parametrize(

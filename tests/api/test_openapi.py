@@ -125,6 +125,7 @@ def test_examples_of_descriptions_are_models(document: dict[str, Any]) -> None:
     [
         ("/v1/catalogue/spaces/par-32", "space"),
         ("/v1/catalogue/models/srupp-small", "model"),
+        ("/v1/catalogue/published/Qwen/Qwen3-0.6B", "published_model"),
         ("/v1/quality/laws/lts-gpt2-wikitext103", "quality_law"),
     ],
 )

@@ -272,6 +272,11 @@ def test_the_catalogue_and_exact_costs(running: Running) -> None:
     for name in ("par-base", "srupp-base-k5", "srupp-iwslt"):
         decoded = catalogue.describe(catalogue.model(name).architecture, **options)
         assert decoded.model_dump() == costs(named_models()[name].architecture, CostOptions(**options)).to_json()
+    published = catalogue.published()
+    qwen = catalogue.published_model("Qwen/Qwen3-0.6B")
+    assert qwen in published.models
+    assert qwen.counted_parameters == 596_049_920
+    assert {score.table for score in qwen.scores} <= {table.id for table in published.tables}
     with pytest.raises(InvalidInput, match="mode must be forward"):
         catalogue.describe(named_models()["bert-base"].architecture, mode="decode")
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.n_head"):

@@ -179,3 +179,14 @@ def test_flops_by_hand() -> None:
     body = 2 * (3 * 4 * 64 + 2 * 9 * 8 + 3 * 2 * 8 * 16)
     for logits, positions in (("none", 0), ("last", 1), ("all", 3)):
         assert costs(architecture, CostOptions(sequence_length=3, logits=logits)).flops == body + positions * 2 * 8 * 10
+
+
+def test_the_distances_of_a_source_are_mapped_before_decode() -> None:
+    relative = {"kind": "relative", "shared": False}
+    attention = {"kind": "attention", "n_head": 2}
+    ends = {"d_model": 8, "positions": relative, "embedding": {"vocab_size": 9}}
+    source = {**ends, "blocks": [attention], "output": {"kind": "none"}}
+    reader = {"kind": "srupp", "d_attn": 4, "attends": "source"}
+    model = Architecture.parse({**ends, "blocks": [attention, reader], "source": source})
+    options: dict[str, Any] = {"mode": "decode", "memory_length": 3, "sequence_length": 1, "batch": 2}
+    assert costs(model, CostOptions(logits="all", **options)).flops == onnx_flops(model, logits="all", **options)

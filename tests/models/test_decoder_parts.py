@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,21 @@ def decoder(**changes: Any) -> Architecture:
 def hidden_states(tokens: Array, w: Weights, model: Architecture) -> Array:
     """[n, d_model] after the last block, for models without final norm."""
     x = w["embedding.tables.0"][tokens]
+    beside = x, x
     for index, block in enumerate(model.blocks):
         layer = {
             name.removeprefix(f"blocks.{index}."): value
             for name, value in w.items()
             if name.startswith(f"blocks.{index}.")
         }
-        read = normed(x, layer, "norm", model) if model.norm == "pre" else x
+        source = x
+        if getattr(block, "parallel", None) is not None:
+            source, *_ = beside
+        if getattr(block, "parallel", None) == "shared_norm":
+            _, read = beside
+        else:
+            read = normed(source, layer, "norm", model) if model.norm == "pre" else source
+        beside = x, read
         change = {"attention": attention, "feed_forward": fed, "short_conv": convolved}[block.kind](
             read, layer, block, model
         )
@@ -91,17 +100,19 @@ def attention(read: Array, layer: Weights, block: Any, model: Architecture) -> A
         for i in range(len(read)):
             first = 0 if block.window is None else max(0, i + 1 - block.window)
             seen = range(first, i + 1)
-            scores = np.array([turned(q[i], i, model) @ turned(k[j], j, model) for j in seen]) / math.sqrt(size)
+            scores = np.array(
+                [turned(q[i], i, model, block) @ turned(k[j], j, model, block) for j in seen]
+            ) / math.sqrt(size)
             share = np.exp(scores - scores.max())
             out[i, head * size : (head + 1) * size] = (share / share.sum()) @ v[first : i + 1]
     outputs: Array = out @ layer["out.weight"].T + layer.get("out.bias", 0.0)
     return outputs
 
 
-def turned(x: Array, place: int, model: Architecture) -> Array:
+def turned(x: Array, place: int, model: Architecture, block: Any) -> Array:
     """Pairs of features as complex numbers, times exp(i·place·frequency)."""
     positions = model.positions
-    if not isinstance(positions, RotaryPositions):
+    if not isinstance(positions, RotaryPositions) or not block.rope:
         return x
     width = len(x) * positions.percent // 100
     half = width // 2
@@ -162,19 +173,33 @@ BLOCKS = st.lists(
 )
 
 
-@given(
-    st.builds(
-        decoder,
-        positions=st.sampled_from(
-            [{"kind": "rotary", "theta": 50}, {"kind": "rotary", "percent": 50}, {"kind": "none"}]
-        ),
-        norm=st.sampled_from(["pre", "post"]),
-        norm_kind=st.sampled_from(["rms", "layer"]),
-        activation=st.sampled_from(["silu", "gelu", "relu"]),
-        blocks=BLOCKS,
-        final_norm=st.just(False),
+@st.composite
+def decoders(draw: st.DrawFn) -> Architecture:
+    """Of any blocks; a feed_forward after an attention may be parallel to it."""
+    norm, blocks = draw(st.sampled_from(["pre", "post"])), draw(BLOCKS)
+    positions = draw(
+        st.sampled_from([{"kind": "rotary", "theta": 50}, {"kind": "rotary", "percent": 50}, {"kind": "none"}])
     )
-)
+    for block in blocks:
+        if positions["kind"] == "rotary" and block["kind"] == "attention":
+            block["rope"] = draw(st.sampled_from([True, True, False]))
+    for before, block in pairwise(blocks):
+        if norm == "pre" and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
+            block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
+    return draw(
+        st.builds(
+            decoder,
+            positions=st.just(positions),
+            norm=st.just(norm),
+            norm_kind=st.sampled_from(["rms", "layer"]),
+            activation=st.sampled_from(["silu", "gelu", "relu"]),
+            blocks=st.just(blocks),
+            final_norm=st.just(False),
+        )
+    )
+
+
+@given(decoders())
 @settings(max_examples=40)
 def test_a_decoder_is_its_equations(model: Architecture) -> None:
     given, weights = inputs(model, 1, SEQUENCE), lively_weights(model, 1, "float64")

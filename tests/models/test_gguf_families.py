@@ -56,6 +56,14 @@ def stack(*blocks: dict[str, Any], theta: int = 10_000, scaling: Any = None, **f
     )
 
 
+def partly(attending: dict[str, Any], fed: dict[str, Any], activation: str, **output: Any) -> Architecture:
+    """Layer norms, positions that turn a part of each head, and an output of its own."""
+    layer = [attention(**attending), {"kind": "feed_forward", "d_inner": 96, **fed}]
+    positions, output = {"kind": "rotary", "percent": 50}, {"kind": "tokens", "tied": False, **output}
+    return stack(*layer * 3, positions=positions, norm_kind="layer", activation=activation, output=output)
+
+
+UNGROUPED = {"n_kv_head": 4, "bias": "all"}
 STACKS = {
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
@@ -69,6 +77,12 @@ STACKS = {
     "deci stretched": stack(attention(), inner(32), attention(), inner(), scaling={"factor": 8, "length": 16}),
     "qwen2": stack(*[attention(bias="qkv"), inner()] * 2, theta=1_000_000, norm_eps="1e-6"),
     "qwen3": stack(*[normed(d_head=32), inner()] * 2),
+    "smollm3": stack(*[*[attention(), inner()] * 3, attention(rope=False), inner()] * 2, theta=2_000_000),
+    "gptneox": partly(UNGROUPED, {"parallel": "own_norm"}, "gelu_tanh"),
+    "gptneox in turns": partly(UNGROUPED, {}, "gelu"),
+    "stablelm": partly({"bias": "qkv"}, {"gated": True, "bias": False}, "silu"),
+    "stablelm in parallel": partly({}, {"gated": True, "bias": False, "parallel": "shared_norm"}, "silu"),
+    "phi2": partly({"bias": "all"}, {"parallel": "shared_norm"}, "gelu_tanh", bias=True),
     "lfm2": stack(CONV, inner(), normed(), inner(), CONV, inner(), normed(n_kv_head=1), inner(), norm_eps="1e-6"),
     "lfm2 with a window": stack(CONV, inner(), normed(window=8), inner(), CONV, inner(), theta=1_000_000),
     "lfm2 of kernel 4": stack(normed(), inner(), {**CONV, "kernel": 4}, inner(), output={"tied": False}),
@@ -131,6 +145,8 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
         ),
         ([attention(), inner(gated=False)], {}, ["blocks.1.gated False"]),
         ([attention(), {"kind": "sru"}], {}, ["blocks.1.kind sru"]),
+        ([attention(rope=False), inner()] * 2, {}, ["blocks.0.rope False"]),
+        ([attention(), inner(parallel="own_norm")], {}, ["blocks.1.parallel own_norm"]),
         ([{"kind": "identity"}], {}, ["blocks 1"]),
         ([CONV, inner()], {}, ["blocks 2"]),
     ],

@@ -34,7 +34,10 @@ FOREIGN = {"gpt2": GPT2} | {
     name: model
     for name, model in STACKS.items()
     # Of these a file of another program does not tell the description: how positions are stretched, and what is padded.
-    if "stretched" not in name and name not in ("deci without a feed_forward", "deci that begins with a feed_forward")
+    # Nor does it tell which GELU its model was trained with.
+    if "stretched" not in name
+    and name != "gptneox"
+    and name not in ("deci without a feed_forward", "deci that begins with a feed_forward")
 }
 
 

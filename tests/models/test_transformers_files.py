@@ -47,6 +47,18 @@ def gpt2(**changes: Any) -> Architecture:
     return Architecture.parse({**description, "blocks": layer * 2, **changes})
 
 
+def partly(attention: dict[str, Any], fed: dict[str, Any], **changes: Any) -> Architecture:
+    """Layer norms, and positions that turn a quarter of each head."""
+    layer = [{"kind": "attention", "n_head": 4, **attention}, {"kind": "feed_forward", "d_inner": 48, **fed}]
+    description = {
+        "d_model": 32,
+        "positions": {"kind": "rotary", "percent": 25},
+        "embedding": {"vocab_size": 97},
+        "output": {"kind": "tokens", "tied": False},
+    }
+    return Architecture.parse({**description, "blocks": layer * 2, **changes})
+
+
 OFFSET = {"kind": "learned", "length": 24, "offset": 2}
 WINDOW, NORMED = {**ATTENTION, "window": 4}, {**ATTENTION, "qk_norm": True, "d_head": 10}
 MODELS = {
@@ -65,6 +77,21 @@ MODELS = {
     "qwen2": rotary(*[{**ATTENTION, "bias": "qkv"}, GATED] * 2),
     "qwen3": rotary(*[NORMED, GATED] * 2),
     "qwen3 of windows and not": rotary({**NORMED, "window": 4}, GATED, NORMED, GATED, {**NORMED, "window": 4}, GATED),
+    "smollm3": rotary(ATTENTION, GATED, {**ATTENTION, "rope": False}, GATED, ATTENTION, GATED),
+    "smollm3 with windows and biases": rotary(
+        *[{**ATTENTION, "bias": "all"}, {**GATED, "bias": True}] * 3,
+        {**ATTENTION, "bias": "all", "rope": False, "window": 4},
+        {**GATED, "bias": True},
+    ),
+    "gpt_neox": partly({"bias": "all"}, {"parallel": "own_norm"}, activation="gelu"),
+    "gpt_neox in turns, tied": partly({"bias": "none"}, {}, output={"kind": "tokens"}, activation="relu"),
+    "stablelm": partly({"n_kv_head": 2, "bias": "qkv"}, {"gated": True, "bias": False}, activation="silu"),
+    "stablelm in parallel": partly(
+        {"bias": "none"}, {"gated": True, "bias": False, "parallel": "shared_norm"}, activation="silu"
+    ),
+    "phi": partly(
+        {"n_kv_head": 2}, {"parallel": "shared_norm"}, output={"kind": "tokens", "tied": False, "bias": True}
+    ),
     "lfm2": rotary(CONV, GATED, {**ATTENTION, "qk_norm": True}, GATED, {**CONV, "bias": False}, GATED),
 }
 

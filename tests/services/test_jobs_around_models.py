@@ -131,7 +131,9 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
     assert fields_of(named_model("srupp-iwslt").architecture.canonical) == 1
     for name in ("llama", "lfm"):
         (stock,) = space(name).baselines([2])
-        assert fields_of(stock.canonical) == FIELDS == 2
+        assert fields_of(stock.canonical) == 2
+    parallel = {**SMOL.canonical, "blocks": [_LAYER[0], {**_LAYER[1], "parallel": "own_norm"}]}
+    assert fields_of(Architecture.parse(parallel).canonical) == FIELDS == 3
     assert not can_read({}, SMOL.canonical)
     assert can_read({"descriptions": FIELDS}, SMOL.canonical)
 

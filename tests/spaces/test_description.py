@@ -54,7 +54,12 @@ def test_digests_never_change(case: dict[str, Any]) -> None:
         {"blocks": {"pattern": "(sf)", "s": S, "f": F}},
         {"norm_kind": "layer"},
         {"blocks": [{**S, "n_kv_head": 4, "window": None, "qk_norm": False, "bias": "all"}, F]},
-        {"blocks": [{**S, "n_kv_head": None, "bias": None}, {**F, "gated": False, "bias": True}]},
+        {
+            "blocks": [
+                {**S, "n_kv_head": None, "bias": None, "rope": True},
+                {**F, "gated": False, "bias": True, "parallel": None},
+            ]
+        },
     ],
 )
 def test_defaults_spelled_out_are_the_same_model(spelled_out: dict[str, Any]) -> None:
@@ -101,6 +106,9 @@ def test_defaults_of_what_other_fields_decide() -> None:
         {"blocks": [{**S, "bias": "none"}, F]},
         {"blocks": [S, {**F, "gated": True}]},
         {"blocks": [S, {**F, "bias": False}]},
+        {"positions": {"kind": "rotary"}, "blocks": [{**S, "rope": False}, F]},
+        {"blocks": [S, {**F, "parallel": "own_norm"}]},
+        {"blocks": [S, {**F, "parallel": "shared_norm"}]},
         {"positions": {"kind": "learned", "length": 512}},
         {"positions": {"kind": "relative"}},
         {"positions": {"kind": "relative", "shared": False}},
@@ -238,6 +246,14 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"blocks": [{**S, "bias": "out"}]}, "blocks.0.bias"),
         ({"blocks": [{**S, "qk_norm": 1}]}, "blocks.0.qk_norm"),
         ({"blocks": [{**F, "gated": "yes"}]}, "blocks.0.gated"),
+        ({"blocks": [{**S, "rope": False}]}, "blocks.0.rope"),
+        ({"positions": {"kind": "rotary"}, "blocks": [S, {**S, "rope": 0}]}, "blocks.1.rope"),
+        ({"positions": {"kind": "none"}, "blocks": [F, {**S, "rope": False}]}, "blocks.1.rope"),
+        ({"blocks": [S, {**F, "parallel": True}]}, "blocks.1.parallel"),
+        ({"blocks": [{**F, "parallel": "own_norm"}]}, "blocks.0.parallel"),
+        ({"blocks": [S, F, {**F, "parallel": "own_norm"}]}, "blocks.2.parallel"),
+        ({"blocks": [{"kind": "sru"}, {**F, "parallel": "shared_norm"}]}, "blocks.1.parallel"),
+        ({"blocks": [S, {**F, "parallel": "own_norm"}], "norm": "post"}, "blocks.1.parallel"),
         ({"positions": {"kind": "relative"}, "blocks": [{**S, "n_kv_head": 2}]}, "blocks.0.n_kv_head"),
         ({"positions": {"kind": "relative"}, "blocks": [F, {**S, "qk_norm": True}]}, "blocks.1.qk_norm"),
         ({"positions": {"kind": "relative"}, "blocks": [{**S, "bias": "all"}]}, "blocks.0.bias"),

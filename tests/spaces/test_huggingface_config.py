@@ -47,6 +47,26 @@ GPT2: dict[str, Any] = {
     "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "attn_pdrop": 0.1,
 }  # fmt: skip
 
+SMOLLM3: dict[str, Any] = {
+    "model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 128256, "rope_theta": 5000000.0,
+    "no_rope_layer_interval": 4, "use_sliding_window": False, "sliding_window": None,
+}  # fmt: skip
+PYTHIA: dict[str, Any] = {
+    "model_type": "gpt_neox", "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "vocab_size": 50304, "hidden_act": "gelu", "rotary_emb_base": 10000, "rotary_pct": 0.25,
+    "use_parallel_residual": True, "tie_word_embeddings": False,
+}  # fmt: skip
+STABLELM: dict[str, Any] = {
+    "model_type": "stablelm", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 100352, "partial_rotary_factor": 0.25,
+    "rope_theta": 10000, "use_qkv_bias": True,
+}  # fmt: skip
+PHI: dict[str, Any] = {
+    "model_type": "phi", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24,
+    "num_attention_heads": 32, "num_key_value_heads": None, "vocab_size": 51200, "partial_rotary_factor": 0.5,
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("config", "total"),
@@ -57,6 +77,10 @@ GPT2: dict[str, Any] = {
         (LLAMA32, 1_235_814_400),
         (LFM2, 354_483_968),
         (GPT2, 124_439_808),
+        (PYTHIA, 14_067_712),
+        (SMOLLM3, 3_075_098_624),
+        (STABLELM, 1_644_515_328),
+        (PHI, 1_418_270_720),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
@@ -125,13 +149,20 @@ def test_named_models_that_transformers_has(name: str, kind: str) -> None:
         ({"model_type": "lfm2", "layer_types": [["conv"]] + ["conv"] * 29}, ["layer_types.0"]),
         ({"model_type": "lfm2", "block_multiple_of": 0}, ["block_multiple_of"]),
         ({"model_type": "lfm2", "block_ffn_dim_multiplier": 1e308}, ["block_ffn_dim_multiplier"]),
+        ({**SMOLLM3, "no_rope_layers": [1, 2]}, ["no_rope_layers"]),
+        ({**PYTHIA, "rotary_pct": 0.333}, ["rotary_pct"]),
+        ({**PYTHIA, "rotary_pct": 0, "rotary_emb_base": -1}, ["rotary_pct", "rotary_emb_base"]),
+        ({**STABLELM, "qk_layernorm": True, "partial_rotary_factor": "half"},
+         ["qk_layernorm", "partial_rotary_factor"]),
+        ({**PHI, "qk_layernorm": True, "rope_scaling": {"type": "linear", "factor": 2.0}},
+         ["qk_layernorm", "rope_scaling.rope_type"]),
         ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx"]),
     ],
     ids=lambda value: "" if isinstance(value, dict) else ",".join(value),
 )  # fmt: skip
 def test_what_cannot_be_expressed_is_named(changes: dict[str, Any], fields: list[str]) -> None:
     with pytest.raises(InvalidInput) as raised:
-        from_config({**({} if "n_embd" in changes else SMOL), **changes})
+        from_config(changes if len(changes) > 6 else {**SMOL, **changes})
     errors = raised.value.extra["errors"]
     assert sorted(error["field"] for error in errors) == sorted(fields)
     assert raised.value.field == errors[0]["field"]
@@ -172,7 +203,7 @@ def test_what_transformers_cannot_express_is_named_with_the_nearest() -> None:
         ({"blocks": [*layers, {"kind": "sru"}]}, "blocks 5 in number, which is 4 in number"),
         ({"blocks": [{"kind": "sru"}]}, "its models have an attention"),
         ({"norm": "post"}, "norm post, which is the default in its nearest, gpt2"),
-        ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in its nearest, llama"),
+        ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in its nearest, gpt_neox"),
     ):
         with pytest.raises(InvalidInput, match=said) as raised:
             to_config(Architecture.parse({**model, **changes}))

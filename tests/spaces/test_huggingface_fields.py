@@ -25,6 +25,9 @@ MISTRAL = {**LLAMA, "model_type": "mistral"}
 QWEN2 = {**LLAMA, "model_type": "qwen2"}
 QWEN3 = {**LLAMA, "model_type": "qwen3", "head_dim": 16}
 LFM2 = {**LLAMA, "model_type": "lfm2", "full_attn_idxs": [1]}
+PYTHIA = {
+    "model_type": "gpt_neox", **{key: LLAMA[key] for key in LLAMA if key not in ("model_type", "num_key_value_heads")}
+}  # fmt: skip
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 # What published files have besides: facebook/opt, openai-community/gpt2, HuggingFaceTB/SmolLM2, meta-llama/Llama-3.2,
@@ -65,6 +68,28 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         **QWEN2, "max_window_layers": 21, "sliding_window": 32768, "use_sliding_window": False, "use_mrope": False,
     },
     "qwen3": {**QWEN3, "max_window_layers": 28, "sliding_window": None, "use_sliding_window": False},
+    "smollm3": {
+        **LLAMA, "model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "attention_bias": False,
+        "layer_types": ["full_attention"] * 2, "max_window_layers": 28, "mlp_bias": False, "no_rope_layer_interval": 4,
+        "no_rope_layers": [1, 0], "pretraining_tp": 2, "rope_scaling": None, "rope_theta": 5000000.0,
+        "sliding_window": None, "use_sliding_window": False,
+    },
+    "pythia": {
+        **PYTHIA, "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu",
+        "initializer_range": 0.02, "layer_norm_eps": 1e-05, "rotary_emb_base": 10000, "rotary_pct": 0.25,
+        "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.24.0", "use_cache": True,
+        "use_parallel_residual": True,
+    },
+    "stablelm": {
+        **LLAMA, "model_type": "stablelm", "architectures": ["StableLmForCausalLM"], "hidden_act": "silu",
+        "hidden_dropout": 0.0, "layer_norm_eps": 1e-05, "partial_rotary_factor": 0.25, "qk_layernorm": False,
+        "rope_scaling": None, "rope_theta": 10000, "use_parallel_residual": False, "use_qkv_bias": True,
+    },
+    "phi": {
+        **LLAMA, "model_type": "phi", "architectures": ["PhiForCausalLM"], "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "hidden_act": "gelu_new", "layer_norm_eps": 1e-05, "num_key_value_heads": None, "partial_rotary_factor": 0.5,
+        "qk_layernorm": False, "rope_scaling": None, "rope_theta": 10000.0,
+    },
     "lfm2": {
         **LFM2, "block_auto_adjust_ff_dim": True, "block_dim": 64, "block_ff_dim": 128, "intermediate_size": 128,
         "block_ffn_dim_multiplier": 1.0, "block_mlp_init_scale": 1.0, "block_multiple_of": 16, "block_norm_eps": 1e-05,

@@ -12,7 +12,7 @@ from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.graph.residual import added, normed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -64,7 +64,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     from edgefront.core.graph.positions import write_rotary
 
     graph, architecture = context.graph, context.architecture
-    positions, window = architecture.positions, block.window
+    positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
     heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
     n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
 
@@ -84,9 +84,9 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         x = graph.unflatten(x, count, d_head)
         if block.qk_norm:
             x = graph.rms_norm(x, f"{prefix}.{'q' if query else 'k'}_norm", factor)
-        if isinstance(positions, RotaryPositions):
-            rotation = context.rotations(d_head, window)[0 if query else 1]
-            x = write_rotary(graph, x, rotation, positions.width(d_head), d_head)
+        if rotary is not None:
+            rotation = context.rotations(rotary, d_head, window)[0 if query else 1]
+            x = write_rotary(graph, x, rotation, rotary.width(d_head), d_head)
         return graph.op("Transpose", x, perm=[0, 2, 1, 3])
 
     def keys_values(k: str, v: str) -> tuple[str, str]:
@@ -99,6 +99,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         return keys_values(k, v)
 
     read, own = normed(graph, architecture, prefix, hidden), None
+    context.beside = {"own_norm": hidden, "shared_norm": read}
     if is_fused(context, block, prefix):
         mixed = write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
         update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")

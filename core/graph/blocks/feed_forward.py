@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """2·d·f for d = d_model and f = d_inner, f + d biases, and the norm; gated d·f + f more.
+    """2·d·f for d = d_model and f = d_inner, f + d biases, and the norm if it is its own; gated d·f + f more.
 
     The gate and what it is multiplied with are one linear layer of 2f rows, in this order.
     """
     d = architecture.d_model
-    yield from norm("norm", d, architecture.norm_kind)
+    if block.parallel != "shared_norm":
+        yield from norm("norm", d, architecture.norm_kind)
     yield from linear("up", d, block.d_inner * (2 if block.gated else 1), block.bias)
     yield from linear("down", block.d_inner, d, block.bias)
 
@@ -29,10 +30,13 @@ def parameters(block: FeedForward, architecture: Architecture) -> Iterator[Param
 def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
     """x + W₂·act(W₁·norm(x) + b₁) + b₂, or norm post of the sum; [batch·sequence, d_model] both ways.
 
-    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂.
+    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
     """
     graph, architecture = context.graph, context.architecture
-    inner = graph.linear(normed(graph, architecture, prefix, hidden), f"{prefix}.up", bias=block.bias)
+    read = hidden if block.parallel is None else context.beside[block.parallel]
+    if block.parallel != "shared_norm":
+        read = normed(graph, architecture, prefix, read)
+    inner = graph.linear(read, f"{prefix}.up", bias=block.bias)
     if block.gated:
         gate, inner = graph.ops("Split", inner, outputs=2, axis=-1, num_outputs=2)
         inner = graph.op("Mul", activate(graph, architecture.activation, gate), inner)

@@ -31,8 +31,8 @@ _TURNED = 16
 def is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
     """Whether the block is written so: float32, and in place."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
-    positions = architecture.positions
-    turned = positions.width(d_head) if isinstance(positions, RotaryPositions) else 0
+    rotary = architecture.rotary(block)
+    turned = 0 if rotary is None else rotary.width(d_head)
     return (
         context.fused is not None
         and context.graph.dtype == np.float32
@@ -60,8 +60,9 @@ def write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) 
         parts = [graph.unflatten(qkv, sum(rows)), "", ""]
     inputs = [*parts, f"{prefix}.keys", f"{prefix}.values", *_lengths(context)]
     attributes: dict[str, int] = {"num_heads": block.n_head, "kv_num_heads": block.kv_heads}
-    if isinstance(architecture.positions, RotaryPositions):
-        inputs += _rotations(context, d_head)
+    rotary = architecture.rotary(block)
+    if rotary is not None:
+        inputs += _rotations(context, rotary, d_head)
         attributes["do_rotary"] = 1
     mixed, keys, values = graph.ops("GroupQueryAttention", *inputs, outputs=3, domain=CONTRIBUTED, **attributes)
     context.carry(f"{prefix}.keys", keys)
@@ -84,14 +85,13 @@ def _lengths(context: GraphContext) -> tuple[str, str]:
     return graph.memoized("tokens after, less one", less_one), graph.memoized("tokens after", total)
 
 
-def _rotations(context: GraphContext, d_head: int) -> list[str]:
+def _rotations(context: GraphContext, by: RotaryPositions, d_head: int) -> list[str]:
     """Cosines and sines of every place, [places, turned features / 2]."""
-    graph, positions, places = context.graph, context.architecture.positions, context.fused
-    assert isinstance(positions, RotaryPositions)
+    graph, places = context.graph, context.fused
     assert places is not None
-    per_place = rotary_frequencies(positions, d_head)
+    per_place = rotary_frequencies(by, d_head)
 
     def table(of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> str:
         return graph.numbers(of(np.arange(places)[:, None] * per_place))
 
-    return [graph.memoized(f"{of.__name__} {d_head}", partial(table, of)) for of in (np.cos, np.sin)]
+    return [graph.memoized(f"{of.__name__} {by} {d_head}", partial(table, of)) for of in (np.cos, np.sin)]

@@ -31,6 +31,7 @@ class AttentionBlock(Residual):
         self.attends, self.window = block.attends, block.window
         self.n_head, self.kv_heads, self.d_head = block.n_head, block.kv_heads, architecture.d_head(block)
         self.width, self.kv_width = self.n_head * self.d_head, self.kv_heads * self.d_head
+        self.rotary = architecture.rotary(block)
         self.is_relative = isinstance(positions, RelativePositions)
         self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
         self.out = Linear(self.width, d, bias=bias == "all")
@@ -47,6 +48,7 @@ class AttentionBlock(Residual):
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same."""
         read, past, own = self.normed(x), context.past(name), None
+        context.leave_beside(x, read)
         if self.attends == "source":
             q = self.qkv.rows(read, 0, self.width)
         else:
@@ -60,7 +62,7 @@ class AttentionBlock(Residual):
             return self._keys(k, 0, context), self._by_head(v)
 
         keys, values = context.keys_values(name, self.attends, x, own, project, self.window)
-        q = context.apply_rotary(_normed(self._by_head(q), self.q_norm), past)
+        q = context.apply_rotary(_normed(self._by_head(q), self.q_norm), past, self.rotary)
         mixed = self._relative(q, keys, values, context) if self.is_relative else self._plain(q, keys, values, context)
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
@@ -70,7 +72,7 @@ class AttentionBlock(Residual):
 
     def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
         """[batch, n, n_kv_head·d_head], the first of them at this place → [batch, head, n, d_head]."""
-        return context.apply_rotary(_normed(self._by_head(k), self.k_norm), place)
+        return context.apply_rotary(_normed(self._by_head(k), self.k_norm), place, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""

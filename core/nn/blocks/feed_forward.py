@@ -25,11 +25,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForwardBlock(Residual):
     """f(x) = W₂·act(W₁·x + b₁) + b₂, or gated W₂·(act(W_g·x + b_g) ⊙ (W_u·x + b_u)) + b₂.
 
-    `up` is W₁, or W_g and W_u as one linear layer, in this order.
+    `up` is W₁, or W_g and W_u as one linear layer, in this order. Parallel, x is what the attention before it read.
     """
 
     def __init__(self, block: FeedForward, architecture: Architecture) -> None:
-        super().__init__(architecture)
+        super().__init__(architecture, has_norm=block.parallel != "shared_norm")
+        self.parallel = block.parallel
         self.gated = block.gated
         self.up = Linear(architecture.d_model, block.d_inner * (2 if block.gated else 1), bias=block.bias)
         self.down = Linear(block.d_inner, architecture.d_model, bias=block.bias)
@@ -37,7 +38,7 @@ class FeedForwardBlock(Residual):
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same."""
-        inner = self.up(self.normed(x))
+        inner = self.up(self.normed(x if self.parallel is None else context.beside(self.parallel)))
         if self.gated:
             gate, inner = inner.chunk(2, -1)
             inner = self.activation(gate) * inner

@@ -9,17 +9,21 @@ from edgefront.core.spaces.architecture import Architecture
 
 
 class Residual(nn.Module):
-    """y = x + f(norm(x)) under norm pre, y = norm(x + f(x)) under norm post. Its subclasses are the f."""
+    """y = x + f(norm(x)) under norm pre, y = norm(x + f(x)) under norm post. Its subclasses are the f.
 
-    def __init__(self, architecture: Architecture) -> None:
+    `has_norm`: False where f reads what another block has normed.
+    """
+
+    def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
         super().__init__()
         self.is_pre = architecture.norm == "pre"
-        self.norm = make_norm(architecture, architecture.d_model)
+        self.norm = make_norm(architecture, architecture.d_model) if has_norm else None
 
     def normed(self, x: Tensor) -> Tensor:
         """What f reads."""
-        return self.norm(x) if self.is_pre else x
+        return self.norm(x) if self.is_pre and self.norm is not None else x
 
     def added(self, x: Tensor, update: Tensor) -> Tensor:
         """What the block leaves, `update` being f of what it read."""
-        return x + update if self.is_pre else self.norm(x + update)
+        total = x + update
+        return total if self.is_pre or self.norm is None else self.norm(total)

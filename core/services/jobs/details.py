@@ -104,7 +104,12 @@ def _notes(block: Block) -> Iterator[str]:
             yield f"window of {block.window} tokens"
         if block.qk_norm:
             yield "norms of queries and keys"
-    if isinstance(block, FeedForward) and block.gated:
-        yield "gated"
+        if not block.rope:
+            yield "without positions"
+    if isinstance(block, FeedForward):
+        if block.gated:
+            yield "gated"
+        if block.parallel is not None:
+            yield "beside the attention before it"
     if isinstance(block, ShortConv):
         yield f"kernel of {block.kernel}"

@@ -137,38 +137,54 @@ class Fields:
             self.fault(f"layer_types.{index}", value[index], f"there are {' and '.join(allowed)}", " or ".join(allowed))
         return default if wrong else value
 
-    def rotary(self, theta: int, context: int) -> dict[str, Any]:
-        """Rotary positions; of the ways to stretch them that of Llama 3. Defaults: `theta`, and the stretched length.
+    def rotary(
+        self,
+        theta: int,
+        context: int,
+        share: float | None = None,
+        beside: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
+    ) -> dict[str, Any]:
+        """Rotary positions; of the ways to stretch them that of Llama 3. Defaults: `theta`, and the stretched length;
+        `share`: the part of each head that turns, None for a type that turns whole heads. `beside`: this type's names
+        of the two where they stand beside `rope_parameters`.
 
         transformers takes all of `rope_scaling` where that is given, else all of `rope_parameters`, and from beside
         them what they lack. Where they disagree, one of them is a mistake.
         """
         faults = len(self._errors)
         given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
-        rotaries = [self._rotary(name, self.config[name], theta, context) for name in given]
-        rotaries = rotaries or [self._rotary("", {}, theta, context)]
+        rotaries = [self._rotary(name, self.config[name], theta, context, share, beside) for name in given]
+        rotaries = rotaries or [self._rotary("", {}, theta, context, share, beside)]
         if rotaries[-1] != rotaries[0] and len(self._errors) == faults:
             self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
         return rotaries[0]
 
-    def _rotary(self, name: str, given: Mapping[str, Any], theta: int, context: int) -> dict[str, Any]:
+    def _rotary(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        theta: int,
+        context: int,
+        share: float | None,
+        beside: tuple[str, str],
+    ) -> dict[str, Any]:
         """What the object of this name says."""
         inner: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        for key in ("rope_theta", "partial_rotary_factor"):
-            outer = self.value(key)
+        for key, theirs in zip(("rope_theta", "partial_rotary_factor"), beside, strict=True):
+            outer = self.value(theirs)
             if outer is not None and inner.setdefault(key, outer) != outer:
-                self.fault(key, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
-        share = inner.pop("partial_rotary_factor", 1)
-        if share != 1:
-            self.fault("partial_rotary_factor", share, "models of this type turn whole heads", "1")
-        base = self._positive("rope_theta", inner.pop("rope_theta", theta))
+                self.fault(theirs, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
+        turned = self._turned(
+            beside[1], inner.pop("partial_rotary_factor", 1 if share is None else share), share is not None
+        )
+        base = self._positive(beside[0], inner.pop("rope_theta", theta))
         kind, older = inner.pop("rope_type", None), inner.pop("type", None)
         if older is not None and kind not in (None, older):
             self.fault(f"{name}.type", older, f"{name}.rope_type says {short(kind)}", "one of the two")
         kind = kind or older or "default"
         if kind not in ("default", "llama3"):
             self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
-            return {"kind": "rotary", "theta": as_number(base)}
+            return {"kind": "rotary", "theta": as_number(base), **turned}
         scaling: dict[str, Any] = {}
         if kind == "llama3":
             inner.setdefault("original_max_position_embeddings", context)
@@ -186,7 +202,19 @@ class Fields:
                 self.fault(field, scaling["length"], "must be a whole number", "a whole number")
         for key, value in inner.items():
             self.fault(f"{name}.{key}", value, f"what it does with rope_type {kind} is not known", "leave it out")
-        return {"kind": "rotary", "theta": as_number(base), **({"scaling": scaling} if scaling else {})}
+        return {"kind": "rotary", "theta": as_number(base), **turned, **({"scaling": scaling} if scaling else {})}
+
+    def _turned(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
+        """The percentage of a head that turns, where it is not all."""
+        percent = 100 * share if type(share) in (int, float) else 0
+        if not may_be_part:
+            if share != 1:
+                self.fault(field, share, "models of this type turn whole heads", "1")
+        elif not 1 <= percent <= 100 or abs(percent - round(percent)) > 1e-9:
+            self.fault(field, share, "a whole percentage can be expressed", "0.01 to 1 in steps of 0.01")
+        elif percent != 100:
+            return {"percent": round(percent)}
+        return {}
 
     def _positive(self, field: str, value: Any) -> float:
         """A positive number; 1 where it is wrong."""

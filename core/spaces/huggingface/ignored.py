@@ -38,6 +38,10 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     """),
     "opt": _names("activation_dropout dropout init_std layerdrop"),
     "llama": _names("is_llama_config pretraining_tp"),
+    "smollm3": _names("max_window_layers pretraining_tp"),
+    "gpt_neox": _names("classifier_dropout hidden_dropout"),
+    "stablelm": _names("hidden_dropout"),
+    "phi": _names("embd_pdrop resid_pdrop"),
     "lfm2": _names("block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init"),
 }
 

@@ -99,6 +99,111 @@ def _qwen(fields: Fields, d_head: int | None = None, **attention: Any) -> dict[s
     return _rotary_model(fields, blocks, tied=False, context=32_768)
 
 
+def _smollm3(fields: Fields) -> dict[str, Any]:
+    layers = _bounded(fields, "num_hidden_layers")
+    turned = _turned_layers(fields, layers)
+    window = None
+    if fields.flag("use_sliding_window", False):
+        window = fields.count("sliding_window") if fields.value("sliding_window") is not None else None
+    fields.ignore("sliding_window")
+    types = fields.layer_types(
+        ("full_attention", "sliding_attention"),
+        layers,
+        ["full_attention" if window is None or turns else "sliding_attention" for turns in turned],
+    )
+    heads = fields.count("num_attention_heads")
+    attention = _attention(fields, groups=min(4, heads), bias="all" if fields.flag("attention_bias", False) else "none")
+    feed_forward = _gated(fields, fields.flag("mlp_bias", False))
+    blocks = [
+        part
+        for turns, kind in zip(turned, types, strict=True)
+        for part in (
+            {**attention, "rope": turns, "window": window if kind == "sliding_attention" else None},
+            feed_forward,
+        )
+    ]
+    return _rotary_model(fields, blocks, tied=True, context=32_768, theta=2_000_000)
+
+
+def _turned_layers(fields: Fields, layers: int) -> list[bool]:
+    """Whether positions turn queries and keys, by layer: all but every fourth, unless the file says which."""
+    step = fields.count("no_rope_layer_interval", 4)
+    given: Any = fields.get("no_rope_layers", (list,), "a list", None)
+    derived = [bool((layer + 1) % step) for layer in range(layers)]
+    if given is None:
+        return derived
+    if len(given) != layers or any(turns not in (0, 1) for turns in given):
+        fields.fault("no_rope_layers", given, f"must have {layers} entries, 0 or 1", f"{layers} entries, 0 or 1")
+        return derived
+    return [turns == 1 for turns in given]
+
+
+def _gpt_neox(fields: Fields) -> dict[str, Any]:
+    parallel = "own_norm" if fields.flag("use_parallel_residual", True) else None
+    layer = [
+        {
+            "kind": "attention",
+            "n_head": fields.count("num_attention_heads"),
+            "bias": "all" if fields.flag("attention_bias", True) else "none",
+        },
+        {"kind": "feed_forward", "d_inner": fields.count("intermediate_size"), "parallel": parallel},
+    ]
+    return _layer_norm_model(
+        fields, layer, context=2048, activation="gelu", share=0.25, beside=("rotary_emb_base", "rotary_pct")
+    )
+
+
+def _stablelm(fields: Fields) -> dict[str, Any]:
+    fields.fixed("qk_layernorm", False)
+    parallel = "shared_norm" if fields.flag("use_parallel_residual", False) else None
+    bias = "qkv" if fields.flag("use_qkv_bias", False) else "none"
+    heads = fields.count("num_attention_heads")
+    layer = [
+        {
+            "kind": "attention",
+            "n_head": heads,
+            "n_kv_head": fields.count("num_key_value_heads", 32, null=heads),
+            "bias": bias,
+        },
+        {**_gated(fields), "parallel": parallel},
+    ]
+    return _layer_norm_model(fields, layer, context=4096, activation="silu", share=0.25)
+
+
+def _phi(fields: Fields) -> dict[str, Any]:
+    fields.fixed("qk_layernorm", False)
+    heads = fields.count("num_attention_heads")
+    layer = [
+        {"kind": "attention", "n_head": heads, "n_kv_head": fields.count("num_key_value_heads", heads), "bias": "all"},
+        {"kind": "feed_forward", "d_inner": fields.count("intermediate_size"), "parallel": "shared_norm"},
+    ]
+    model = _layer_norm_model(fields, layer, context=2048, activation="gelu_new", share=0.5)
+    return {**model, "output": {**model["output"], "bias": True}}
+
+
+def _layer_norm_model(
+    fields: Fields,
+    layer: list[dict[str, Any]],
+    *,
+    context: int,
+    activation: str,
+    share: float,
+    beside: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
+) -> dict[str, Any]:
+    """`context`, `activation`, `share`: what a missing field means to this type. `beside`: as of `Fields.rotary`."""
+    context = fields.count("max_position_embeddings", context)
+    return {
+        "d_model": fields.count("hidden_size"),
+        "positions": fields.rotary(10_000, context, share, beside),
+        "context_length": context,
+        "norm_eps": fields.epsilon("layer_norm_eps", 1e-5),
+        "activation": fields.activation("hidden_act", activation),
+        "embedding": {"vocab_size": fields.count("vocab_size")},
+        "blocks": layer * _bounded(fields, "num_hidden_layers"),
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", False)},
+    }
+
+
 def _lfm2(fields: Fields) -> dict[str, Any]:
     layers = _bounded(fields, "num_hidden_layers")
     feed_forward = {"kind": "feed_forward", "d_inner": _lfm2_inner(fields), "gated": True, "bias": False}
@@ -170,6 +275,10 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "smollm3": _smollm3,
+    "gpt_neox": _gpt_neox,
+    "stablelm": _stablelm,
+    "phi": _phi,
     "lfm2": _lfm2,
 }
 

@@ -112,12 +112,16 @@ def _qwen3(parts: _Parts) -> dict[str, Any]:
 
 
 def _qwen(parts: _Parts, name: str) -> dict[str, Any]:
+    return {**_layers_of_types(parts, name), "max_window_layers": 0}
+
+
+def _layers_of_types(parts: _Parts, name: str) -> dict[str, Any]:
+    """With one window in some of the layers."""
     windows = [getattr(block, "window", None) for block in parts.architecture.blocks[::2]][: parts.layers]
     window = next((window for window in windows if window is not None), None)
     return {
         **_rotary(parts, name),
         "layer_types": ["full_attention" if window is None else "sliding_attention" for window in windows],
-        "max_window_layers": 0,
         "sliding_window": window,
         "use_sliding_window": window is not None,
     }
@@ -138,12 +142,62 @@ def _lfm2(parts: _Parts, conv: ShortConv) -> dict[str, Any]:
     }
 
 
+def _smollm3(parts: _Parts) -> dict[str, Any]:
+    attentions = parts.architecture.blocks[::2][: parts.layers]
+    return {
+        **_layers_of_types(parts, "SmolLM3ForCausalLM"),
+        "attention_bias": parts.biased,
+        "mlp_bias": parts.feed_forward.bias,
+        "no_rope_layers": [int(getattr(block, "rope", True)) for block in attentions],
+    }
+
+
+def _gpt_neox(parts: _Parts) -> dict[str, Any]:
+    config = _layer_normed(parts, "GPTNeoXForCausalLM")
+    del config["num_key_value_heads"]
+    share, base = config.pop("partial_rotary_factor"), config.pop("rope_theta")
+    return {
+        **config,
+        "attention_bias": parts.biased,
+        "rotary_emb_base": base,
+        "rotary_pct": share,
+        "use_parallel_residual": parts.feed_forward.parallel is not None,
+    }
+
+
+def _stablelm(parts: _Parts) -> dict[str, Any]:
+    return {
+        **_layer_normed(parts, "StableLmForCausalLM"),
+        "use_qkv_bias": parts.architecture.attention_bias(parts.attention) != "none",
+        "use_parallel_residual": parts.feed_forward.parallel is not None,
+    }
+
+
+def _phi(parts: _Parts) -> dict[str, Any]:
+    return _layer_normed(parts, "PhiForCausalLM")
+
+
+def _layer_normed(parts: _Parts, name: str) -> dict[str, Any]:
+    """What the types with rotary positions and layer norms have in common: heads of d_model / n_head features."""
+    config, positions = _rotary(parts, name), parts.architecture.positions
+    assert isinstance(positions, RotaryPositions)
+    share, eps = positions.percent / 100, config.pop("rms_norm_eps")
+    del config["head_dim"]
+    for field in ("rope_parameters", "rope_scaling"):
+        config[field] = config[field] and {**config[field], "partial_rotary_factor": share}
+    return {**config, "layer_norm_eps": eps, "partial_rotary_factor": share}
+
+
 _OF_LEARNED_POSITIONS: Mapping[str, Callable[[_Parts], dict[str, Any]]] = {"gpt2": _gpt2, "opt": _opt}
 _OF_ROTARY_POSITIONS: Mapping[str, Callable[[_Parts], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "smollm3": _smollm3,
+    "gpt_neox": _gpt_neox,
+    "stablelm": _stablelm,
+    "phi": _phi,
 }
 
 

@@ -1,15 +1,18 @@
-"""Named models: the papers' and those that people would take instead, as data, one file a family."""
+"""Named models: the papers' and those that people would take instead, as data, one file a family; and those that are
+published on the Hugging Face Hub, by id."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from edgefront.core.errors import NotFound
+from edgefront.core.published import published_models
 from edgefront.core.spaces.models import bert, gpt, llama, srupp, transformer_xl, translation
 from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.models.published import published_architecture
 from edgefront.core.validation import existing, short
 
-__all__ = ["NamedModel", "named_model", "named_models"]
+__all__ = ["NamedModel", "named_model", "named_models", "nearest_models"]
 
 _LIST = "edgefront model list"
 
@@ -22,13 +25,24 @@ def _by_name() -> dict[str, NamedModel]:
 
 
 def named_models() -> dict[str, NamedModel]:
-    """Every named model by name."""
+    """Every named model by name, without the published ones."""
     return dict(_by_name())
 
 
 def named_model(name: str) -> NamedModel:
-    """The named model; `NotFound` names the nearest ones."""
-    models = _by_name()
-    if name not in models:
-        raise NotFound(f"no model named {short(name)}; {existing(name, models, _LIST)}")
-    return models[name]
+    """The named model, or the published one of this Hub id.
+
+    Raises `NotFound` that names the nearest ones, and `InvalidInput` for a published model that no description has.
+    """
+    if (model := _by_name().get(name)) is not None:
+        return model
+    if (row := published_models().get(name)) is not None:
+        return NamedModel(name, row.sources.get("config", "Hugging Face Hub"), published_architecture(row))
+    raise NotFound(f"no model named {short(name)}; {nearest_models(name)}")
+
+
+def nearest_models(name: str) -> str:
+    """What there is instead of a model that there is not, to follow `no model named 'gtp2'; `."""
+    if "/" in name:
+        return existing(name, published_models(), f"{_LIST} --published")
+    return existing(name, _by_name(), _LIST)

@@ -1,0 +1,117 @@
+"""Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
+
+`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`. The file that `EDGEFRONT_CATALOGUE`
+names has rows of one's own in the same form; one with the id of a row here replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.json_lines import lines_of, object_in
+from edgefront.core.published.rows import (
+    PublishedCatalogue,
+    PublishedModel,
+    PublishedView,
+    Score,
+    ScoreTable,
+    agrees,
+)
+from edgefront.core.validation import invalid_input
+
+__all__ = [
+    "CATALOGUE",
+    "PublishedCatalogue",
+    "PublishedModel",
+    "PublishedView",
+    "Score",
+    "ScoreTable",
+    "agrees",
+    "published_models",
+    "read_catalogue",
+    "score_tables",
+]
+
+CATALOGUE = "EDGEFRONT_CATALOGUE"
+"""The environment variable that names a file with models of one's own."""
+MAX_CATALOGUE_BYTES = 1 << 26
+_Row = TypeVar("_Row", PublishedModel, ScoreTable)
+
+
+def published_models() -> Mapping[str, PublishedModel]:
+    """Every published model by Hub id, those of one's own included. Each file is read once a process.
+
+    Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
+    """
+    return _with_own(os.environ.get("EDGEFRONT_CATALOGUE", ""))
+
+
+@lru_cache(maxsize=1)
+def score_tables() -> Mapping[str, ScoreTable]:
+    """The tables of the scores by id, in the order in which they are listed."""
+    return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
+
+
+def read_catalogue(path: Path) -> dict[str, PublishedModel]:
+    """The models in a JSON lines file.
+
+    Raises `NotFound` where there is none, and `InvalidInput` that names the first bad line and its field.
+    """
+    try:
+        if path.stat().st_size > MAX_CATALOGUE_BYTES:
+            allowed = f"at most {MAX_CATALOGUE_BYTES} bytes"
+            raise InvalidInput(f"{path} has more than {MAX_CATALOGUE_BYTES} bytes", field=CATALOGUE, allowed=allowed)
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} is not UTF-8 text", field=CATALOGUE, allowed="a JSON lines file") from None
+    except OSError as error:
+        raise NotFound(f"the catalogue {path} cannot be read: {error.strerror}", allowed="a JSON lines file") from None
+    return _rows(PublishedModel, text, str(path))
+
+
+@lru_cache(maxsize=8)
+def _with_own(path: str) -> Mapping[str, PublishedModel]:
+    models = _shipped()
+    return MappingProxyType({**models, **read_catalogue(Path(path))} if path else models)
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, PublishedModel]:
+    return _rows(PublishedModel, _text("models.jsonl"), "models.jsonl")
+
+
+def _text(name: str) -> str:
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _rows(kind: type[_Row], text: str, name: str) -> dict[str, _Row]:
+    rows: dict[str, _Row] = {}
+    numbers: dict[str, int] = {}
+    for number, line in lines_of(text):
+        where = f"{name}, line {number}"
+        try:
+            row = kind.model_validate(object_in(line))
+        except ValidationError as error:  # a ValueError, too
+            raise _at(where, invalid_input(error, InvalidInput, model=kind)) from None
+        except ValueError as error:
+            raise InvalidInput(f"{where} {error}", allowed="one JSON object a line") from None
+        if (earlier := numbers.setdefault(row.id, number)) != number:
+            allowed = "an id that no other line has"
+            raise InvalidInput(
+                f"{where}: id {row.id} is on line {earlier}, too", field="id", value=row.id, allowed=allowed
+            )
+        rows[row.id] = row
+    return rows
+
+
+def _at(where: str, error: InvalidInput) -> InvalidInput:
+    return InvalidInput(f"{where}: {error.detail}", field=error.path, value=error.value, allowed=error.allowed)

@@ -1,0 +1,47 @@
+"""The architectures of published models, as far as a description has them."""
+
+from __future__ import annotations
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.published import PublishedModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import from_config
+
+_CONFIG = "config.json"
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+def published_architecture(model: PublishedModel) -> Architecture:
+    """The architecture of a published model; `InvalidInput` says why there is none."""
+    architecture = expressed(model)
+    if isinstance(architecture, str):
+        allowed = "a model that `edgefront model list --published` lists as expressible"
+        raise InvalidInput(
+            f"{model.id} cannot be described: {architecture}", field="model", value=model.id, allowed=allowed
+        )
+    return architecture
+
+
+def expressed(model: PublishedModel) -> Architecture | str:
+    """The architecture of a published model, or why no description has it."""
+    if model.config is None or model.unknown:
+        return "; ".join(part for part in (_lacking(model), _not_stated(model)) if part)
+    try:
+        architecture = from_config(model.config)
+    except InvalidInput as error:
+        return _lacking(model) or error.detail
+    if any(model.config.get(field) is not None for field in _LENGTHS):
+        return architecture
+    # The reader takes a default length of the model's type, which nobody states.
+    stated = {name: value for name, value in architecture.canonical.items() if name != "context_length"}
+    return Architecture.parse(stated)
+
+
+def _lacking(model: PublishedModel) -> str:
+    return "" if model.needs is None else f"it has {model.needs}, which a description cannot express"
+
+
+def _not_stated(model: PublishedModel) -> str:
+    if model.unknown and _CONFIG not in model.unknown:
+        return f"no source states {', '.join(model.unknown)}"
+    return "" if model.needs else "its config.json was not read"

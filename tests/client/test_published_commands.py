@@ -1,0 +1,67 @@
+"""Published models on the command line, which need no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from command_line import edgefront
+
+from edgefront import exits
+from edgefront.core.published import published_models
+from edgefront.core.spaces.models import named_model
+
+QWEN = "Qwen/Qwen3-0.6B"
+
+
+def test_list_has_every_model_with_its_description_or_why_not() -> None:
+    done = edgefront("model", "list", "--published", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    models = {model["id"]: model for model in json.loads(done.stdout)["models"]}
+    assert models.keys() == published_models().keys()
+    assert models[QWEN]["counted_parameters"] == 596_049_920
+    assert models[QWEN]["not_expressible"] is None
+    shown = edgefront("model", "list", "--published").stdout
+    assert QWEN in shown
+    assert "Mamba-2" in shown
+
+
+def test_describe_shows_costs_facts_and_scores_by_table() -> None:
+    found = json.loads(edgefront("describe", QWEN, "--json").stdout)
+    assert found["total_parameters"] == found["published"]["counted_parameters"] == 596_049_920
+    assert {score["table"] for score in found["published"]["scores"]} == {"lfm2_card", "redhat_qwen3_0_6b_w4a16"}
+    shown = edgefront("describe", QWEN).stdout
+    assert "lfm2_card: MMLU 44.93" in shown
+    assert "not comparable" in shown
+
+
+def test_describe_shows_the_facts_of_a_model_without_a_description() -> None:
+    done = edgefront("describe", "nvidia/Nemotron-Flash-1B")
+    assert done.returncode == exits.OK, done.stderr
+    assert "cannot be described: it has DeltaNet and Mamba-2 layers" in done.stdout
+    refused = edgefront("model", "show", "nvidia/Nemotron-Flash-1B")
+    assert refused.returncode == exits.REFUSED
+    assert "cannot be described" in refused.stderr
+
+
+def test_a_hub_id_is_a_model_for_other_commands(tmp_path: Path) -> None:
+    shown = json.loads(edgefront("model", "show", QWEN, "--json").stdout)
+    assert (shown["name"], shown["digest"]) == (QWEN, named_model(QWEN).architecture.digest)
+    built = edgefront("model", "build", QWEN, "--format", "architecture", "-o", str(tmp_path / "qwen.json"))
+    assert built.returncode == exits.OK, built.stderr
+    assert edgefront("quality", "predict", QWEN, "--json").returncode == exits.OK
+    unknown = edgefront("describe", "Qwen/Qwen3-0.7B")
+    assert unknown.returncode == exits.NOT_FOUND
+    assert QWEN in unknown.stderr
+
+
+def test_a_catalogue_of_ones_own_is_listed_or_refused_by_line(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"id": "me/mine", "kind": "base", "licence": "mit"}\n', encoding="utf-8")
+    env = {"EDGEFRONT_CATALOGUE": str(own)}
+    listed = json.loads(edgefront("model", "list", "--published", "--json", env=env).stdout)["models"]
+    assert listed[-1]["id"] == "me/mine"
+    own.write_text('{"id": "me/mine"}\n', encoding="utf-8")
+    refused = edgefront("model", "list", "--published", env=env)
+    assert refused.returncode == exits.REFUSED
+    assert "own.jsonl, line 1: kind is missing" in refused.stderr
