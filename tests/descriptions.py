@@ -41,7 +41,7 @@ def descriptions(
     norms = draw(_norms())
     blocks = draw(st.lists(kind, min_size=1, max_size=max_blocks))
     for before, block in pairwise(blocks):
-        if norms["norm"] == "pre" and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
+        if norms["norm"] in ("pre", "both") and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
             block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
     if source and not any(block.get("attends") in ("source", "both") for block in blocks):
         reader = draw(st.sampled_from(["source", "both"]))
@@ -81,7 +81,7 @@ def _source(draw: st.DrawFn, d_model: int) -> Part:
 def _norms() -> st.SearchStrategy[Part]:
     return st.fixed_dictionaries(
         {
-            "norm": st.sampled_from(["pre", "post"]),
+            "norm": st.sampled_from(["pre", "post", "branch", "both"]),
             "norm_kind": st.sampled_from(["layer", "layer", "rms"]),
             "final_norm": st.sampled_from([None, True, False]),
             "norm_eps": st.sampled_from(["1e-5", "1e-12", "1e-3"]),
@@ -131,7 +131,7 @@ def _attention(
         described["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
         if described["attends"] == "self":
             described["window"] = draw(_windows(causal))
-        described["qk_norm"] = draw(st.booleans())
+        described["qk_norm"] = draw(st.sampled_from([False, True, "whole"]))
         described["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
         if rotary:
             described["rope"] = draw(st.sampled_from([True, True, False]))

@@ -40,6 +40,7 @@ class BlockRow(NamedTuple):
     clamp: int = 0
     source_keys: bool = False
     of_source: bool = False
+    twice_normed: bool = False
 
 
 class EndsRow(NamedTuple):
@@ -106,13 +107,15 @@ def attention_width(block: Attention, architecture: Architecture) -> int:
 
 
 def _block_row(block: Block, architecture: Architecture) -> BlockRow:
-    kind, d = _KIND[block.kind], architecture.d_model
+    kind, d, twice_normed = _KIND[block.kind], architecture.d_model, architecture.norm == "both"
     if isinstance(block, Attention):
         return _attention_row(block, architecture)
     if isinstance(block, FeedForward):
-        other = 0 if block.parallel == "shared_norm" else norm_parameters(architecture.norm_kind, d)
+        other = block_norm_parameters(architecture, shares=block.parallel == "shared_norm")
         other += feed_forward_biases(d, block.d_inner, gated=block.gated) if block.bias else 0
-        return BlockRow(d, kind, other, width=block.d_inner, gated=block.gated, biased=block.bias)
+        return BlockRow(
+            d, kind, other, width=block.d_inner, gated=block.gated, biased=block.bias, twice_normed=twice_normed
+        )
     if isinstance(block, Sru):
         return BlockRow(d, kind, 4 * d, width=block.d_proj or 0)
     if isinstance(block, Srupp):
@@ -128,8 +131,8 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
             kv_width=block.d_attn if attends else 0,
         )
     if isinstance(block, ShortConv):
-        other = norm_parameters(architecture.norm_kind, d) + block.kernel * d + (5 * d if block.bias else 0)
-        return BlockRow(d, kind, other, width=block.kernel, biased=block.bias)
+        other = block_norm_parameters(architecture) + block.kernel * d + (5 * d if block.bias else 0)
+        return BlockRow(d, kind, other, width=block.kernel, biased=block.bias, twice_normed=twice_normed)
     return BlockRow(d, kind, 0)
 
 
@@ -137,7 +140,8 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
     d, positions, d_head = architecture.d_model, architecture.positions, architecture.d_head(block)
     width, kv_width = attention_width(block, architecture), block.kv_heads * d_head
     bias: Biases = "none"
-    other = norm_parameters(architecture.norm_kind, d) + (2 * d_head if block.qk_norm else 0)
+    of_heads = {False: 0, True: 2 * d_head, "whole": width + kv_width}[block.qk_norm]
+    other = block_norm_parameters(architecture) + of_heads
     relative = isinstance(positions, RelativePositions)
     if isinstance(positions, RelativePositions):
         other += width * d + (0 if positions.shared else 2 * width)
@@ -157,11 +161,18 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
         kv_width=kv_width,
         window=block.window or 0,
         turned=(block.n_head + block.kv_heads) * turned,
-        qk_norm=block.qk_norm,
+        qk_norm=bool(block.qk_norm),
         biased=bias != "none",
         relative=relative,
         clamp=(positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
+        twice_normed=architecture.norm == "both",
     )
+
+
+def block_norm_parameters(architecture: Architecture, *, shares: bool = False) -> int:
+    """Of the norms of a block; `shares`: it reads what another block has normed."""
+    count = (0 if shares else 1) + (1 if architecture.norm == "both" else 0)
+    return count * norm_parameters(architecture.norm_kind, architecture.d_model)
 
 
 def norm_parameters(kind: NormKind, width: Number) -> Number:

@@ -3,11 +3,12 @@
 D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are grouped), f = d_inner, p = d_proj or d_attn,
 V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS norm w. By block:
 
-- attention: 2·A·D + 2·K·D, biases of A + 2·K for "qkv" and D more for "all", and a norm over D; with qk_norm 2·d_head.
+- attention: 2·A·D + 2·K·D, biases of A + 2·K for "qkv" and D more for "all", and a norm over D; with qk_norm 2·d_head,
+  or A + K where it is "whole".
   Under relative positions, which bring a map of the distances and take the biases away, 5·A·D and the norm, and 2·A for
   u and v where they are not shared.
 - feed-forward: 2·D·f, biases of f + D, and a norm over D unless it shares the attention's; gated D·f more, and f of
-  biases.
+  biases. With norm "both" these two and short convolutions have another norm over D.
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
 - short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.

@@ -94,6 +94,8 @@ class Shapes:
     """(n, L) whether the block attends to the states of the source."""
     of_source: Flags
     """(n, L) whether it is a block of the source."""
+    twice_normed: Flags
+    """(n, L) whether there is a norm of what the block reads, and another of what it adds."""
 
     @classmethod
     def of(cls, architectures: Sequence[Architecture], dtype: Any = np.int64) -> Shapes:
@@ -164,7 +166,7 @@ class Shapes:
 _NAMES = tuple(field.name for field in fields(Shapes))
 GRIDS = _NAMES[_NAMES.index("kind") :]
 """The fields that have a number for each block."""
-_FLAGS = ("own_keys", "gated", "qk_norm", "biased", "relative", "source_keys", "of_source")
+_FLAGS = ("own_keys", "gated", "qk_norm", "biased", "relative", "source_keys", "of_source", "twice_normed")
 _FLAGS_OF_ENDS = ("pooled", "causal")
 _NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_FLAGS_OF_ENDS))
 

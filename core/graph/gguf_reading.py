@@ -45,7 +45,7 @@ _READ_FIELDS = frozenset(
     }
 )
 """Fields of an architecture that are read. A file with another field is refused; `rope.scaling.type` may be none."""
-_KINDS = ("gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "deci")
+_KINDS = ("gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "deci")
 _OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh"}
 """Those with layer norms, and the activation of the models that they are made for."""
 
@@ -100,6 +100,7 @@ class GgufFile:
         description: dict[str, Any] = {
             "d_model": width,
             "norm_eps": str(self._positive(kind, epsilon, self._required(own, kind, epsilon))),
+            "norm": "branch" if kind == "olmo2" else "pre",
             "norm_kind": "layer" if layer_normed else "rms",
             "activation": _OF_LAYER_NORMS.get(kind, "silu"),
             "embedding": {"vocab_size": int(self._tensor("token_embd.weight").shape[-1])},
@@ -151,7 +152,7 @@ class GgufFile:
                 "d_head": d_head,
                 "bias": self._bias(prefix),
                 "rope": kind != "smollm3" or (layer + 1) % 4 > 0,
-                "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors,
+                "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors and ("whole" if kind == "olmo2" else True),
                 "window": own.get("attention.sliding_window") or None,
             }
         if f"{prefix}ffn_down.weight" in self._tensors:
@@ -175,7 +176,8 @@ class GgufFile:
         return -(-100 * turned // d_head)  # which, rounded down, are so many features again
 
     def _parallel(self, own: Mapping[str, Any], prefix: str) -> str | None:
-        if f"{prefix}ffn_norm.weight" not in self._tensors:
+        norms = (f"{prefix}ffn_norm.weight", f"{prefix}post_ffw_norm.weight")
+        if not any(name in self._tensors for name in norms):
             return "shared_norm"
         return "own_norm" if own.get("use_parallel_residual") is True else None
 

@@ -50,6 +50,7 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "phi2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
+    "olmo2": {"attention.norm": (_T.ATTN_POST_NORM,), "feed_forward.norm": (_T.FFN_POST_NORM,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
 }
 _NEIGHBOURS = ("llama", "smollm3", "deci")

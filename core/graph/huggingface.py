@@ -70,6 +70,11 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "output.projections.0": ("model.decoder.project_out.weight",),
     },
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "stablelm"), _LLAMA),
+    "olmo2": {
+        **_LLAMA,
+        "attention.norm": ("post_attention_layernorm",),
+        "feed_forward.norm": ("post_feedforward_layernorm",),
+    },
     "gpt_neox": {
         "attention.norm": ("input_layernorm",),
         "attention.qkv": ("attention.query_key_value",),

@@ -1,21 +1,34 @@
-"""Norms of attention and feed-forward blocks: before the block (pre-norm) or after the residual sum (post-norm)."""
+"""Norms of attention and feed-forward blocks: of what a block reads, of what it adds, or of what it leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from edgefront.core.graph.parameter import ParameterSpec, norm
 from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
     from edgefront.core.graph.writer import GraphWriter
 
 
+def norms(architecture: Architecture, *, shares: bool = False) -> Iterator[ParameterSpec]:
+    """The norms of a block; `shares`: it reads what another block has normed."""
+    d = architecture.d_model
+    if not shares:
+        yield from norm("norm", d, architecture.norm_kind)
+    if architecture.norm == "both":
+        yield from norm("after_norm", d, architecture.norm_kind)
+
+
 def normed(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str) -> str:
-    """Input of the block: norm(x) under pre-norm, else x itself."""
-    return graph.norm(hidden, f"{prefix}.norm") if architecture.norm == "pre" else hidden
+    """Input of the block: norm(x) under norm pre and both, else x itself."""
+    return graph.norm(hidden, f"{prefix}.norm") if architecture.norms_input else hidden
 
 
 def added(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str, update: str) -> str:
-    """Output of the block: x + update under pre-norm, else norm(x + update)."""
+    """Output of the block: x + update, norm(x + update) under norm post, x + norm(update) under branch and both."""
+    if architecture.norms_update:
+        update = graph.norm(update, f"{prefix}.{'norm' if architecture.norm == 'branch' else 'after_norm'}")
     total = graph.op("Add", hidden, update)
-    return total if architecture.norm == "pre" else graph.norm(total, f"{prefix}.norm")
+    return graph.norm(total, f"{prefix}.norm") if architecture.norm == "post" else total

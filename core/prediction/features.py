@@ -42,7 +42,7 @@ FEATURES = (
     Feature("stream", "elements", "ends", "B·n·d_model: embedding and final norm"),
     Feature("embedding_products", "MAC", "ends", "projections of the embedding, of all clusters"),
     Feature("output_products", "MAC", "ends", "weights of the output layer at the positions that `logits` names"),
-    Feature("block_stream", "elements", "blocks", "B·n·d_model a block: norm and residual sum"),
+    Feature("block_stream", "elements", "blocks", "B·n·d_model a block: norm and residual sum; twice with two norms"),
     Feature("block_biases", "calls", "blocks", "1 a block with biases or with a map of relative positions"),
     Feature("attention_calls", "calls", "blocks", "1 an attention block"),
     Feature("attention_products", "MAC", "blocks", "linear layers of attention, keys of a segment memory included"),
@@ -152,7 +152,7 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     new, kept = run.batch * tokens.new, run.batch * tokens.keys
     d, present = shapes.d_model[:, None], (shapes.kind >= 0) & (shapes.kind != IDENTITY)
     yield from products_of_blocks(shapes, run)
-    yield "block_stream", new * d * present
+    yield "block_stream", new * d * (present * (1 + shapes.twice_normed))
     yield "block_biases", (shapes.biased | shapes.relative) * present
     yield "attention_weights", new * tokens.keys * (shapes.heads * (shapes.attends & present))
     attention = shapes.kind == ATTENTION

@@ -6,7 +6,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
-from edgefront.core.quality.shipped import family, law_for, law_named
+from edgefront.core.quality.shipped import family, law_for, law_named, unstudied
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 
@@ -44,6 +44,8 @@ def covers(architecture: Architecture) -> bool:
 
 
 def _kind(architecture: Architecture) -> str:
+    if (part := unstudied(architecture)) is not None:
+        return f"models with {part}"
     if architecture.source is not None:
         return "translation models"
     if not architecture.causal:

@@ -21,7 +21,7 @@ from edgefront.core.quality.law import OWN_DATA, Origin, QualityLaw
 from edgefront.core.quality.shared_law import SharedLaw
 from edgefront.core.quality.stored import from_json
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import FeedForward
+from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import (
     LearnedPositions,
     RelativePositions,
@@ -138,9 +138,11 @@ def find_law(name_or_file: str) -> QualityLaw:
 
 def family(architecture: Architecture) -> str | None:
     """llama, gpt2 or transformer-xl: decoders with rotary positions and gated feed-forward, with other positions or
-    none of either, with relative positions. None for what no table of ours is about: encoders, translation models, and
-    recurrent stacks without positions.
+    none of either, with relative positions. None for what no table of ours is about: encoders, translation models,
+    recurrent stacks without positions, and what `unstudied` names.
     """
+    if unstudied(architecture) is not None:
+        return None
     if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
         return None
     if isinstance(architecture.positions, RelativePositions):
@@ -150,6 +152,15 @@ def family(architecture: Architecture) -> str | None:
         return "llama"
     if isinstance(architecture.positions, LearnedPositions | SinusoidalPositions | RotaryPositions):
         return "gpt2"
+    return None
+
+
+def unstudied(architecture: Architecture) -> str | None:
+    """What a decoder has that no model of a table behind the laws has, in words; None where that is nothing."""
+    if architecture.norms_update:
+        return f"norm {architecture.norm}"
+    if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
+        return "qk_norm whole"
     return None
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class _Shape:
     attention: Attention
     feed_forward: FeedForward
     positions: RelativePositions
+    norm: Literal["pre", "post"]
 
 
 class ParSupernet(Algorithm):
@@ -112,7 +113,7 @@ class ParSupernet(Algorithm):
             n_head=shape.attention.n_head,
             d_head=shape.attention.d_head,
             d_inner=shape.feed_forward.d_inner,
-            norm=shape.stock.norm,
+            norm=shape.norm,
             activation=shape.stock.activation,
             clamp=shape.positions.clamp,
             cutoffs=embedding.cutoffs,
@@ -272,7 +273,8 @@ def _shape(space: SearchSpace) -> _Shape:
             assert isinstance(attention, Attention)
             assert isinstance(feed_forward, FeedForward)
             assert isinstance(positions, RelativePositions)
-            return _Shape(space.depth, stock, attention, feed_forward, positions)
+            if stock.norm == "pre" or stock.norm == "post":
+                return _Shape(space.depth, stock, attention, feed_forward, positions, stock.norm)
     raise InvalidInput(
         f"par-supernet chooses between attention and other blocks of one shape, which {space.name} does not permit",
         field="name",

@@ -40,6 +40,7 @@ MAX_LAYER_PAIRS = MAX_BLOCKS // 2
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 NormKind = Literal["layer", "rms"]
+NormPlace = Literal["pre", "post", "branch", "both"]
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
@@ -57,12 +58,14 @@ class Architecture(Part):
     context_length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
     """Tokens in a sequence that it was made for, where its positions have no end; if absent, 4096, or what stretched
     positions reach. It changes no score, but every file of the model states it."""
-    norm: Literal["pre", "post"] = "pre"
-    """Where blocks have their norm: before them, or after the residual sum. Blocks of SRU and SRU++ have none there."""
+    norm: NormPlace = "pre"
+    """Where blocks have their norms. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2
+    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. Blocks of SRU and SRU++
+    have none there."""
     norm_kind: NormKind = "layer"
     """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
     final_norm: bool | None = None
-    """A norm after the last block; if absent, exactly with norm pre."""
+    """A norm after the last block; if absent, there is one unless norm is post."""
     norm_eps: NumberText = "1e-5"
     activation: Activation = "gelu_tanh"
     embedding: Embedding
@@ -162,7 +165,21 @@ class Architecture(Part):
     @property
     def has_final_norm(self) -> bool:
         """Whether a norm follows the last block."""
-        return self.norm == "pre" if self.final_norm is None else self.final_norm
+        return self._default_final_norm if self.final_norm is None else self.final_norm
+
+    @property
+    def _default_final_norm(self) -> bool:
+        return self.norm != "post"
+
+    @property
+    def norms_input(self) -> bool:
+        """Whether attention, feed-forward and short convolutions read the stream through a norm."""
+        return self.norm in ("pre", "both")
+
+    @property
+    def norms_update(self) -> bool:
+        """Whether there is a norm of what they add to the stream."""
+        return self.norm in ("branch", "both")
 
     @property
     def scaled_embedding(self) -> bool:
@@ -217,7 +234,7 @@ class Architecture(Part):
             (embedding, "d_embed", self.d_model),
             (embedding, "scaled", bool(self.embedding.cutoffs)),
             (output, "bias", bool(self.embedding.cutoffs) or self.output.kind == "masked_tokens"),
-            (value, "final_norm", self.norm == "pre"),
+            (value, "final_norm", self._default_final_norm),
             (value, "context_length", self._default_context),
         ):
             if part.get(field) == default:
@@ -305,7 +322,7 @@ class Architecture(Part):
         for index, block in enumerate(self.blocks):
             if isinstance(block, FeedForward) and block.parallel is not None:
                 needs = "" if isinstance(before, Attention) else "an attention as the block before"
-                needs = needs or ("norm pre" if self.norm != "pre" else "")
+                needs = needs or ("" if self.norms_input else "norm pre or both")
                 if needs:
                     yield ArchitectureError(
                         f"blocks.{index}.parallel {block.parallel} needs {needs}: it reads what an attention read",

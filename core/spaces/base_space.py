@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import gcd
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
+from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
 from edgefront.core.spaces.gene import Gene, Value, in_words
@@ -31,7 +31,7 @@ class Frame:
     embedding: Embedding
     positions: Positions
     activation: Activation
-    norm: Literal["pre", "post"] = "pre"
+    norm: NormPlace = "pre"
     norm_kind: NormKind = "layer"
     final_norm: bool | None = None
     norm_eps: str = "1e-5"

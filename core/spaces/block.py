@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticKnownError
 
 from edgefront.core.errors import ArchitectureError
 
@@ -12,10 +13,21 @@ MAX_WIDTH = 1 << 16
 MAX_LENGTH = 1 << 20
 
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+
+
+def _exact(value: Any) -> Any:
+    # A literal takes 0 and 1 for False and True, even where no types are converted.
+    if isinstance(value, bool) or value == "whole":
+        return value
+    raise PydanticKnownError("literal_error", {"expected": "false, true or 'whole'"})
+
+
 Context = Literal["self", "source", "both"]
 """What an attention sees: its own sequence, the states of the `source`, or the source's before its own."""
 Biases = Literal["all", "qkv", "none"]
 """Which linear layers of an attention have a bias."""
+QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
+"""Norms of queries and keys: none, one of each head, or one of all heads of a token together."""
 Parallel = Literal["own_norm", "shared_norm"]
 """How a feed_forward beside an attention reads the stream: through a norm of its own, or as the attention read it."""
 
@@ -43,8 +55,9 @@ class Attention(Part):
     attends: Context = "self"
     window: Annotated[int, Field(ge=2, le=MAX_LENGTH)] | None = None
     """Each token sees so many keys at most, itself included; all before it if absent."""
-    qk_norm: bool = False
-    """An RMS norm of each head's query and of each head's key, before they are turned."""
+    qk_norm: QkNorm = False
+    """An RMS norm of each head's query and of each head's key, before they are turned; "whole": one of the queries of
+    all heads, and one of the keys (OLMo 2)."""
     rope: bool = True
     """Whether rotary positions turn its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
     fourth layer of SmolLM3)."""

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
-from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
-from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, ShortConv
+from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
+from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, QkNorm, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
-GgufKind = Literal["gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "deci"]
+GgufKind = Literal["gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "deci"]
 _MAX_IN_MESSAGE = 3
 """Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
 _MAX_ERRORS = 20
@@ -54,6 +54,7 @@ class _Rules:
     """What one of llama.cpp's architectures computes."""
 
     positions: Literal["learned", "rotary"] = "rotary"
+    norm: NormPlace = "pre"
     norm_kind: NormKind = "rms"
     activations: tuple[Activation, ...] = ("silu",)
     gated: bool = True
@@ -61,7 +62,7 @@ class _Rules:
     feed_forward_biases: tuple[bool, ...] = (False,)
     grouped: bool = True
     """Heads of keys may be fewer than those of queries."""
-    qk_norm: bool = False
+    qk_norm: QkNorm = False
     square: bool = False
     """n_head · d_head is d_model."""
     scaling: bool = False
@@ -130,6 +131,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "lfm2": _Rules(qk_norm=True, square=True, convolutions=True, free=frozenset({"n_kv_head"})),
     "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
     "smollm3": _Rules(without_positions=4),
+    "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -168,9 +170,9 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, GPT-NeoX, StableLM, Phi with the same layer throughout; Llama with widths by "
-    "layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a space narrowed to "
-    "loads_in=llamacpp"
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, GPT-NeoX, StableLM, Phi with the same layer throughout; Llama with "
+    "widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a space "
+    "narrowed to loads_in=llamacpp"
 )
 """What GGUF can express, as text for errors."""
 
@@ -256,7 +258,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
     for field, value, expected in (
         ("causal", architecture.causal, True),
         ("source", "an architecture" if architecture.source else None, None),
-        ("norm", architecture.norm, "pre"),
+        ("norm", architecture.norm, rules.norm),
         ("norm_kind", architecture.norm_kind, rules.norm_kind),
         ("final_norm", architecture.has_final_norm, True),
         ("embedding.d_embed", architecture.d_embed, architecture.d_model),

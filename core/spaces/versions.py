@@ -6,7 +6,7 @@ the highest number that it understands (`FIELDS`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -24,11 +24,11 @@ def upgraded(value: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-FIELDS = 3
+FIELDS = 4
 """The highest set of additions to version 1 that this release reads. 1 has none; 2 has the fields and blocks of
 Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
 silu, short convolutions); 3 has those of more published decoders (blocks in parallel, and without
-positions).
+positions); 4 those of OLMo 2 (norms within the residual branch, and of whole queries and keys).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
 _ADDED_3 = ("parallel", "rope")
@@ -37,7 +37,13 @@ _ADDED_3 = ("parallel", "rope")
 def fields_of(description: Mapping[str, Any]) -> int:
     """The set of additions that a reader of this canonical description must understand."""
     models = [description, *([description["source"]] if "source" in description else [])]
-    return max(3 if _has_additions_3(model) else 2 if _has_additions_2(model) else 1 for model in models)
+    return max(next((number for number, is_in in _ADDITIONS if is_in(model)), 1) for model in models)
+
+
+def _has_additions_4(model: Mapping[str, Any]) -> bool:
+    return model.get("norm") in ("branch", "both") or any(
+        block.get("qk_norm") == "whole" for block in model.get("blocks", ())
+    )
 
 
 def _has_additions_3(model: Mapping[str, Any]) -> bool:
@@ -54,3 +60,10 @@ def _has_additions_2(model: Mapping[str, Any]) -> bool:
             for block in model.get("blocks", ())
         )
     )
+
+
+_ADDITIONS: tuple[tuple[int, Callable[[Mapping[str, Any]], bool]], ...] = (
+    (4, _has_additions_4),
+    (3, _has_additions_3),
+    (2, _has_additions_2),
+)

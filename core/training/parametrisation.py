@@ -25,7 +25,8 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
   that, and the norm before a tied output has √d_model more.
 - A residual block whose last layer is 0 adds nothing at first, so that a model of any depth begins as its embedding and
   its output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, of readout and queries).
-- Under norm post every block's sum is normalised: n is left out.
+- Under norm post every block's sum is normalised: n is left out. Under norm branch and both it is the gain of the norm
+  of a block's update that has 1/n, in value and rate, and the last linear layer before it is like the others.
 - Attention's scores stay divided by √d_head: over widths of equal d_head that is the same rule as µP's 1/d_head.
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
   (CompleteP, Table 1). Adam's ε is not scaled: 10⁻⁸ is far below the gradients of these models.
@@ -57,13 +58,13 @@ class Rules:
     def __init__(self, architecture: Architecture, settings: Parametrisation) -> None:
         self._architecture, self._settings = architecture, settings
         blocks = [index for index, block in enumerate(architecture.blocks) if not isinstance(block, Identity)]
-        is_pre = architecture.norm == "pre"
-        self._depth = max(1, len(blocks)) / settings.base_blocks if is_pre else 1.0
+        self._depth = max(1, len(blocks)) / settings.base_blocks if architecture.norm != "post" else 1.0
+        self._update_norm = {"branch": ".norm", "both": ".after_norm"}.get(architecture.norm)
         self._embedding_scale = math.sqrt(architecture.d_model) if architecture.scaled_embedding else 1.0
         self._last_norm: str | None = None
         if architecture.has_final_norm:
             self._last_norm = "final_norm"
-        elif not is_pre and blocks:
+        elif architecture.norm == "post" and blocks:
             self._last_norm = f"blocks.{blocks[-1]}.norm"
 
     def __call__(self, parameter: Parameter) -> Rule:
@@ -78,7 +79,14 @@ class Rules:
         if parameter.owner == self._last_norm and self._architecture.output.tied:
             factor = self._embedding_scale * base / self._architecture.d_model
             return Rule(factor, factor)
-        depth = self._depth if parameter.is_residual_output else 1.0
+        ends_branch = self._ends_branch(parameter)
+        depth = self._depth if ends_branch else 1.0
         if parameter.is_matrix and not parameter.is_taps:
-            return Rule(0.0 if parameter.is_residual_output else inputs**-0.5, base / (inputs * depth))
-        return Rule(1.0, 1 / depth)
+            return Rule(0.0 if ends_branch else inputs**-0.5, base / (inputs * depth))
+        return Rule(1 / depth if parameter.is_norm else 1.0, 1 / depth)
+
+    def _ends_branch(self, parameter: Parameter) -> bool:
+        """Whether it is the last of a residual block that scales its update: a linear layer, or the norm after it."""
+        if self._update_norm is None:
+            return parameter.is_residual_output
+        return parameter.block is not None and parameter.owner.endswith(self._update_norm)

@@ -68,12 +68,14 @@ def hidden_states(tokens: Array, w: Weights, model: Architecture) -> Array:
         if getattr(block, "parallel", None) == "shared_norm":
             _, read = beside
         else:
-            read = normed(source, layer, "norm", model) if model.norm == "pre" else source
+            read = normed(source, layer, "norm", model) if model.norm in ("pre", "both") else source
         beside = x, read
         change = {"attention": attention, "feed_forward": fed, "short_conv": convolved}[block.kind](
             read, layer, block, model
         )
-        x = x + change if model.norm == "pre" else normed(x + change, layer, "norm", model)
+        if model.norm in ("branch", "both"):
+            change = normed(change, layer, "norm" if model.norm == "branch" else "after_norm", model)
+        x = normed(x + change, layer, "norm", model) if model.norm == "post" else x + change
     return x
 
 
@@ -90,12 +92,16 @@ def attention(read: Array, layer: Weights, block: Any, model: Architecture) -> A
     queries, keys = block.n_head * size, (block.n_kv_head or block.n_head) * size
     qkv = read @ layer["qkv.weight"].T + layer.get("qkv.bias", 0.0)
     out = np.zeros((len(read), queries))
+    if block.qk_norm == "whole":
+        qkv = qkv.copy()
+        for name, part in (("q_norm", slice(queries)), ("k_norm", slice(queries, queries + keys))):
+            qkv[:, part] = normed(qkv[:, part], layer, name, model, "rms")
     for head in range(block.n_head):
         shared = head * keys // queries
         q = qkv[:, head * size : (head + 1) * size]
         k = qkv[:, queries + shared * size : queries + (shared + 1) * size]
         v = qkv[:, queries + keys + shared * size : queries + keys + (shared + 1) * size]
-        if block.qk_norm:
+        if block.qk_norm is True:
             q, k = normed(q, layer, "q_norm", model, "rms"), normed(k, layer, "k_norm", model, "rms")
         for i in range(len(read)):
             first = 0 if block.window is None else max(0, i + 1 - block.window)
@@ -157,7 +163,7 @@ BLOCKS = st.lists(
                 "d_head": st.sampled_from([4, 8]),
                 "n_kv_head": st.sampled_from([None, 1, 2]),
                 "window": st.sampled_from([None, 2, 3, 20]),
-                "qk_norm": st.booleans(),
+                "qk_norm": st.sampled_from([False, True, "whole"]),
                 "bias": st.sampled_from(["all", "qkv", "none"]),
             }
         ),
@@ -176,7 +182,7 @@ BLOCKS = st.lists(
 @st.composite
 def decoders(draw: st.DrawFn) -> Architecture:
     """Of any blocks; a feed_forward after an attention may be parallel to it."""
-    norm, blocks = draw(st.sampled_from(["pre", "post"])), draw(BLOCKS)
+    norm, blocks = draw(st.sampled_from(["pre", "post", "branch", "both"])), draw(BLOCKS)
     positions = draw(
         st.sampled_from([{"kind": "rotary", "theta": 50}, {"kind": "rotary", "percent": 50}, {"kind": "none"}])
     )
@@ -184,7 +190,7 @@ def decoders(draw: st.DrawFn) -> Architecture:
         if positions["kind"] == "rotary" and block["kind"] == "attention":
             block["rope"] = draw(st.sampled_from([True, True, False]))
     for before, block in pairwise(blocks):
-        if norm == "pre" and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
+        if norm in ("pre", "both") and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
             block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
     return draw(
         st.builds(

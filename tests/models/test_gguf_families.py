@@ -78,6 +78,7 @@ STACKS = {
     "qwen2": stack(*[attention(bias="qkv"), inner()] * 2, theta=1_000_000, norm_eps="1e-6"),
     "qwen3": stack(*[normed(d_head=32), inner()] * 2),
     "smollm3": stack(*[*[attention(), inner()] * 3, attention(rope=False), inner()] * 2, theta=2_000_000),
+    "olmo2": stack(*[attention(qk_norm="whole"), inner()] * 2, norm="branch", output={"tied": False}),
     "gptneox": partly(UNGROUPED, {"parallel": "own_norm"}, "gelu_tanh"),
     "gptneox in turns": partly(UNGROUPED, {}, "gelu"),
     "stablelm": partly({"bias": "qkv"}, {"gated": True, "bias": False}, "silu"),

@@ -176,6 +176,14 @@ def smollm3(window: int | None = None) -> Model:
     return transformers.SmolLM3ForCausalLM(config), Architecture.parse({**ours.canonical, "blocks": blocks}), from_llama
 
 
+def olmo2(biased: bool = False) -> Model:
+    """Norms of what attention and feed-forward add, and of the queries and keys of all heads together."""
+    config = transformers.Olmo2Config(**SHARED, rms_norm_eps=1e-6, attention_bias=biased)
+    attention = {"bias": "all" if biased else "none", "qk_norm": "whole"}
+    ours = _architecture(attention, norm="branch", output={"kind": "tokens", "tied": False})
+    return transformers.Olmo2ForCausalLM(config), ours, by_name("olmo2")
+
+
 MODELS = {
     "llama": llama,
     "llama with biases": lambda: llama(biased=True),
@@ -184,6 +192,8 @@ MODELS = {
     "qwen3": qwen3,
     "smollm3": smollm3,
     "smollm3 with a window": lambda: smollm3(window=5),
+    "olmo2": olmo2,
+    "olmo2 with biases": lambda: olmo2(biased=True),
     "gpt_neox": gpt_neox,
     "gpt_neox without biases, in turns": lambda: gpt_neox(parallel=False, biased=False),
     "stablelm": stablelm,

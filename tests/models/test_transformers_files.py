@@ -83,6 +83,7 @@ MODELS = {
         {**ATTENTION, "bias": "all", "rope": False, "window": 4},
         {**GATED, "bias": True},
     ),
+    "olmo2": rotary(*[{**ATTENTION, "qk_norm": "whole", "d_head": 10}, GATED] * 2, norm="branch"),
     "gpt_neox": partly({"bias": "all"}, {"parallel": "own_norm"}, activation="gelu"),
     "gpt_neox in turns, tied": partly({"bias": "none"}, {}, output={"kind": "tokens"}, activation="relu"),
     "stablelm": partly({"n_kv_head": 2, "bias": "qkv"}, {"gated": True, "bias": False}, activation="silu"),

@@ -12,6 +12,7 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.proxies.trained import Trained
 from edgefront.core.quality.law import Origin
 from edgefront.core.quality.shared_law import SharedLaw, own_trainings
@@ -86,6 +87,10 @@ def test_laws_by_family() -> None:
     assert law_for(space("bert")) is law_for(space("srupp")) is None
     assert family(named_model("gpt2-small").architecture) == "gpt2"
     assert family(named_model("bert-base").architecture) is None
+    olmo2 = named_model("allenai/OLMo-2-0425-1B").architecture
+    assert family(olmo2) is None
+    with pytest.raises(InvalidInput, match="no quality law is about models with norm branch"):
+        law_about(olmo2)
 
 
 def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:

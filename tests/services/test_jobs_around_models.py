@@ -133,7 +133,9 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
         (stock,) = space(name).baselines([2])
         assert fields_of(stock.canonical) == 2
     parallel = {**SMOL.canonical, "blocks": [_LAYER[0], {**_LAYER[1], "parallel": "own_norm"}]}
-    assert fields_of(Architecture.parse(parallel).canonical) == FIELDS == 3
+    assert fields_of(Architecture.parse(parallel).canonical) == 3
+    for added in ({"norm": "branch"}, {"blocks": [{**_LAYER[0], "qk_norm": "whole"}]}):
+        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 4
     assert not can_read({}, SMOL.canonical)
     assert can_read({"descriptions": FIELDS}, SMOL.canonical)
 

@@ -106,6 +106,16 @@ def test_under_norm_post_depth_changes_nothing_and_the_last_block_s_norm_is_befo
     assert found["blocks.7.norm.weight"] == nearly(1 / 2, 1 / 2)
 
 
+@pytest.mark.parametrize(("place", "gain"), [("branch", "norm"), ("both", "after_norm")])
+def test_where_updates_are_normed_the_gain_of_that_norm_falls_with_the_depth(place: str, gain: str) -> None:
+    found = of({**GPT2, "norm": place})
+    assert found["blocks.0.out.weight"] == nearly(128**-0.5, 1 / 4)
+    assert found[f"blocks.0.{gain}.weight"] == nearly(1 / 4, 1 / 4)
+    assert found["final_norm.weight"] == nearly(1 / 4, 1 / 4)
+    if place == "both":
+        assert found["blocks.0.norm.weight"] == nearly(1, 1)
+
+
 def test_at_the_base_s_shape_every_rate_but_the_embedding_s_and_wide_inputs_is_the_recipe_s() -> None:
     base = Parametrisation(base_width=128, base_blocks=8, embedding_lr=1.0)
     rates = {name: rate for name, (_, rate) in of(GPT2, base).items()}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgefront.core.graph.parameter import ParameterSpec, linear, norm
-from edgefront.core.graph.residual import added, normed
+from edgefront.core.graph.residual import added, normed, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
@@ -37,18 +37,20 @@ class _Heads(NamedTuple):
 
 
 def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """2d·(w + g) for d = d_model, w = n_head·d_head and g = n_kv_head·d_head, w + 2g + d biases, and the norm.
+    """2d·(w + g) for d = d_model, w = n_head·d_head and g = n_kv_head·d_head, w + 2g + d biases, and the norms.
 
     Queries, keys and values are one linear layer of w + 2g rows, in this order. The norms of queries and keys have
-    d_head gains each. Relative positions have d·w more, and unless all blocks share u and v another 2w.
+    d_head gains each, or w and g where they are of all heads. Relative positions have d·w more, and unless all blocks
+    share u and v another 2w.
     """
     d, heads, bias = architecture.d_model, _Heads.of(block, architecture), architecture.attention_bias(block)
     width, positions = heads.rows[0], architecture.positions
-    yield from norm("norm", d, architecture.norm_kind)
+    yield from norms(architecture)
     yield from linear("qkv", d, sum(heads.rows), bias != "none")
     if block.qk_norm:
-        yield from norm("q_norm", heads.width, "rms")
-        yield from norm("k_norm", heads.width, "rms")
+        whole = block.qk_norm == "whole"
+        yield from norm("q_norm", width if whole else heads.width, "rms")
+        yield from norm("k_norm", heads.rows[1] if whole else heads.width, "rms")
     if isinstance(positions, RelativePositions):
         yield ParameterSpec("relative.weight", (width, d))
         if not positions.shared:
@@ -58,7 +60,9 @@ def parameters(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 
 def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
-    """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, or norm post of the sum; [batch·sequence, d_model] both ways."""
+    """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, [batch·sequence, d_model] both ways; its norms are those of
+    `core.graph.residual`.
+    """
     # Here, because who only counts parameters does without.
     from edgefront.core.graph.blocks.fused_attention import is_fused, write_fused
     from edgefront.core.graph.positions import write_rotary
@@ -81,9 +85,12 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         factor = 1 / math.sqrt(d_head) if query else None
         if factor is not None and not block.qk_norm:
             x = graph.op("Mul", x, graph.number(factor))
+        name = f"{prefix}.{'q' if query else 'k'}_norm"
+        if block.qk_norm == "whole":
+            x = graph.rms_norm(x, name, factor)
         x = graph.unflatten(x, count, d_head)
-        if block.qk_norm:
-            x = graph.rms_norm(x, f"{prefix}.{'q' if query else 'k'}_norm", factor)
+        if block.qk_norm is True:
+            x = graph.rms_norm(x, name, factor)
         if rotary is not None:
             rotation = context.rotations(rotary, d_head, window)[0 if query else 1]
             x = write_rotary(graph, x, rotation, rotary.width(d_head), d_head)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edgefront.core.graph.activation import activate
-from edgefront.core.graph.parameter import ParameterSpec, linear, norm
-from edgefront.core.graph.residual import added, normed
+from edgefront.core.graph.parameter import ParameterSpec, linear
+from edgefront.core.graph.residual import added, normed, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """2·d·f for d = d_model and f = d_inner, f + d biases, and the norm if it is its own; gated d·f + f more.
+    """2·d·f for d = d_model and f = d_inner, f + d biases, and the norms that are its own; gated d·f + f more.
 
     The gate and what it is multiplied with are one linear layer of 2f rows, in this order.
     """
     d = architecture.d_model
-    if block.parallel != "shared_norm":
-        yield from norm("norm", d, architecture.norm_kind)
+    yield from norms(architecture, shares=block.parallel == "shared_norm")
     yield from linear("up", d, block.d_inner * (2 if block.gated else 1), block.bias)
     yield from linear("down", block.d_inner, d, block.bias)
 
 
 def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
-    """x + W₂·act(W₁·norm(x) + b₁) + b₂, or norm post of the sum; [batch·sequence, d_model] both ways.
+    """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere, as
+    `core.graph.residual` has them.
 
     Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
     """

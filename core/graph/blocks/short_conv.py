@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgefront.core.graph.parameter import ParameterSpec, linear, norm
-from edgefront.core.graph.residual import added, normed
+from edgefront.core.graph.parameter import ParameterSpec, linear
+from edgefront.core.graph.residual import added, normed, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import ShortConv
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def parameters(block: ShortConv, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """4d² + k·d for d = d_model and k = kernel, 5d biases if there are any, and the norm.
+    """4d² + k·d for d = d_model and k = kernel, 5d biases if there are any, and the norms.
 
     `up` makes the gate before the convolution, the gate after it, and what passes them, in this order. Row i of the
     convolution's weight (kernel, d_model) belongs to the token kernel - 1 - i places back.
     """
     d = architecture.d_model
-    yield from norm("norm", d, architecture.norm_kind)
+    yield from norms(architecture)
     yield from linear("up", d, 3 * d, block.bias)
     yield ParameterSpec("conv.weight", (block.kernel, d))
     if block.bias:

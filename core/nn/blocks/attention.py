@@ -36,8 +36,9 @@ class AttentionBlock(Residual):
         self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
         self.out = Linear(self.width, d, bias=bias == "all")
         eps = float(architecture.norm_eps)
-        self.q_norm = RmsNorm(self.d_head, eps) if block.qk_norm else None
-        self.k_norm = RmsNorm(self.d_head, eps) if block.qk_norm else None
+        self.norms_whole = block.qk_norm == "whole"
+        widths = (self.width, self.kv_width) if self.norms_whole else (self.d_head, self.d_head)
+        self.q_norm, self.k_norm = (RmsNorm(width, eps) if block.qk_norm else None for width in widths)
         self.u = self.v = None
         if isinstance(positions, RelativePositions):
             self.relative = Linear(d, self.width, bias=False)
@@ -62,7 +63,7 @@ class AttentionBlock(Residual):
             return self._keys(k, 0, context), self._by_head(v)
 
         keys, values = context.keys_values(name, self.attends, x, own, project, self.window)
-        q = context.apply_rotary(_normed(self._by_head(q), self.q_norm), past, self.rotary)
+        q = context.apply_rotary(self._normed_by_head(q, self.q_norm), past, self.rotary)
         mixed = self._relative(q, keys, values, context) if self.is_relative else self._plain(q, keys, values, context)
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
@@ -70,9 +71,15 @@ class AttentionBlock(Residual):
         """[batch, n, heads·d_head] → [batch, head, n, d_head]."""
         return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
 
+    def _normed_by_head(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
+        """The same of queries or keys, with this norm of each head, or of all heads of a token together."""
+        if norm is None:
+            return self._by_head(x)
+        return self._by_head(norm(x)) if self.norms_whole else norm(self._by_head(x))
+
     def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
         """[batch, n, n_kv_head·d_head], the first of them at this place → [batch, head, n, d_head]."""
-        return context.apply_rotary(_normed(self._by_head(k), self.k_norm), place, self.rotary)
+        return context.apply_rotary(self._normed_by_head(k, self.k_norm), place, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
@@ -115,10 +122,6 @@ class AttentionBlock(Residual):
             return (q @ by_head @ sinusoids.T)[..., distances]
         r = self.relative(sinusoids)[distances].unflatten(1, (self.n_head, self.d_head))
         return q @ r.permute(1, 2, 0)
-
-
-def _normed(x: Tensor, norm: RmsNorm | None) -> Tensor:
-    return x if norm is None else norm(x)
 
 
 def shifted(scores: Tensor) -> Tensor:

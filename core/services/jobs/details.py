@@ -103,7 +103,7 @@ def _notes(block: Block) -> Iterator[str]:
         if block.window is not None:
             yield f"window of {block.window} tokens"
         if block.qk_norm:
-            yield "norms of queries and keys"
+            yield "norms of queries and keys" if block.qk_norm is True else "norms of all queries and all keys"
         if not block.rope:
             yield "without positions"
     if isinstance(block, FeedForward):

@@ -138,6 +138,13 @@ def _turned_layers(fields: Fields, layers: int) -> list[bool]:
     return [turns == 1 for turns in given]
 
 
+def _olmo2(fields: Fields) -> dict[str, Any]:
+    bias = "all" if fields.flag("attention_bias", False) else "none"
+    layer = [_attention(fields, bias=bias, qk_norm="whole"), _gated(fields)]
+    layers = layer * _bounded(fields, "num_hidden_layers")
+    return {**_rotary_model(fields, layers, tied=False, context=2048, eps=1e-5), "norm": "branch"}
+
+
 def _gpt_neox(fields: Fields) -> dict[str, Any]:
     parallel = "own_norm" if fields.flag("use_parallel_residual", True) else None
     layer = [
@@ -276,6 +283,7 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "smollm3": _smollm3,
+    "olmo2": _olmo2,
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,

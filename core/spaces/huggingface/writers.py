@@ -152,6 +152,10 @@ def _smollm3(parts: _Parts) -> dict[str, Any]:
     }
 
 
+def _olmo2(parts: _Parts) -> dict[str, Any]:
+    return {**_rotary(parts, "Olmo2ForCausalLM"), "attention_bias": parts.biased}
+
+
 def _gpt_neox(parts: _Parts) -> dict[str, Any]:
     config = _layer_normed(parts, "GPTNeoXForCausalLM")
     del config["num_key_value_heads"]
@@ -195,6 +199,7 @@ _OF_ROTARY_POSITIONS: Mapping[str, Callable[[_Parts], dict[str, Any]]] = {
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "smollm3": _smollm3,
+    "olmo2": _olmo2,
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,
