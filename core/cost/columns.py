@@ -172,7 +172,8 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
 def block_norm_parameters(architecture: Architecture, *, shares: bool = False) -> int:
     """Of the norms of a block; `shares`: it reads what another block has normed."""
     count = (0 if shares else 1) + (1 if architecture.norm == "both" else 0)
-    return count * norm_parameters(architecture.norm_kind, architecture.d_model)
+    of_one: int = norm_parameters(architecture.norm_kind, architecture.d_model)
+    return count * of_one
 
 
 def norm_parameters(kind: NormKind, width: Number) -> Number:
