@@ -39,6 +39,19 @@ KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
 }
 """Of one number."""
 
+WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", "q8_0", "q4_0"]
+"""What a model's weights hold, in one word, whichever runtime reads them."""
+BITS: Mapping[WeightFormat, int] = {
+    "f32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "int8": 8,
+    "q8_0": 8,
+    "int4": 4,
+    "q4_0": 4,
+}
+"""Of one weight, without the scales of blocks: formats of one model are ordered by them."""
+
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0"]
 """What a model computes in: a floating-point type, or float32 with quantised linear layers."""
 

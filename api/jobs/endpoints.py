@@ -20,12 +20,13 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import agreement, law, probes, recommendation
+from edgefront.core.services.jobs import agreement, choices, law, probes, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
+from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
@@ -132,6 +133,24 @@ async def get_recommendation(
     if budget != NO_BUDGET:
         return await here.slow.answer(person.owner, work)
     return await in_turn(lambda: send_view(work()))
+
+
+@router.get(
+    "/{job_id}/choices",
+    operation_id="get_choices",
+    summary="The best published model, format and runtime within limits",
+    responses={**answer(example("choices")), **errors(404)},
+)
+def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) -> ChoicesView:
+    """Of a job among published models, over all its targets: the highest published score within the limits, what others
+    trade, and the frontier over score, bits of a weight, latency and peak memory.
+
+    Answered from what is known, for any limits, also while the job runs; those that are not given are those of the
+    job's first target.
+    """
+    with here.database.read() as session:
+        known = choices.read(session, person, job_id, limits)
+    return known.view()
 
 
 @router.get(

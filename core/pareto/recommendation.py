@@ -244,6 +244,8 @@ def _sentence(
     if best.stock:
         model = "my model" if own else f"the stock model with {best.name}"
         return f"{begin} {model} is the best that was measured: no searched model is ahead{end}"
+    if proxy == "published_score":
+        return f"{begin} a published model of score {plain(best.score)} is the best that was measured here{end}"
     if baseline is None and own:
         return f"{begin}{_reaches(best)}; my model was not measured{end}"
     if baseline is None:

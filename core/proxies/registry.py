@@ -169,6 +169,16 @@ _PROXIES = (
         needs_data=True,
         logarithmic=True,
     ),
+    Proxy(
+        name="published_score",
+        title="Score of the published model in one table",
+        source="core/published/tables.jsonl",
+        needs_torch=False,
+        higher_is_better=True,
+        uses=(),
+        cost=_nothing,
+        of_weights=True,
+    ),
 )
 
 

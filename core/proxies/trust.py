@@ -85,6 +85,8 @@ def trust(space: str, proxy: str, caveat: str = "", live: Live | None = None) ->
 
     `caveat` is the space's, which is about numbers of parameters: other proxies have none.
     """
+    if proxy == "published_score":
+        return Trust(proxy, None, live, "", "Scores are as published, of the weights as they were published.")
     published = next((entry for entry in KNOWN if entry.space == space and entry.proxy == proxy), None)
     warned = caveat if proxy in _PARAMETERS else ""
     said = [_live_sentence(proxy, live)] if live is not None else []

@@ -1,7 +1,8 @@
 """Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
 
-`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`. The file that `EDGEFRONT_CATALOGUE`
-names has rows of one's own in the same form; one with the id of a row here replaces it.
+`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`. The
+file that `EDGEFRONT_CATALOGUE` names has models of one's own in the same form; one with the id of a row here replaces
+it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.json_lines import lines_of, object_in
 from edgefront.core.published.rows import (
+    FormatLoss,
     PublishedCatalogue,
     PublishedModel,
     PublishedView,
@@ -30,12 +32,14 @@ from edgefront.core.validation import invalid_input
 
 __all__ = [
     "CATALOGUE",
+    "FormatLoss",
     "PublishedCatalogue",
     "PublishedModel",
     "PublishedView",
     "Score",
     "ScoreTable",
     "agrees",
+    "format_loss",
     "published_models",
     "read_catalogue",
     "score_tables",
@@ -59,6 +63,17 @@ def published_models() -> Mapping[str, PublishedModel]:
 def score_tables() -> Mapping[str, ScoreTable]:
     """The tables of the scores by id, in the order in which they are listed."""
     return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
+
+
+def format_loss(model: str, bits: int) -> FormatLoss | None:
+    """What is published of the quality that weights of so many bits cost a model; None where nothing is."""
+    return _format_losses().get((model, bits))
+
+
+@lru_cache(maxsize=1)
+def _format_losses() -> Mapping[tuple[str, int], FormatLoss]:
+    rows = (FormatLoss.model_validate(object_in(line)) for _, line in lines_of(_text("formats.jsonl")))
+    return MappingProxyType({(row.model, row.bits): row for row in rows})
 
 
 def read_catalogue(path: Path) -> dict[str, PublishedModel]:

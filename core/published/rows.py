@@ -89,6 +89,18 @@ class ScoreTable(BaseModel):
     """Of the source, where it was read."""
 
 
+class FormatLoss(BaseModel):
+    """What is published of the quality that a format of weights costs a model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Id
+    bits: Count
+    """Of one weight, as `core.number_formats.BITS` has them."""
+    what: Text
+    source: Text
+
+
 class PublishedCatalogue(BaseModel):
     """Published models and the tables of their scores."""
 

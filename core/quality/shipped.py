@@ -180,7 +180,7 @@ def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
     All architectures of a space have one law, whose predictions can be compared. Mixtures (blocks in any order, SRU++
     among them) have the law of their frame, which says of each that it is extrapolated where it is.
     """
-    architecture = subject.baselines([1])[0] if isinstance(subject, SearchSpace) else subject
+    architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)
     return next((law_named(name) for name in NAMES if _family_of(name) == own), None)
 

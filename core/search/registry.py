@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Algorithm
+from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
 from edgefront.core.search.par_supernet import ParSupernet
@@ -49,6 +50,12 @@ _ENTRIES = {
         SurrogateSettings,
         Surrogate,
     ),
+    "listed": _Entry(
+        "Search by prediction among the published models of a list",
+        "as surrogate; docs/decisions/0023-published-models.md",
+        ListedSettings,
+        ListedSearch,
+    ),
     "lts": _Entry(
         "Lightweight Transformer Search: evolution from the measured frontier",
         "LTS (arXiv 2203.02094) Algorithm 1 and Appendix B",
@@ -82,7 +89,7 @@ def make(
     """An algorithm over a space.
 
     Args:
-        name: `surrogate`, `lts`, `random`, `nsga2` or `par-supernet`.
+        name: `surrogate`, `listed`, `lts`, `random`, `nsga2` or `par-supernet`.
         settings: those that differ from the defaults.
         space: what is searched, already narrowed.
         accept: whether an architecture may be proposed at all; what needs no device (parameters, weight bytes) is

@@ -7,12 +7,14 @@ from functools import lru_cache
 from edgefront.core.errors import within
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.neighbourhood import space_around
+from edgefront.core.spaces.published import Filter, published_space
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.wire.jobs import SpaceRequest
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
-    """The narrowed space of a request; errors name `space.name`, `space.model` or `space.narrow.<gene>`."""
+    """The narrowed space of a request; errors name `space.name`, `space.model`,
+    `space.published` or `space.narrow.<gene>`."""
     return _space(request.model_dump_json())
 
 
@@ -20,6 +22,14 @@ def space_of(request: SpaceRequest) -> SearchSpace:
 def _space(text: str) -> SearchSpace:
     request = SpaceRequest.model_validate_json(text)
     with within("space"):
-        base = catalogued(request.name) if request.model is None else space_around(request.model, request.name)
+        base = _base(request)
     with within("space", "narrow"):
         return base.narrow(request.narrow) if request.narrow else base
+
+
+def _base(request: SpaceRequest) -> SearchSpace:
+    if request.published is not None:
+        with within("published"):
+            asked = request.published
+            return published_space(asked.score, Filter(asked.kind, asked.licence, asked.min_context))
+    return catalogued(request.name) if request.model is None else space_around(request.model, request.name)

@@ -87,6 +87,11 @@ class SearchSpace(ABC):
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
         """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
 
+    @property
+    def example(self) -> Architecture:
+        """One of its architectures, or like them: what it has no gene for is as in all of them."""
+        return self.baselines([1])[0]
+
     @abstractmethod
     def _consistent(self: _Space) -> _Space:
         """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""

@@ -25,6 +25,7 @@ from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.validation import checked
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
+from edgefront.core.wire.published import PublishedRequest, Variants
 
 Quality = Literal["proxy", "perplexity"]
 TrainTokens = Annotated[StrictInt, Field(ge=MIN_TRAIN_TOKENS, le=MAX_TRAIN_TOKENS)]
@@ -41,9 +42,13 @@ ProxyName = Literal[
     "jacob_cov",
     "relu_log_det",
     "partial_training",
+    "published_score",
 ]
 """The proxies of `core.proxies.registry`."""
 
+PUBLISHED = "published"
+"""Name of the space of published models."""
+MAX_TARGETS = 16
 EPSILON = 0.02
 """The precision that a protocol asks of a latency unless it says otherwise."""
 
@@ -126,7 +131,8 @@ NO_BUDGET = TrainingBudget()
 class SpaceRequest(Request):
     """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}.
 
-    With a `model` it is the part of the space around that model, which is the job's baseline.
+    With a `model` it is the part of the space around that model, which is the job's baseline. With `published` it is a
+    list of published models.
     """
 
     name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
@@ -134,13 +140,26 @@ class SpaceRequest(Request):
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     model: dict[str, Any] | None = None
     """An architecture, such as `POST /v1/models/import` returns."""
+    published: Annotated[PublishedRequest | None, Field(exclude_if=lambda published: published is None)] = None
+    """Of the space `published`, which is meant with it if no name is given."""
 
     @model_validator(mode="before")
     @classmethod
-    def _name_of_the_model(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("model") is not None and "name" not in value:
-            return {**value, "name": "auto"}
+    def _name_that_is_meant(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "name" not in value:
+            if value.get("model") is not None:
+                return {**value, "name": "auto"}
+            if value.get("published") is not None:
+                return {**value, "name": PUBLISHED}
         return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SpaceRequest:
+        if self.published is not None and (self.model is not None or self.name != PUBLISHED):
+            raise ValueError(f"published is of the space {PUBLISHED}, which is around no model")
+        if self.published is None and self.name == PUBLISHED:
+            object.__setattr__(self, "published", PublishedRequest())
+        return self
 
 
 class Limits(Request):
@@ -181,6 +200,8 @@ class TargetRequest(Request):
     device_class: Name | None = None
     protocol: RequestedProtocol = MeasurementProtocol()
     limits: Limits = Limits()
+    variants: Annotated[Variants | None, Field(exclude_if=lambda variants: variants is None)] = None
+    """The target stands for one of each; the service names them when the job is stored."""
     added: bool = False
     """Set by the service: added to the job later, it measures the job's candidates alone."""
 
@@ -209,7 +230,7 @@ class AddedTargetRequest(Request):
         return self
 
 
-Algorithm = Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"]
+Algorithm = Literal["auto", "surrogate", "listed", "lts", "random", "nsga2", "par-supernet"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
@@ -217,7 +238,7 @@ class AlgorithmRequest(Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
     name: Algorithm = "auto"
-    """auto: surrogate, or lts where the job's proxy needs every model to be built."""
+    """auto: surrogate, or lts where the job's proxy needs every model to be built; listed among published models."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
@@ -244,7 +265,7 @@ class ParameterLimits(Request):
 class JobRequest(TrainingBudget):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
-    targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16, fail_fast=True)]
+    targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=MAX_TARGETS, fail_fast=True)]
     algorithm: AlgorithmRequest = AlgorithmRequest()
     budget: Budget = Budget()
     parameters: ParameterLimits = ParameterLimits()
@@ -257,7 +278,8 @@ class JobRequest(TrainingBudget):
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
     """The whole frontier, or the best model within the limits of each target."""
     proxy: ProxyName | Literal["auto"] = "auto"
-    """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters.
+    """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters;
+    published_score among published models.
     Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""

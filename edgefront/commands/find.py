@@ -14,14 +14,18 @@ from edgefront.commands.options import (
     LimitOptions,
     ModelSpaceOptions,
     ProtocolOptions,
+    PublishedOptions,
     TrainingBudgetOptions,
     WhenBusy,
+    comma_separated,
 )
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.jobs import JobView
+    from collections.abc import Mapping
+
+    from edgefront.core.wire.jobs import JobRequest, JobView
     from edgefront.core.wire.recommendations import RecommendationView
 
 _PANELS = {
@@ -30,6 +34,7 @@ _PANELS = {
     "when_busy",
     "Generation": "prompt new context latency",
     "Search": "space narrow model train_tokens train_hours trainer law candidates minutes seed",
+    "Published models": "published score kind licence min_context formats kv",
 }
 
 
@@ -58,7 +63,8 @@ def find(
     runtime: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(get_args(Runtime))}. May be repeated; each has an answer. Default: onnxruntime."
+            help=f"{', '.join(get_args(Runtime))}; several with commas. Each has an answer. Default: onnxruntime; with "
+            "--published llamacpp and onnxruntime, as far as the device has them."
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
@@ -67,6 +73,7 @@ def find(
     within: ModelSpaceOptions = ModelSpaceOptions(),
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
     law: LawName = None,
+    among: PublishedOptions = PublishedOptions(),
     candidates: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
     ] = 60,
@@ -80,11 +87,11 @@ def find(
     Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
     perplexity that was measured within the limits, beside --model or the largest stock model under the same limits, and
     what the next best models trade. If nothing fits: what comes nearest, and which limit to move by how much (exit
-    code 10).
+    code 10). With --published it chooses among models that exist, by a published score, their formats and runtimes.
     """
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
-    from edgefront.requests.find import check_limits, find_request
+    from edgefront.requests.find import check_limits, find_request, published_request
     from edgefront.requests.jobs import target
     from edgefront.show.recommendation import commands, show
 
@@ -102,13 +109,27 @@ def find(
             raise InvalidInput(
                 f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
             )
-    runtimes = runtime or [named.pop("runtime", "onnxruntime")]
+    among.check_alone()
+    runtimes = [name for text in runtime or [] for name in comma_separated(text)]
+    runtimes = runtimes or ([named.pop("runtime")] if "runtime" in named else [])
     alone = {"threads": threads, "when_busy": when_busy}
     protocol = fields | {field: value for field, value in alone.items() if value is not None} | named
+    if among.published:
+        _refuse_space(within, training, law)
+        runtimes = runtimes or _runtimes_of(session, where)
+        request = published_request(
+            [{**where, "protocol": protocol, "limits": limits}],
+            published=among.request,
+            variants={"runtimes": list(dict.fromkeys(runtimes)), **among.variants},
+            budget={"candidates": candidates, "minutes": minutes},
+            seed=seed,
+        )
+        _find_published(session, request)
+        return
     request = find_request(
         [
-            {**where, "protocol": {**protocol, "runtime": fromkey}, "limits": limits}
-            for fromkey in dict.fromkeys(runtimes)
+            {**where, "protocol": {**protocol, "runtime": name}, "limits": limits}
+            for name in dict.fromkeys(runtimes or ["onnxruntime"])
         ],
         space=within.space,
         narrow=within.narrowed,
@@ -117,12 +138,9 @@ def find(
         seed=seed,
         others={**budget, "proxy_settings": {} if law is None else {"law": law}},
     )
-    job = session.client.jobs.create(request)
-    session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
-    session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
-    ended = followed(session, job)
+    ended = _searched(session, request)
     views: list[RecommendationView] = [
-        session.watching_client.jobs.recommendation(job.id, target=searched.id) for searched in ended.targets
+        session.watching_client.jobs.recommendation(ended.id, target=searched.id) for searched in ended.targets
     ]
 
     def say() -> None:
@@ -132,9 +150,61 @@ def find(
                 session.note(f"{searched.name}: {searched.note}")
 
     answers = [{"recommendation": view, "commands": commands(view)} for view in views]
-    session.put({"job": job.id, "state": ended.state, "targets": answers}, say)
+    session.put({"job": ended.id, "state": ended.state, "targets": answers}, say)
     if any(view.recommended is None for view in views):
         raise typer.Exit(exits.NOTHING_FITS)
+
+
+def _find_published(session: Session, request: JobRequest) -> None:
+    """Chooses among published models, and shows the choice."""
+    from edgefront import exits
+    from edgefront.show.choices import show
+
+    ended = _searched(session, request)
+    view = session.watching_client.jobs.choices(ended.id)
+
+    def say() -> None:
+        show(view, session.out)
+        for searched in ended.targets:
+            if searched.note:
+                session.note(f"{searched.name}: {searched.note}")
+
+    session.put({"job": ended.id, "state": ended.state, "choices": view}, say)
+    if view.recommended is None:
+        raise typer.Exit(exits.NOTHING_FITS)
+
+
+def _refuse_space(within: ModelSpaceOptions, training: TrainingBudgetOptions, law: str | None) -> None:
+    from edgefront.core.errors import InvalidInput
+
+    given = {"model": within.model, "narrow": within.narrow, "law": law, **training.given}
+    for option, value in given.items():
+        if value:
+            name = option.replace("_", "-")
+            raise InvalidInput(
+                f"--{name} is of a search for architectures: published models are as they are",
+                field=name,
+                allowed=f"no --{name} beside --published",
+            )
+
+
+def _runtimes_of(session: Session, where: Mapping[str, Any]) -> list[str]:
+    """Those of llama.cpp and ONNX Runtime that a device has, or one of its class."""
+    devices = [
+        device
+        for device in session.client.devices.list()
+        if where.get("device") in (device.id, device.name) or where.get("device_class") == device.device_class
+    ]
+    had = {runtime.runtime for device in devices for runtime in device.facts.runtimes}
+    return [name for name in ("llamacpp", "onnxruntime") if name in had] or ["onnxruntime"]
+
+
+def _searched(session: Session, request: JobRequest) -> JobView:
+    """The job of this request once it has ended."""
+    job = session.client.jobs.create(request)
+    session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
+    session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
+    return followed(session, job)
 
 
 def followed(session: Session, job: JobView) -> JobView:

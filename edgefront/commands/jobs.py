@@ -297,7 +297,11 @@ def recommend(
     from edgefront.show.recommendation import show
 
     client, budget = session.client, training.given
-    names = [target] if target else [item.id for item in client.jobs.get(job).targets]
+    searched = client.jobs.get(job)
+    if searched.request.space.published is not None:
+        _recommend_published(session, job, asdict(limit))
+        return
+    names = [target] if target else [item.id for item in searched.targets]
     views = [client.jobs.recommendation(job, target=name, **asdict(limit), **budget) for name in names]
 
     def say() -> None:
@@ -306,6 +310,17 @@ def recommend(
 
     session.put(views[0] if target else views, say)
     if any(view.recommended is None for view in views):
+        raise typer.Exit(exits.NOTHING_FITS)
+
+
+def _recommend_published(session: Session, job: str, limits: dict[str, float | None]) -> None:
+    """The choice of a job among published models, over all its targets."""
+    from edgefront import exits
+    from edgefront.show.choices import show
+
+    view = session.client.jobs.choices(job, **limits)
+    session.put(view, lambda: show(view, session.out))
+    if view.recommended is None:
         raise typer.Exit(exits.NOTHING_FITS)
 
 

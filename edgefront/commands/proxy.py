@@ -290,7 +290,8 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     from edgefront.core.proxies.registry import proxies, proxy_named
 
     chosen = [
-        proxy_named(name) for name in names or [proxy.name for proxy in proxies().values() if not proxy.needs_torch]
+        proxy_named(name)
+        for name in names or [proxy.name for proxy in proxies().values() if not (proxy.needs_torch or proxy.of_weights)]
     ]
     if any(proxy.needs_torch for proxy in chosen):
         from edgefront.extras import need

@@ -49,6 +49,37 @@ def find_request(
     )
 
 
+def published_request(
+    targets: Sequence[Mapping[str, Any]],
+    *,
+    published: Mapping[str, Any],
+    variants: Mapping[str, Any],
+    budget: Mapping[str, Any],
+    seed: int = 0,
+) -> JobRequest:
+    """The request for the best published model within limits: on each target a generation unless its protocol names
+    another mode, in each of the `variants` (fields of `core.wire.published.Variants`).
+    """
+    return parse_request(
+        {
+            "name": "published models",
+            "goal": "best_within_limits",
+            "space": {"published": dict(published)},
+            "targets": [
+                {
+                    **target,
+                    "protocol": {"mode": "generate", **target["protocol"]},
+                    "limits": check_limits(target["limits"]),
+                    "variants": dict(variants),
+                }
+                for target in targets
+            ],
+            "budget": dict(budget),
+            "seed": seed,
+        }
+    )
+
+
 def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
     """The limits that are given. `InvalidInput` if there is none, or one is no positive number."""
     kept = {name: value for name, value in limits.items() if value is not None}

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefront.core.states import ENDED_JOBS, ProbeState
 from edgefront.core.validation import checked
+from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.events import JobEvent, read_job_event
 from edgefront.core.wire.genes import GenesView
@@ -117,6 +118,27 @@ class Jobs:
         }
         path = f"/v1/jobs/{segment(job_id)}/recommendation"
         return self._transport.ask(RecommendationView, "GET", path, params=params)
+
+    def choices(
+        self,
+        job_id: str,
+        *,
+        max_latency_ms: float | None = None,
+        max_memory_mb: float | None = None,
+        max_first_token_ms: float | None = None,
+        max_token_ms: float | None = None,
+    ) -> ChoicesView:
+        """The best published model × format × runtime within limits that a job among published models has measured.
+
+        Limits that are not given are those of its first target. `InvalidInput` for a job that searches another space.
+        """
+        params = {
+            "max_latency_ms": max_latency_ms,
+            "max_memory_mb": max_memory_mb,
+            "max_first_token_ms": max_first_token_ms,
+            "max_token_ms": max_token_ms,
+        }
+        return self._transport.ask(ChoicesView, "GET", f"/v1/jobs/{segment(job_id)}/choices", params=params)
 
     def agreement(self, job_id: str, *, target: str | None = None) -> JobAgreementView:
         """How the measurements of a target (of the job's first if absent) agree with what was predicted before."""

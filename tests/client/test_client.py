@@ -260,7 +260,7 @@ def test_the_catalogue_and_exact_costs(running: Running) -> None:
     assert catalogue.space("lts-opt").genes["n_layer"] == {"min": 3, "max": 29, "step": 1, "per_layer": False}
     assert "mislead" in catalogue.space("srupp").caveat
     assert catalogue.space("lts-gpt2").caveat == running.job.proxy_trust.caveat == ""
-    assert {"surrogate", "lts", "random", "nsga2", "par-supernet"} == {
+    assert {"surrogate", "listed", "lts", "random", "nsga2", "par-supernet"} == {
         algorithm.name for algorithm in catalogue.algorithms()
     }
     model = catalogue.model("gpt2-small")

@@ -1,11 +1,13 @@
-"""Published models on the command line, which need no server."""
+"""Published models on the command line: the catalogue, which needs no server, and the best of them for a device."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from command_line import edgefront
+from running_client import Running
 
 from edgefront import exits
 from edgefront.core.published import published_models
@@ -65,3 +67,45 @@ def test_a_catalogue_of_ones_own_is_listed_or_refused_by_line(tmp_path: Path) ->
     refused = edgefront("model", "list", "--published", env=env)
     assert refused.returncode == exits.REFUSED
     assert "own.jsonl, line 1: kind is missing" in refused.stderr
+
+
+def test_the_best_published_model_for_a_device(running: Running) -> None:
+    options = (
+        "--published",
+        "--device",
+        running.board,
+        "--runtime",
+        "onnxruntime",
+        "--formats",
+        "f32",
+        "--licence",
+        "mit",
+    )
+    score = ("--score", "obsscaling_base:Hella", "--prompt", "16", "--new", "4")
+    told = edgefront("find", *options, *score, "--max-memory-mb", "6000", "--json", home=running.home)
+    assert told.returncode == exits.OK, told.stderr
+    answer = json.loads(told.stdout)
+    best = answer["choices"]["recommended"]
+    assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
+    assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
+    shown = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "5000", home=running.home)
+    assert shown.returncode == exits.OK, shown.stderr
+    for words in ("recommended", "HellaSwag", "huggingface-cli download", "nothing was downloaded"):
+        assert words in shown.stdout
+    nothing = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "0.1", home=running.home)
+    assert nothing.returncode == exits.NOTHING_FITS
+    assert "raise the memory limit" in nothing.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--licence", "mit", "--max-latency-ms", "5"), "add --published"),
+        (("--published", "--model", "gpt2-small", "--max-latency-ms", "5"), "published models are as they are"),
+        (("--published", "--formats", "q3", "--max-latency-ms", "5"), "formats"),
+    ],
+)
+def test_options_that_do_not_go_together(running: Running, options: tuple[str, ...], words: str) -> None:
+    told = edgefront("find", "--device", running.board, *options, home=running.home)
+    assert told.returncode == exits.REFUSED
+    assert words in told.stderr

@@ -220,7 +220,7 @@ def test_a_space_that_a_runtime_cannot_run_is_refused_with_the_reason(service: S
     target = {"device_class": CLASS, "protocol": {"runtime": "llamacpp"}}
     with pytest.raises(InvalidInput, match="GGUF cannot express positions") as caught:
         service.create(request(space={"name": "lts-transformer-xl"}, baseline_layers=[2], targets=[target]))
-    assert "GPT-2, Llama, Qwen2, Qwen3" in caught.value.allowed
+    assert "GPT-2, Llama, SmolLM3, Qwen2" in caught.value.allowed
     assert caught.value.field == "targets.0.protocol.runtime"
     assert count(service, Job) == 0
 

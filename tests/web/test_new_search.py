@@ -279,3 +279,47 @@ def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
     api.post(f"/v1/devices/{other.device_id}/revoke").raise_for_status()
     other.close()
+
+
+def test_the_best_published_model_from_the_page_alone(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
+) -> None:
+    seen = watch(member, "/new")
+    page = seen.page
+    page.get_by_label("Begin with").select_option("published")
+    expect(page.locator("#mode")).to_have_value("generate")
+    expect(page.locator("#runtimes")).to_have_value("onnxruntime")
+    page.get_by_label("Score that stands for quality").select_option("obsscaling_base:HellaSwag")
+    page.get_by_label("Peak memory at most (MB)").fill("6000")
+    page.get_by_label("Licence").fill("gpl-3.0")
+    expect(page.locator("#licence-problem")).to_contain_text("none of the")
+    page.get_by_label("Licence").fill("mit")
+    page.get_by_label("Tokens of the prompt").fill("16")
+    page.get_by_label("New tokens").fill("4")
+    page.get_by_label("Formats of weights").fill("q8_0")
+    expect(page.locator("#formats-problem")).to_contain_text("cannot hold weights in q8_0")
+    page.get_by_label("Formats of weights").fill("f32, int8")
+    expect(page.locator("#estimate-says")).to_contain_text("On 2 combinations of runtime and format.")
+    submit = page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    submit.click()
+    page.wait_for_url(re.compile("/jobs/job_"))
+    job = api.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
+    assert job["request"]["space"]["published"]["licence"] == "mit"
+    assert [target["protocol"]["weights"] for target in job["targets"]] == ["full", "int8"]
+    agent.finish(api, job["id"])
+    view = api.get(f"/v1/jobs/{job['id']}/choices").raise_for_status().json()
+    best = view["recommended"]
+    expect(page.locator("#choices-title")).to_have_text(f"Recommended: {best['model']} in {best['weights']}")
+    expect(page.locator("#choices-sentence")).to_have_text(view["sentence"])
+    expect(page.locator("#choices-table tbody tr.recommended")).to_contain_text(best["model"])
+    page.get_by_text("Get it and check it").click()
+    expect(page.locator("#choices-commands")).to_contain_text(f"huggingface-cli download {best['model']}")
+    expect(page.locator("#choices-unscored-title")).to_contain_text("Without this score")
+    copy = watch(member, f"/new?from={job['id']}")
+    expect(copy.page.locator("#begin")).to_have_value("published")
+    expect(copy.page.locator("#score")).to_have_value("obsscaling_base:HellaSwag")
+    expect(copy.page.locator("#licence")).to_have_value("mit")
+    for each in (copy, seen):
+        each.page.close()
+    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()

@@ -64,7 +64,7 @@ def place_target(session: Session, space: SpaceRequest, target: TargetRequest, o
 def _check_agents(space: SpaceRequest, target: TargetRequest, devices: Sequence[Device], label: str) -> None:
     """`InvalidInput` if every device's agent is of a release that does not know the blocks of the space's models."""
     try:
-        (stock, *_) = space_of(space).baselines([1])
+        stock = space_of(space).example
     except EdgefrontError:  # `resolve` says what is wrong with the space
         return
     if any(can_read(device.facts, stock.canonical) for device in devices):

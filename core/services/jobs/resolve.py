@@ -20,11 +20,13 @@ from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
+from edgefront.core.services.jobs.variants import with_variants, without_variants
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality.laws import with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import paces
+from edgefront.core.spaces.published import MODEL
 from edgefront.core.states import Goal
 from edgefront.core.store.database import Database
 from edgefront.core.units import MB
@@ -64,6 +66,7 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
     field's path within the request. What depends on something wrong is not looked at.
     """
     faults = Faults()
+    request = faults.attempt(lambda: with_variants(request)) or without_variants(request)
     request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
     request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
@@ -91,6 +94,7 @@ def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[]
     request = job.request
     yield partial(_check_none_added, request)
     yield partial(_check_model, request)
+    yield partial(_check_published, request)
     yield partial(scoring.proxy_of, request)
     yield partial(_check_algorithm, request)
     for index, target in enumerate(request.targets):
@@ -173,6 +177,28 @@ def _check_narrowing(request: JobRequest) -> None:
             seen.add(repr(value))
 
 
+def _check_published(request: JobRequest) -> None:
+    """Refuses what a list of published models does not have, and a score of it elsewhere."""
+    if request.space.published is None:
+        if request.proxy == "published_score":
+            raise InvalidInput(
+                f"proxy: the models of {request.space.name} have no published scores",
+                field="proxy",
+                value=request.proxy,
+                allowed="another proxy, or space.published",
+            )
+        return
+    for field, value, allowed in (
+        ("algorithm.name", request.algorithm.name, ("listed", "random")),
+        ("baseline_layers", request.baseline_layers, (None,)),
+    ):
+        if value not in allowed:
+            named = ", ".join(map(str, allowed)).replace("None", "no value")
+            raise InvalidInput(
+                f"{field}: among published models there is {named}", field=field, value=value, allowed=named
+            )
+
+
 def _check_algorithm(request: JobRequest) -> None:
     with within("algorithm"):
         check_settings(request.algorithm.name, request.algorithm.settings)
@@ -189,7 +215,7 @@ def _check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
             allowed=f"at most {bounds.max_decoder}",
         )
     baselines = plan.baselines()
-    if not 1 <= len(baselines) <= MAX_BASELINES:
+    if request.space.published is None and not 1 <= len(baselines) <= MAX_BASELINES:
         raise InvalidInput(
             f"baseline_layers: 1 to {MAX_BASELINES} depths are measured, not {len(baselines)}",
             field="baseline_layers",
@@ -261,9 +287,11 @@ def with_defaults(request: JobRequest) -> JobRequest:
     Raises `SpaceError` with the field's path within the request.
     """
     request = _for_llama_cpp(_around_model(request))
+    if request.space.published is not None:
+        return _among_published(request)
     proxy = request.proxy
     if proxy == "auto":
-        proxy = "quality_law" if covers(space_of(request.space).baselines([1])[0]) else "decoder_parameters"
+        proxy = "quality_law" if covers(space_of(request.space).example) else "decoder_parameters"
     if proxy == "quality_law" and request.proxy_settings.get("law") is None:
         law = law_for(space_of(request.space))
         request = request if law is None else with_law(request, law.origin.name)
@@ -275,6 +303,15 @@ def with_defaults(request: JobRequest) -> JobRequest:
     if depths is None and request.space.model is None and request.goal == Goal.BEST_WITHIN_LIMITS:
         depths = _depths_within_memory(request)
     return request.model_copy(update={"proxy": proxy, "algorithm": algorithm, "baseline_layers": depths})
+
+
+def _among_published(request: JobRequest) -> JobRequest:
+    """Names the models, so that the job stays what it was where the catalogue changes."""
+    space = request.space.model_copy(update={"narrow": {MODEL: list(space_of(request.space).gene(MODEL).values)}})
+    algorithm = request.algorithm
+    if algorithm.name == "auto":
+        algorithm = algorithm.model_copy(update={"name": "listed"})
+    return request.model_copy(update={"space": space, "algorithm": algorithm, "proxy": "published_score"})
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:

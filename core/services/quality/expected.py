@@ -85,7 +85,7 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
             f"Predicted perplexity is that of models trained on {origin.data} (law {origin.name}), not on "
             f"{', '.join(others)}: compare predictions with each other, not with what is reached there."
         )
-    (stock,) = space.baselines([1])
+    stock = space.example
     beyond = law.beyond(Shapes.of([stock]))[0]
     if "blocks" in beyond:
         notes.append(

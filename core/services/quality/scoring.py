@@ -7,7 +7,7 @@ A target requests the scores of its proposals and waits for them before any is m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,9 +25,11 @@ from edgefront.core.recipes.papers import recipe
 from edgefront.core.services import tasks, work
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.published import PublishedSpace
 from edgefront.core.states import FINISHED_SCORES, ScoreState, WorkKind
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
@@ -141,6 +143,8 @@ class Scorer:
     seed: int
     law: QualityLaw | None = None
     """The law by which `quality_law` scores; None: the one that the settings name, or the architecture's."""
+    published: Mapping[str, float] | None = None
+    """Digest → score of published models."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
         """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
@@ -152,6 +156,8 @@ class Scorer:
     def _score(self, architecture: Architecture) -> float:
         if self.law is not None:
             return score_by(self.law, architecture)
+        if self.published is not None:
+            return self.published[architecture.digest]
         return score(architecture, self.proxy, self.seed, self.settings)
 
 
@@ -167,7 +173,9 @@ def scorer_of(
     proxy, asked = proxy_of(request)
     if asked.data is not None:
         asked = asked.model_copy(update={"data": data or data_of(request, settings)})
-    return Scorer(proxy, asked, request.proxy_seed, law if "law" in proxy.uses else None)
+    space = space_of(request.space)
+    published = space.scores if isinstance(space, PublishedSpace) else None
+    return Scorer(proxy, asked, request.proxy_seed, law if "law" in proxy.uses else None, published)
 
 
 def stored_scores(

@@ -256,6 +256,9 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
     if target.candidates and not baselines_complete(session, target):
         return False
+    if not sizes_of(plan.job.request).baselines:
+        change_state(session, target, TargetState.SEARCHING, plan.algorithm.note, now)
+        return True
     every = candidate_rows.baselines(session, target.id)
     depths = [_depth(baseline) for baseline in every]
     if not complete(depths, sizes_of(plan.job.request).baselines, plan.problem):

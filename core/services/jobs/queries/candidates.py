@@ -335,6 +335,12 @@ def _within(target_id: str, limits: Limits) -> ColumnElement[bool]:
     return and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH, *within)
 
 
+def measured(session: Session, target_id: str) -> list[Candidate]:
+    """The measured search candidates of a target, within its limits or not."""
+    query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
+    return list(session.scalars(query.order_by(Candidate.number)))
+
+
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
     beyond: ColumnElement[float] = literal(1.0)

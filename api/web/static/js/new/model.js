@@ -39,7 +39,7 @@ export class MyModel {
 
   #show() {
     byId("model-fields").hidden = !this.isChosen;
-    for (const id of ["space-field", "space-says", "narrowing"]) byId(id).hidden = this.isChosen;
+    for (const id of ["space-field", "space-says", "narrowing"]) byId(id).hidden = byId("begin").value !== "space";
   }
 
   async #readFile(file) {

@@ -7,6 +7,7 @@ import { TrainingBudget } from "../job/budget.js";
 import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
 import { ChangedCandidates } from "../job/changed.js";
 import { FrontierChart } from "../job/chart.js";
+import { showChoices } from "../job/choices.js";
 import { JobControl } from "../job/control.js";
 import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js";
 import { generationOf, whole } from "../shared/format.js";
@@ -90,8 +91,9 @@ const loadLimited = debounced(() => {
   keep();
   drawChart();
   loadAnswer();
+  loadChoices();
 }, SLIDING_MS);
-const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement(), genes.look()]), () => ANSWER_REFRESH_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices(), loadAgreement(), genes.look()]), () => ANSWER_REFRESH_MS);
 const changed = new ChangedCandidates(path, (views) => {
   views.forEach((view) => candidates.put(view));
   redraw();
@@ -231,8 +233,18 @@ async function loadAnswer() {
     }
     unlessRefused(error);
   } finally {
-    if (target.id === chosen) byId("genes").hidden = false; // Not before the answer, which would push it down.
+    if (target.id === chosen && !job.request.space.published) byId("genes").hidden = false; // Not before the answer, which would push it down.
     genes.look();
+  }
+}
+
+/** The answer over all targets of a job among published models, for the limits that are set. */
+async function loadChoices() {
+  if (!job.request.space.published) return;
+  try {
+    showChoices(await patiently(`${path}/choices?${new URLSearchParams(limits.parameters)}`));
+  } catch (error) {
+    unlessRefused(error);
   }
 }
 

@@ -5,6 +5,7 @@ import { byId, debounced, element, setNotice, setText } from "../shared/dom.js";
 import { MyModel } from "../new/model.js";
 import { Narrowing } from "../new/narrow.js";
 import { cacheFields, changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showCache, showLimits, showMode } from "../new/pass.js";
+import { Published } from "../new/published.js";
 import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
 import { TOKENS_ALLOWED, tokenCount } from "../new/tokens.js";
 import { count, duration, figure, fileSize, megabytes, milliseconds, MISSING, whole } from "../shared/format.js";
@@ -14,7 +15,10 @@ const TYPING_MS = 400;
 const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
 // Paths in a request → the field of the form that they belong to; a longer one before its beginning.
 const FIELDS = [
-  ["name", "name"], ["space.model", "model"], ["space", "space"],
+  ["name", "name"], ["space.model", "model"],
+  ["space.published.score", "score"], ["space.published.kind", "published-kind"], ["space.published.licence", "licence"], ["space.published.min_context", "min-context"],
+  ["targets.0.variants.runtimes", "runtimes"], ["targets.0.variants.formats", "formats"], ["targets.0.variants.kv_caches", "kv-caches"],
+  ["space", "space"],
   ["targets.0.limits.latency_ms", "latency"], ["targets.0.limits.memory_mb", "memory"],
   ["targets.0.limits.first_token_ms", "first-token"], ["targets.0.limits.token_ms", "token"],
   ["targets.0.protocol.mode", "mode"], ["targets.0.protocol.sequence_length", "sequence"], ["targets.0.protocol.memory_length", "before"],
@@ -24,7 +28,7 @@ const FIELDS = [
   ["train_tokens", "train-tokens"], ["train_time.trainer", "trainer"], ["train_time", "train-hours"],
 ];
 const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
-const ANY = [...LIMIT_INPUTS, "minutes", "train-hours"]; // Empty is no limit.
+const ANY = [...LIMIT_INPUTS, "minutes", "train-hours", "min-context"]; // Empty is no limit.
 const SOURCES = {
   predicted: "The time is predicted from what was measured there.",
   measured: "The time is by the pace of what was measured there.",
@@ -44,6 +48,14 @@ let [submitted, key] = ["", ""]; // A second click on the same request makes no 
 const estimateSoon = debounced(() => estimate(), TYPING_MS);
 const model = new MyModel(() => estimateSoon());
 const narrowing = new Narrowing();
+const published = new Published(() => {
+  if (published.isChosen && !origin) {
+    byId("mode").value = "generate";
+    byId("name").value = "published models";
+    showMode();
+  }
+  estimateSoon();
+});
 const inputs = () => [...INPUTS, ...narrowing.inputs];
 
 const place = () => places[byId("device").value];
@@ -52,6 +64,7 @@ const given = (values) => Object.fromEntries(Object.entries(values).filter(([, v
 
 /** The job's request, as the form says; the rest is that of the job that it begins from. */
 function wanted() {
+  if (published.isChosen) return amongPublished();
   const [runtime, provider] = byId("runtime").value.split(" ");
   const limits = limitFields();
   const best = Object.keys(limits).length > 0;
@@ -66,6 +79,18 @@ function wanted() {
     budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
   };
   return origin ? changed(origin.request, fields) : fields;
+}
+
+/** The request of a search among published models: no other job's fields but these mean anything to it. */
+function amongPublished() {
+  const limits = limitFields();
+  return {
+    name: byId("name").value.trim(),
+    goal: Object.keys(limits).length > 0 ? "best_within_limits" : "frontier",
+    space: published.space,
+    targets: [{ [place().field]: place().name, protocol: { threads: number("threads"), ...passFields() }, limits, variants: published.variants }],
+    budget: given({ minutes: number("minutes") }),
+  };
 }
 
 /** The request of a job with the changes that the form has. In another space its narrowing, depths and proxy mean nothing. */
@@ -146,6 +171,7 @@ function refuseAt(path, text, allowed) {
 /** What would be refused, and what it would take. Until that is known the button stays as it was: a click is never lost. */
 async function estimate() {
   const question = ++asked;
+  if (published.isChosen && !published.isRead) return none("Reading the catalogue…");
   if (!isReadable()) return none(model.isChosen && !model.architecture && !byId("model").value ? "Choose the config.json of your model." : "Some fields cannot be read.");
   setText(byId("estimate-says"), "Estimating…");
   try {
@@ -179,7 +205,7 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-log"), fileSize(log.expected));
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
+    ...(refusals.length ? ["The search would be refused."] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
     SOURCES[source], note,
   ].join(" "));
 }
@@ -231,6 +257,7 @@ function offerRuntimes() {
   const offered = [...new Set(runtimes)].toSorted();
   byId("runtime").replaceChildren(...offered.map((value) => element("option", { value, text: value.replace(" ", " on ") })));
   byId("runtime").value = [former, "onnxruntime cpu", offered[0]].find((value) => offered.includes(value)) ?? "";
+  published.offerRuntimes(place().devices);
   byId("threads").max = Math.max(...place().devices.map(({ facts }) => facts.cores));
   explainPlace();
 }
@@ -278,10 +305,13 @@ async function readOrigin() {
   offerRuntimes();
   const runtime = `${protocol.runtime} ${protocol.provider}`;
   if ([...byId("runtime").options].some(({ value }) => value === runtime)) byId("runtime").value = runtime;
-  byId("space").value = space.name;
-  explainSpace();
+  if (space.published) await published.take(space, origin.request.targets);
+  else {
+    byId("space").value = space.name;
+    explainSpace();
+  }
   if (space.model) model.take(space.model);
-  else narrowing.fill(space.narrow);
+  else if (!space.published) narrowing.fill(space.narrow);
   fillPass(target);
   explainPlace();
   const values = {

@@ -1,0 +1,134 @@
+"""The search by prediction of a list: few architectures, of which each has its quality.
+
+Three launches teach it a device; then it measures what can be the best within the limits, or on the frontier, a few at
+a time, and ends with the first batch that is not worth its launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.search.evolution import Pool
+from edgefront.core.search.forecast import Forecaster
+from edgefront.core.search.interface import Context, Evaluated, Offer, Predicted, Proposal, Snapshot
+from edgefront.core.search.population_shapes import identity
+from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch
+from edgefront.core.search.problem import Problem
+from edgefront.core.search.surrogate_settings import SurrogateSettings
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.published import PublishedSpace
+from edgefront.core.spaces.space import SearchSpace
+
+
+class ListedSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    initial: Annotated[int, Field(ge=3, le=1000, description="Spread-out candidates to learn from first.")] = 3
+    batch: Annotated[int, Field(ge=1, le=1000, description="Candidates of each later generation.")] = 2
+    least_gain: Annotated[
+        float,
+        Field(ge=0, le=1, description="Ends when a generation can be expected to gain less, as a share of the whole."),
+    ] = 0.002
+
+
+class ListedSearch(PredictiveSearch):
+    """The search of a list of published models, each with its score."""
+
+    min_validated_batches = 1
+    baselines_count = False
+    exhausted = "Every permitted model of the list has been measured."
+
+    def __init__(
+        self, settings: ListedSettings, space: SearchSpace, accept: Callable[[Architecture], bool], problem: Problem
+    ) -> None:
+        if not isinstance(space, PublishedSpace):
+            raise InvalidInput(
+                f"the algorithm listed is for lists of published models, not for {space.name}",
+                field="name",
+                value="listed",
+                allowed="another algorithm, or space.published",
+            )
+        super().__init__(SurrogateSettings(**settings.model_dump(), audit_share=0.0), problem)
+        self._accept = accept
+        genomes = list(space.enumerate())
+        architectures = [space.architecture(genome) for genome in genomes]
+        self._offers = [
+            Offer(genome, architecture, space.scores[architecture.digest])
+            for genome, architecture in zip(genomes, architectures, strict=True)
+        ]
+
+    def expected_candidates(self, measured: int, most: int) -> int:
+        return min(most, max(0, self._settings.initial - measured) + 2 * self._settings.batch)
+
+    def candidates(self, context: Context, rng: np.random.Generator) -> Listed:
+        return LightFirst(self._offers, context.snapshot, self._accept, self._settings.initial)
+
+    def why(self, gain: float, pool: Pool) -> str:
+        if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
+            return "No other model of the list is predicted to be within the limits."
+        return (
+            f"The other models of the list are expected to gain {100 * gain:.2g} %, less than "
+            f"{100 * self._settings.least_gain:g} %."
+        )
+
+
+class Listed(Candidates):
+    """The permitted offers that have not been proposed; a member is the place of one."""
+
+    def __init__(self, offers: Sequence[Offer], snapshot: Snapshot, accept: Callable[[Architecture], bool]) -> None:
+        by_digest = {offer.architecture.digest: offer for offer in offers}
+        proposed = {result.digest for result in snapshot.results}
+        self._offers: dict[str, Offer] = dict(sorted(by_digest.items()))
+        self._fresh = [
+            offer for digest, offer in self._offers.items() if digest not in proposed and accept(offer.architecture)
+        ]
+        self._shapes = Shapes.of([offer.architecture for offer in self._fresh])
+        self._made: list[Proposal] = []
+
+    def shapes(self, results: Sequence[Evaluated]) -> Shapes:
+        return Shapes.of([self._offers[result.digest].architecture for result in results])
+
+    def drawn(self) -> tuple[NDArray[Any], Shapes]:
+        return np.arange(len(self._fresh)), self._shapes
+
+    def pool(self, forecaster: Forecaster) -> Pool:
+        quality = np.array([offer.proxy for offer in self._fresh])
+        forecast = replace(forecaster.costs(self._shapes), quality=quality)
+        return Pool(np.arange(len(self._fresh)), identity(self._shapes), forecast)
+
+    def random_pool(self, forecaster: Forecaster) -> Pool:
+        return self.pool(forecaster)
+
+    def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
+        offer = self._fresh[int(member)]
+        self._made.append(Proposal(offer.genome, offer.architecture, operator, (), predicted))
+
+    def fill(self, count: int) -> None:
+        """Adds nothing: all offers were among those to spread."""
+
+    @property
+    def made(self) -> tuple[Proposal, ...]:
+        return tuple(self._made)
+
+
+class LightFirst(Listed):
+    """Learns from the lighter half of the list: a device is known from small models as well, and sooner."""
+
+    def __init__(
+        self, offers: Sequence[Offer], snapshot: Snapshot, accept: Callable[[Architecture], bool], initial: int
+    ) -> None:
+        super().__init__(offers, snapshot, accept)
+        self._initial = initial
+
+    def drawn(self) -> tuple[NDArray[Any], Shapes]:
+        members, shapes = super().drawn()
+        light = np.argsort(shapes.total_parameters, kind="stable")[: max(self._initial, len(members) // 2)]
+        return members[light], shapes.take(light)

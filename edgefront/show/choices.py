@@ -1,0 +1,99 @@
+"""The answer of a job among published models as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgefront.core.units import plain
+from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherModelView
+from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.show.fitting import FittingTable
+
+MAX_OTHERS = 12
+"""Models without a score that are named; all of them are in JSON."""
+
+
+def show(view: ChoicesView, console: Console) -> None:
+    """The choices beside each other, what is not known, how to get the recommended one, and the answer in one
+    sentence.
+    """
+
+    def line(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    rows = _rows(view)
+    if rows:
+        console.print(choices_table(rows, view.score.partition(":")[2]))
+    if any(choice.candidate.marked for _, choice in rows):
+        line(f"{MARKED}.", "dim")
+    for other in view.runners_up:
+        line(f"{_name(other.choice)} against the recommended: {other.trade}.", "dim")
+    line(f"Score: {view.score}. {view.score_about} ({view.score_source}).", "dim")
+    line(view.measured, "dim")
+    if view.same_architecture:
+        line(f"Of the same architecture as one above: {_named(view.same_architecture, scored=True)}.", "dim")
+    if view.unscored:
+        line(f"Without a score in this table, not measured: {_named(view.unscored, scored=False)}.", "dim")
+    if view.note:
+        line(view.note, "yellow")
+    for command in view.commands:
+        line(command)
+    line(view.sentence, "bold")
+
+
+def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str) -> FittingTable:
+    """A row a choice."""
+    generates = any(choice.candidate.token_ms is not None for _, choice in rows)
+    times = ("first token ms", "further token ms") if generates else ()
+    numbers = (benchmark, "latency ms", *times, "memory MB")
+    shown = table(
+        *("", "model", "weights", "runtime", "licence", *numbers),
+        right=numbers,
+        prose=("model",),
+        less=("licence", "latency ms") if generates else ("licence",),
+    )
+    for name, choice in rows:
+        candidate = choice.candidate
+        shown.add_row(
+            name,
+            choice.model,
+            choice.weights + ("" if choice.kv_cache in (None, "f16") else f", cache {choice.kv_cache}"),
+            choice.runtime,
+            choice.licence or "unknown",
+            plain(choice.score),
+            measured_latency(candidate),
+            *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
+            megabytes(candidate.memory_bytes),
+            style={"recommended": "bold", "frontier": "dim"}.get(name),
+        )
+    return shown
+
+
+def _rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
+    """Each choice once, under the first name that it has."""
+    named = [("recommended", view.recommended)]
+    named += [("runner-up", other.choice) for other in view.runners_up]
+    named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]
+    rows: dict[str, tuple[str, ChoiceView]] = {}
+    for name, choice in named:
+        if choice is not None:
+            rows.setdefault(choice.candidate.id, (name, choice))
+    return list(rows.values())
+
+
+def _name(choice: ChoiceView) -> str:
+    return f"{choice.model} {choice.weights} {choice.runtime}"
+
+
+def _named(models: Sequence[OtherModelView], *, scored: bool) -> str:
+    words = [
+        f"{model.model} ({plain(model.score) if scored and model.score is not None else millions(model.parameters)})"
+        for model in models
+    ]
+    more = [] if len(words) <= MAX_OTHERS else [f"{len(words) - MAX_OTHERS} more"]
+    return ", ".join([*words[:MAX_OTHERS], *more])

@@ -1,0 +1,193 @@
+"""Jobs among published models: a target for each runtime and format, and one answer over all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from simulated_agent import CLASS, SimulatedAgent, by_generation, facts
+from simulated_service import Service
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.published import published_models
+from edgefront.core.published.scores import PERMISSIVE_LICENCES
+from edgefront.core.services.jobs import choices
+from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.prediction.estimates import estimate
+from edgefront.core.services.prediction.fits import Fits
+from edgefront.core.services.spaces import space_of
+from edgefront.core.spaces.published import PublishedSpace
+from edgefront.core.wire.choices import ChoicesView
+from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
+from edgefront.core.wire.published import Variants
+
+SCORE = "obsscaling_base:HellaSwag"
+GENERATION = {"mode": "generate", "sequence_length": 64, "new_tokens": 8}
+
+
+def asked(limits: dict[str, float], published: dict[str, Any] | None = None, **changes: Any) -> JobRequest:
+    place = {
+        "device_class": CLASS,
+        "protocol": GENERATION,
+        "limits": limits,
+        "variants": {"runtimes": ["onnxruntime"], "formats": ["int8", "f32"]},
+    }
+    value: dict[str, Any] = {
+        "goal": "best_within_limits" if limits else "frontier",
+        "space": {"published": {"score": SCORE, **(published or {})}},
+        "targets": [place],
+        "budget": {"refinement": 0.0},
+    }
+    return JobRequest.model_validate(value | changes)
+
+
+@pytest.fixture
+def board(service: Service) -> SimulatedAgent:
+    own = facts(memory_bytes=64 << 30, numbers=("float32", "int8"))
+    return SimulatedAgent(service.database, measure=by_generation, device_facts=own)
+
+
+def answered(service: Service, job: JobView, limits: Limits = NO_LIMITS) -> ChoicesView:
+    with service.database.read() as session:
+        return choices.read(session, service.user, job.id, limits).view()
+
+
+def test_the_highest_score_within_limits_over_all_formats(service: Service, board: SimulatedAgent) -> None:
+    job = service.finish(board, asked({"token_ms": 40.0, "memory_mb": 1500.0}))
+    assert [target.name for target in job.targets] == [f"{CLASS} onnxruntime int8", f"{CLASS} onnxruntime f32"]
+    assert {target.protocol.weights for target in job.targets} == {"int8", "full"}
+    assert job.request.proxy == "published_score"
+    view = answered(service, job)
+    best = view.recommended
+    assert best is not None
+    assert best.candidate.token_ms is not None
+    assert best.candidate.token_ms <= 40
+    assert (best.candidate.memory_bytes or 0) <= 1500 * 10**6
+    (score,) = [each for each in published_models()[best.model].scores if each.table == "obsscaling_base"]
+    assert best.score == score.values["HellaSwag"] == best.candidate.proxy
+    # Nothing that this device would run within the limits has a higher score.
+    space = space_of(job.request.space)
+    assert isinstance(space, PublishedSpace)
+    for target in job.targets:
+        for digest, other in space.scores.items():
+            if other > best.score:
+                (genome,) = [g for g in space.enumerate() if space.architecture(g).digest == digest]
+                result = by_generation(space.architecture(genome), target.protocol, 0)
+                assert result.generation is not None
+                assert result.memory is not None
+                assert result.generation.token_ms[0] > 40 or result.memory.peak_bytes > 1500 * 10**6
+    assert best.model in view.sentence
+    assert "HellaSwag" in view.sentence
+    assert f"huggingface-cli download {best.model}" in view.commands[0]
+    assert sum(board.launches.values()) <= 25
+
+
+def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: Service, board: SimulatedAgent) -> None:
+    view = answered(service, service.finish(board, asked({"token_ms": 60.0})))
+    assert view.recommended is not None
+    assert len({choice.bits for choice in view.frontier}) == 2
+    order = [(choice.score, choice.bits) for choice in view.frontier]
+    assert order == sorted(order, reverse=True)
+    eight = next(choice for choice in view.frontier if choice.bits == 8)
+    assert eight.format_loss == "unknown"
+    for other in view.runners_up:
+        if other.choice.model == view.recommended.model:
+            assert "whose loss of quality is not known" in other.trade
+
+
+def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgent) -> None:
+    view = answered(service, service.finish(board, asked({"token_ms": 60.0}, {"kind": "base"})))
+    measured = {choice.model for choice in view.frontier}
+    unscored = {model.model: model for model in view.unscored}
+    assert not measured & unscored.keys()
+    assert all(published_models()[id_].kind == "base" for id_ in measured | unscored.keys())
+    predicted = [model for model in view.unscored if model.perplexity is not None]
+    assert predicted
+    assert all(model.perplexity_of for model in predicted)
+
+
+def test_other_limits_are_answered_from_what_is_known(service: Service, board: SimulatedAgent) -> None:
+    job = service.finish(board, asked({"token_ms": 60.0}))
+    view = answered(service, job, Limits(token_ms=1e-6))
+    assert view.recommended is None
+    assert view.nearest is not None
+    assert [move.limit for move in view.moves] == ["token_ms"]
+    assert "Nothing that was measured is within" in view.sentence
+    assert view.commands == ()
+
+
+def test_a_frontier_without_limits(service: Service, board: SimulatedAgent) -> None:
+    view = answered(service, service.finish(board, asked({}, {"licence": "permissive"})))
+    assert view.recommended is not None
+    assert len(view.frontier) > 1
+    assert all(published_models()[choice.model].licence in PERMISSIVE_LICENCES for choice in view.frontier)
+
+
+def test_a_job_among_architectures_has_no_choices(service: Service) -> None:
+    SimulatedAgent(service.database)
+    job = service.submit()
+    with pytest.raises(InvalidInput, match="searches the space lts-gpt2, not published models"):
+        answered(service, job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"space": {"published": {"score": "obs:x"}}}, "space.published.score", "no table of scores 'obs'"),
+        ({"space": {"published": {"score": "obsscaling_base:H"}}}, "space.published.score", "HellaSwag, HumanEval"),
+        (
+            {"space": {"published": {"score": "pythia_repo_zero_shot:lambada_openai:ppl"}}},
+            "space.published.score",
+            "better where it is lower",
+        ),
+        (
+            {"space": {"published": {"score": SCORE, "licence": "gpl-3.0"}}},
+            "space.published.licence",
+            "none of the",
+        ),
+        (
+            {"space": {"published": {"score": SCORE, "min_context": 10**9}}},
+            "space.published.min_context",
+            "has min context 1000000000",
+        ),
+        ({"algorithm": {"name": "lts"}}, "algorithm.name", "among published models"),
+        ({"baseline_layers": [2]}, "baseline_layers", "among published models"),
+        ({"train_tokens": 10**9}, "train_tokens", "no quality law"),
+        (
+            {"space": {"name": "llama"}, "proxy": "published_score"},
+            "proxy",
+            "the models of llama have no published scores",
+        ),
+        ({"space": {"name": "llama"}, "algorithm": {"name": "listed"}}, "algorithm.name", "lists of published models"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(service: Service, changes: dict[str, Any], field: str, words: str) -> None:
+    SimulatedAgent(service.database)
+    with pytest.raises(InvalidInput, match=words) as caught:
+        resolve(service.database, asked({"token_ms": 40.0}, **changes)).checked()
+    assert ".".join(caught.value.path) == field
+
+
+def test_a_format_that_no_runtime_has(service: Service, board: SimulatedAgent) -> None:
+    request = asked({"token_ms": 40.0})
+    variants = Variants(runtimes=("onnxruntime",), formats=("q8_0",))
+    wrong = request.model_copy(update={"targets": (request.targets[0].model_copy(update={"variants": variants}),)})
+    with pytest.raises(InvalidInput, match="onnxruntime cannot hold weights in q8_0") as caught:
+        service.submit(wrong)
+    assert ".".join(caught.value.path) == "targets.0.variants.formats"
+    assert "onnxruntime: f32, f16, bf16, int8, int4" in caught.value.allowed
+
+
+def test_variants_are_targets_up_to_a_number(service: Service, board: SimulatedAgent) -> None:
+    request = asked({"token_ms": 40.0})
+    many = request.model_copy(update={"targets": request.targets * 9})
+    with pytest.raises(InvalidInput, match="the variants make 18 targets"):
+        service.submit(many)
+
+
+def test_an_estimate_counts_launches_of_all_targets(service: Service, board: SimulatedAgent) -> None:
+    view = estimate(service.database, service.user, asked({"token_ms": 40.0}), Fits())
+    assert view.refusals == ()
+    assert len(view.targets) == 2
+    assert view.launches.expected <= 25
+    assert all(target.baseline_launches == 0 for target in view.targets)
