@@ -23,6 +23,8 @@ BLOCK_SIZE: Final = 32
 GgufFormat = Literal["float32", "float16", "q8_0", "q4_0"]
 """What the matrices of a GGUF file hold; q8_0 and q4_0 are llama.cpp's blocks of 8 and 4 bits a weight."""
 GGUF_QUANTISED = frozenset({"q8_0", "q4_0"})
+GGUF_MAGIC = b"GGUF"
+"""The first bytes of such a file."""
 GGUF_BLOCK = 32
 """Weights that share a float16 scale there."""
 GGUF_BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}

@@ -187,6 +187,8 @@ def _apply_limits(request: LaunchRequest) -> None:
 
 def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
     """Paths of the files whose mapped bytes count as weights."""
+    if request.gguf_file is not None:
+        return request.gguf_file.paths
     return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
 
 

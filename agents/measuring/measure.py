@@ -15,15 +15,17 @@ from contextlib import ExitStack
 from math import prod
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from edgefront.agents.device.available import available_memory_bytes
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.forked import ForkServer
+from edgefront.agents.measuring.given_file import read_file
 from edgefront.agents.measuring.hostlock import lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
-from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.agents.measuring.spawn import run_spawned
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.cost.state import kept, kept_bytes
@@ -91,7 +93,7 @@ class Measurer:
         self.close()
 
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
-        """Runs one launch of an architecture, or of an ONNX file.
+        """Runs one launch of an architecture, or of an ONNX or a GGUF file as it is.
 
         Failures of the model are results, never raised: `infeasible` if this device has too little memory or is too
         slow, otherwise `failed` with a reason.
@@ -102,20 +104,36 @@ class Measurer:
         refusal = self._refuse(subject, protocol)
         if refusal is not None:
             return refusal
-        if isinstance(subject, Architecture):
-            # Here rather than in the child: generating weights for the first time is not part of a launch.
-            if protocol.runtime == "llamacpp":
-                with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
-                    return self._launch(self._request(subject, protocol, seed))
-            for spec in parameters(subject):
-                for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
-                    self._cache.file(part, seed, kind)
-        return self._launch(self._request(subject, protocol, seed))
+        if isinstance(subject, Path):
+            return self._measure_file(subject, protocol, seed)
+        # Here rather than in the child: generating weights for the first time is not part of a launch.
+        request = self._request(protocol, seed, architecture=subject.canonical)
+        if protocol.runtime == "llamacpp":
+            with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
+                return self._launch(request)
+        for spec in parameters(subject):
+            for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
+                self._cache.file(part, seed, kind)
+        return self._launch(request)
 
-    def _request(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchRequest:
+    def _measure_file(self, path: Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
+        try:
+            header = read_file(path, protocol)
+            if header is None:
+                return self._launch(self._request(protocol, seed, onnx_file=path.absolute()))
+            file = GgufFile(
+                paths=tuple(part.absolute() for part in header.paths),
+                vocab_size=header.vocab_size,
+                keeps_state=header.keeps_state,
+            )
+        except InvalidInput as error:
+            return failure("unsupported" if error.field in _CHOICES else "build_error", error.detail)
+        refusal = self._refuse_memory(header.weight_bytes, protocol)
+        return self._launch(self._request(protocol, seed, gguf_file=file)) if refusal is None else refusal
+
+    def _request(self, protocol: MeasurementProtocol, seed: int, **subject: Any) -> LaunchRequest:
         return LaunchRequest(
-            architecture=subject.canonical if isinstance(subject, Architecture) else None,
-            onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),
+            **subject,
             protocol=protocol,
             seed=seed,
             cache=self._cache.folder,
@@ -201,7 +219,7 @@ class Measurer:
         if missing is not None:
             return failure("unsupported", missing)
         if isinstance(subject, Path):
-            return _refuse_choices(protocol)
+            return None
         try:
             protocol_costs(subject, protocol)
         except InvalidInput as error:
@@ -211,9 +229,13 @@ class Measurer:
                 "unsupported",
                 f"{protocol.runtime} on {protocol.provider} does not support {protocol.number_format} on this device",
             )
+        return self._refuse_memory(least_footprint_bytes(subject, protocol), protocol)
+
+    def _refuse_memory(self, least: int, protocol: MeasurementProtocol) -> LaunchResult | None:
+        """A refusal of what needs at least so many bytes where this device has fewer."""
         if not Provider(protocol.provider).shares_host_memory:
             return None
-        least, free = least_footprint_bytes(subject, protocol), available_memory_bytes()
+        free = available_memory_bytes()
         bound = free if self._limit is None else min(free, self._limit)
         if least > bound:
             message = f"it needs at least {least} bytes of memory, and {bound} are available"
@@ -221,17 +243,7 @@ class Measurer:
         return None
 
 
-def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
-    """An ONNX file is run unchanged: protocol fields that choose between builds of an architecture do not apply to
-    it.
-    """
-    for field, only in (("mode", "forward"), ("dtype", "float32"), ("weights", "full")):
-        chosen = getattr(protocol, field)
-        if chosen != only:
-            return failure("unsupported", f"{field} {chosen} needs an architecture: an ONNX file is run unchanged")
-    return None
-
-
+_CHOICES = frozenset(MeasurementProtocol.model_fields)
 _VOCABULARY = ("tokens", "masked_tokens")
 
 

@@ -11,13 +11,26 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 
 
+class GgufFile(BaseModel):
+    """A GGUF file that llama.cpp runs as it is, and what of its header a launch depends on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: Annotated[tuple[Path, ...], Field(min_length=1)]
+    """The file, or the parts of one model, of which llama.cpp is given the first."""
+    vocab_size: Annotated[int, Field(ge=1)]
+    keeps_state: bool
+    """Whether llama.cpp may be unable to take a token back (`core.graph.gguf_header`)."""
+
+
 class LaunchRequest(BaseModel):
-    """One launch. Exactly one of `architecture` (the canonical description) and `onnx_file` is given."""
+    """One launch. Exactly one of `architecture` (the canonical description), `onnx_file` and `gguf_file` is given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: dict[str, Any] | None = None
     onnx_file: Path | None = None
+    gguf_file: GgufFile | None = None
     protocol: MeasurementProtocol
     seed: Annotated[int, Field(ge=0, lt=1 << 63)]
     cache: Path
@@ -32,6 +45,8 @@ class LaunchRequest(BaseModel):
         """The architecture or file that is measured."""
         if self.architecture is not None:
             return Architecture.parse(self.architecture)
+        if self.gguf_file is not None:
+            return self.gguf_file.paths[0]
         if self.onnx_file is None:
             raise ValueError("a launch request needs an architecture or a file")
         return self.onnx_file

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.hugging_face import ARCHITECTURE, refuse_pointer
+from edgefront.core.number_formats import GGUF_MAGIC
 from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface import CONFIG, read_config
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from edgefront.core.evaluation.package import Package
 
 MAX_DESCRIPTION_BYTES = 1 << 20
-_GGUF = b"GGUF"
 WAYS = (
     "a name from `edgefront model list`, a Hub id from `edgefront model list --published`, a description as JSON, the "
     "folder of a trained or a Hugging Face model, its config.json, or a GGUF file"
@@ -85,6 +85,27 @@ def named_as(given: str | Path) -> NamedModel | None:
 def published_as(given: str | Path) -> PublishedModel | None:
     """The facts about a model that is given by its Hub id; None where it is given in another way. `NotFound`."""
     return published_models().get(str(given)) if _place(given).way == "name" else None
+
+
+def is_gguf(given: str | Path) -> bool:
+    """Whether this is a GGUF file. False where there is no such model."""
+    try:
+        return _place(given).way == "gguf"
+    except NotFound:
+        return False
+
+
+def quantised_in(given: str | Path) -> str | None:
+    """The quantised formats of a GGUF file's weights, in words: Q4_1 and Q8_0; None where there are none, or it is no
+    such file. Errors as in `architecture_of`.
+    """
+    place = _place(given)
+    if place.way != "gguf":
+        return None
+    from edgefront.core.graph.gguf_header import GgufHeader
+
+    formats = [name for name in GgufHeader(place.path).facts["weights"] if name not in ("F32", "F16", "BF16", "F64")]
+    return " and ".join(formats) or None
 
 
 def has_weights(given: str | Path) -> bool:
@@ -148,7 +169,7 @@ def _place(given: str | Path) -> _Place:
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}") from None
     refuse_pointer(head, path)
-    if head.startswith(_GGUF):
+    if head.startswith(GGUF_MAGIC):
         return _Place("gguf", path)
     return _Place("config" if _is_config(path) else "description", path)
 

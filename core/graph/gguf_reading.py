@@ -6,7 +6,7 @@ of its tensors; unknown fields of its architecture, and tensors that belong to n
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.errors import ArchitectureError, InvalidInput
-from edgefront.core.graph.gguf_vocabulary import CONTROL, NO_MERGES, NORMAL, UNUSED, USER_DEFINED, splitting
+from edgefront.core.graph.gguf_header import GgufHeader, StoredTensor, fault
+from edgefront.core.graph.gguf_tokenizer import tokenizer_files
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
+from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS, Architecture
-from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT
+from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT, RotaryPositions
 from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.numbers import is_positive
 from edgefront.core.validation import short
@@ -50,19 +51,16 @@ _OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "
 """Those with layer norms, and the activation of the models that they are made for."""
 
 
+_STRETCHED = "rope_freqs.weight"
+
+
 class GgufFile:
     """An open GGUF file. Raises `InvalidInput` if it is none, or if its model cannot be expressed."""
 
     def __init__(self, path: Path) -> None:
-        import gguf
-
         self.path = path
-        try:
-            reader = gguf.GGUFReader(path)
-        except Exception as error:  # whatever the reader stumbles over
-            raise self._fault(f"cannot be read, or was cut short: {error}", "path") from None
-        self._fields = reader.fields
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self.header = GgufHeader(path)
+        self._fields, self._tensors = self.header.fields, self.header.tensors
         self.architecture = self._architecture()
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
@@ -90,8 +88,6 @@ class GgufFile:
         for name in own:
             if name not in _READ_FIELDS:
                 raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
-        if "rope_freqs.weight" in self._tensors:
-            raise self._fault("has rope_freqs.weight: it does not tell how its positions are stretched", "path")
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
         rotary = kind != "gpt2"
         width = self._count(own, kind, "embedding_length")
@@ -103,7 +99,7 @@ class GgufFile:
             "norm": "branch" if kind == "olmo2" else "pre",
             "norm_kind": "layer" if layer_normed else "rms",
             "activation": _OF_LAYER_NORMS.get(kind, "silu"),
-            "embedding": {"vocab_size": int(self._tensor("token_embd.weight").shape[-1])},
+            "embedding": {"vocab_size": self._tensor("token_embd.weight").shape[0]},
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
@@ -119,9 +115,10 @@ class GgufFile:
                 "theta": theta,
                 "percent": self._percent(own, kind, description),
             }
+            self._stretch(description)
             description["context_length"] = self._count(own, kind, "context_length")
         else:
-            length = int(self._tensor("position_embd.weight").shape[-1])
+            length = self._tensor("position_embd.weight").shape[0]
             description |= {"positions": {"kind": "learned", "length": length}}
         return description
 
@@ -175,6 +172,24 @@ class GgufFile:
             raise self._fault(f"has {kind}.{name} {short(turned)}, not the width {d_head} of its heads", name)
         return -(-100 * turned // d_head)  # which, rounded down, are so many features again
 
+    def _stretch(self, description: dict[str, Any]) -> None:
+        """Positions that turn slower by `rope_freqs.weight` as Llama 3.1's, whose lengths and limits it does not tell:
+        they are those of all its models (`RotaryScaling`), or the file is refused.
+        """
+        if _STRETCHED not in self._tensors:
+            return
+        slower = self.tensor(_STRETCHED)
+        d_head = next(block["d_head"] for block in description["blocks"] if block["kind"] == "attention")
+        plain = {"kind": "rotary", "theta": description["positions"]["theta"]}
+        most = float(slower.max())
+        scaling = {"factor": int(most) if most == int(most) else str(np.float32(most))}
+        expected = rotary_frequencies(RotaryPositions.model_validate(plain), d_head) / rotary_frequencies(
+            RotaryPositions.model_validate({**plain, "scaling": scaling}), d_head
+        )
+        if expected.shape != slower.shape or not np.allclose(slower, expected, rtol=1e-5):
+            raise self._fault(f"has {_STRETCHED}, which does not stretch positions as Llama 3.1 does", "positions")
+        description["positions"]["scaling"] = scaling
+
     def _parallel(self, own: Mapping[str, Any], prefix: str) -> str | None:
         norms = (f"{prefix}ffn_norm.weight", f"{prefix}post_ffw_norm.weight")
         if not any(name in self._tensors for name in norms):
@@ -187,94 +202,38 @@ class GgufFile:
         names = (f"{prefix}attn_q.bias", f"{prefix}attn_qkv.bias")
         return "qkv" if any(name in self._tensors for name in names) else "none"
 
-    # The tokenizer -------------------------------------------------------------------------------------------------
-
     def tokenizer(self) -> dict[str, bytes]:
-        """Its `tokenizer.json` and what goes beside it; nothing where it has none. `InvalidInput` where it is none of
-        byte-level bpe, split in a way that is known.
-        """
-        field = self._field
-        if field("tokenizer.ggml.model") in (None, "no_vocab", "none"):
-            return {}
-        if field("tokenizer.ggml.model") != "gpt2":
-            raise self._fault(
-                f"has a tokenizer {field('tokenizer.ggml.model')}: only byte-level bpe (gpt2) is read; give its "
-                "Hugging Face folder",
-                "tokenizer.ggml.model",
-            )
-        tokens: list[str] = field("tokenizer.ggml.tokens") or []
-        types: list[int] = field("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-        if len(types) != len(tokens):
-            what = f"has {len(types)} types of tokens for {len(tokens)} tokens"
-            raise self._fault(what, "tokenizer.ggml.token_type")
-        pre = splitting(str(field("tokenizer.ggml.pre", "gpt-2")))
-        if pre is None:
-            raise self._fault(
-                f"splits text by {field('tokenizer.ggml.pre')}, which is not known; give its Hugging Face folder",
-                "tokenizer.ggml.pre",
-            )
-        added = [
-            {"id": number, "content": token, "special": type_ == CONTROL, "single_word": False, "lstrip": False}
-            | {"rstrip": False, "normalized": False}
-            for number, (token, type_) in enumerate(zip(tokens, types, strict=True))
-            if type_ in (CONTROL, USER_DEFINED)
-        ]
-        described: dict[str, Any] = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            **pre,
-            "post_processor": None,
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        }
-        described["model"] |= {
-            "vocab": {token: number for number, token in enumerate(tokens) if types[number] != UNUSED},
-            "merges": [merge for merge in field("tokenizer.ggml.merges") or [] if merge not in NO_MERGES],
-        }
-        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        for role, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-            number = self._token_number(name)
-            if number is not None and number < len(tokens):
-                config[f"{role}_token"] = tokens[number]
-        for name in ("add_bos_token", "add_eos_token"):
-            config[name] = bool(field(f"tokenizer.ggml.{name}", False))
-        if isinstance(template := field("tokenizer.chat_template"), str):
-            config["chat_template"] = template
-        ends = [self._token_number(name) for name in ("eos", "eot", "eom")]
-        generation = {"eos_token_id": [end for end in dict.fromkeys(ends) if end is not None]}
-        return {
-            TOKENIZER: json.dumps(described).encode(),
-            TOKENIZER_CONFIG: json.dumps(config).encode(),
-            GENERATION_CONFIG: json.dumps(generation).encode(),
-        }
+        """Its `tokenizer.json` and what goes beside it (`core.graph.gguf_tokenizer`)."""
+        return tokenizer_files(self.header)
 
-    def _token_number(self, name: str) -> int | None:
-        """The number of the token in this role."""
-        number = self._field(f"tokenizer.ggml.{name}_token_id")
-        if number is not None and type(number) is not int:
-            field = f"tokenizer.ggml.{name}_token_id"
-            raise self._fault(f"has {field} {short(number)}, which is no token's number", field)
-        return number
+    # The weights ---------------------------------------------------------------------------------------------------
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """Its values as float32, whatever format they have."""
         import gguf
 
         stored = self._tensor(name)
-        values = gguf.dequantize(stored.data, stored.tensor_type)
-        return np.asarray(values, np.float32).reshape([int(size) for size in stored.shape][::-1])
+        size = stored.nbytes
+        try:
+            if size is None:
+                raise NotImplementedError
+            data = np.fromfile(stored.path, np.uint8, size, offset=stored.start)
+            rows = data.reshape(math.prod(stored.shape[:-1]), -1)
+            values = gguf.dequantize(rows, gguf.GGMLQuantizationType(stored.kind))
+        except NotImplementedError:
+            raise self._fault(
+                f"has {name} as {stored.kind_name}, which the installed gguf cannot read", "weights"
+            ) from None
+        return np.asarray(values, np.float32).reshape(stored.shape)
 
     @property
     def names(self) -> set[str]:
         return set(self._tensors)
 
     def _field(self, name: str, default: Any = None) -> Any:
-        field = self._fields.get(name)
-        return default if field is None else field.contents()
+        return self._fields.get(name, default)
 
-    def _tensor(self, name: str) -> Any:
+    def _tensor(self, name: str) -> StoredTensor:
         if name not in self._tensors:
             raise self._fault(f"lacks {name}", "weights")
         return self._tensors[name]
@@ -297,7 +256,7 @@ class GgufFile:
         return rounded
 
     def _fault(self, what: str, field: str) -> InvalidInput:
-        return InvalidInput(f"{self.path} {what}", field=field, value=str(self.path), allowed="another GGUF file")
+        return fault(self.path, what, field)
 
 
 class _Weights(Mapping[str, NDArray[np.float32]]):
@@ -313,9 +272,8 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
             read.add(tensor.name)
             if tensor.spec is not None:
                 stored = file._tensor(tensor.name)
-                shape = tuple(int(size) for size in stored.shape)[::-1]
-                if shape != tensor.shape:
-                    raise file._fault(f"has {tensor.name} of shape {shape}, not {tensor.shape}", "weights")
+                if stored.shape != tensor.shape:
+                    raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
         for name in sorted(file.names - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")

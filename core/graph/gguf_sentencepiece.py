@@ -58,3 +58,43 @@ def _splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
     for end in range(1, len(token)):
         if token[:end] in own and token[end:] in own:
             yield token[:end], token[end:]
+
+
+def merges_of(scores: Mapping[str, float]) -> list[str]:
+    """The merges by which tokens with these scores are joined as llama.cpp does: every way to split a token in two, of
+    the token with the highest score first.
+    """
+    own = frozenset(scores)
+    return [
+        f"{left} {right}"
+        for token in sorted(scores, key=lambda token: -scores[token])
+        for left, right in _splits(token, own)
+    ]
+
+
+def described_pieces(
+    vocabulary: Mapping[str, int], merges: Sequence[str], unknown: str | None, space_before: bool
+) -> dict[str, Any]:
+    """The parts of a `tokenizer.json` that treat text as llama.cpp does."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    before: list[dict[str, Any]] = [{"type": "Prepend", "prepend": _SPACE}] if space_before else []
+    spaces = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if space_before else []
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*before, replace]},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": dict(vocabulary),
+            "merges": list(merges),
+        },
+    }

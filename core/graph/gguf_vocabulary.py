@@ -16,7 +16,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf_sentencepiece import BYTES, is_sentencepiece, puts_space_before, scores_of
 from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 
-NORMAL, _UNKNOWN, CONTROL, USER_DEFINED, UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 NO_MERGES = ("€ €",)
 """A list must not be empty; no byte is called so."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -96,7 +96,7 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
         if role == "eos" or number in of_added:  # an ordinary piece may pad, as "!"
             types[number] = CONTROL
     if is_pieces and "unk" in special:
-        types[special["unk"]] = _UNKNOWN
+        types[special["unk"]] = UNKNOWN
     tokens = [""] * size
     for token, number in numbers.items():
         tokens[number] = token

@@ -47,11 +47,15 @@ def measure(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"{MODEL_HELP} Or any ONNX file.",
+            help=f"{MODEL_HELP} Or any ONNX file. A GGUF file runs in llama.cpp as it is, with other runtimes by its "
+            "description.",
             autocompletion=complete_model,
         ),
     ],
-    runtime: Annotated[Runtime, typer.Option(help="Runtime that executes the model.")] = "onnxruntime",
+    runtime: Annotated[
+        Runtime | None,
+        typer.Option(help="Runtime that executes the model. Default: onnxruntime; llamacpp for a GGUF file."),
+    ] = None,
     provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
     mode: Annotated[
@@ -106,6 +110,7 @@ def measure(
     from pydantic import TypeAdapter, ValidationError
 
     from edgefront.core.errors import MeasurementError, ProtocolError
+    from edgefront.core.evaluation.given_model import is_gguf
     from edgefront.core.files import check_free
     from edgefront.core.measurement.passes import protocol_costs
     from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
@@ -125,6 +130,8 @@ def measure(
             )
         check_ending(output)
         check_free(output, force=force)
+    if runtime is None:
+        runtime = "llamacpp" if is_gguf(model) else "onnxruntime"
     choices: dict[str, Any] = {
         "runtime": runtime,
         "provider": provider,
@@ -150,7 +157,9 @@ def measure(
         from edgefront.core.evaluation.package import add_measurements, read_package
 
         read_package(model)  # before anything is measured
-    subject = find_model(model)
+    subject = find_model(model, runtime)
+    if runtime != "llamacpp" and is_gguf(model):
+        session.note(f"{runtime} cannot run a GGUF file: its description is measured, with random weights")
     if isinstance(subject, Architecture):
         for protocol in protocols:
             protocol_costs(subject, protocol)  # refuses passes that the model does not support
@@ -214,12 +223,22 @@ def _show_curve(session: Session, name: str, measured: Sequence[Measured]) -> No
 
 
 def _note(session: Session, measured: Measured, every: Sequence[Measured] = ()) -> None:
-    memory, protocol = measured.report()["memory"], measured.protocol
+    from edgefront.show.output import millions
+
+    report = measured.report()
+    memory, protocol = report["memory"], measured.protocol
     kind = "generations" if protocol.mode == "generate" else "passes"
     passes = sum(len(launch.latency.samples_ms) for launch in measured.launches if launch.latency)
+    file = report.get("gguf")
+    if file is not None:
+        parts = ", ".join(f"{millions(count)} {name}" for name, count in file["weights"].items())
+        session.note(
+            f"{file['architecture']} of {millions(file['parameters'])} weights, as they are in the file: {parts}"
+        )
+    numbers = "" if file is not None else f", {protocol.dtype}, weights {protocol.weights}"
     session.note(
         f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch}, logits "
-        f"{protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
+        f"{protocol.logits}{numbers}"
         + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
         + f"; {passes} {kind} in {len(measured.launches)} launch(es), memory by the {memory['method']} method"
         + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")

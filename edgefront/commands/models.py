@@ -168,12 +168,14 @@ def import_model(
 ) -> None:
     """Show a Hugging Face model or a GGUF file as a description, or write it with its weights and tokenizer to a folder
     for `model build`, `generate` and `evaluate`. Needs no server."""
-    from edgefront.core.evaluation.given_model import architecture_of, write_imported
+    from edgefront.core.evaluation.given_model import architecture_of, quantised_in, write_imported
 
     architecture, tokenizer = architecture_of(folder), None
     if output is not None:
         with session.err.status(f"reading {folder} …"):
             tokenizer = write_imported(folder, output)
+        if (formats := quantised_in(folder)) is not None:
+            session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
         if tokenizer is None:
             session.note("without a tokenizer: the model has none")
         for name, number, file in () if tokenizer is None else tokenizer.left_out:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import MeasurementError
-from edgefront.core.evaluation.given_model import architecture_of
+from edgefront.core.evaluation.given_model import architecture_of, is_gguf
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
+from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
 from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
@@ -28,10 +29,14 @@ _MEMORY_PASSES = 2
 """Of a launch whose memory is measured after the timed passes."""
 
 
-def find_model(file_or_name: str) -> Architecture | Path:
-    """An ONNX file as its path; else the architecture of the model (`core.evaluation.given_model`)."""
+def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:
+    """An ONNX file as its path, and for llama.cpp a GGUF file; else the architecture of the model
+    (`core.evaluation.given_model`).
+    """
     path = Path(file_or_name)
     if path.suffix.lower() == ".onnx" and path.is_file():
+        return path.resolve()
+    if runtime == "llamacpp" and is_gguf(file_or_name):
         return path.resolve()
     return architecture_of(file_or_name)
 
@@ -51,10 +56,7 @@ class Measured:
         middle = median(medians)
         spread = LogLaunches.of(medians)
         variance = LaunchVariance(spread.sum_squares, spread.count - 1)  # nobody else's: there is nothing to clip
-        named = (
-            {"digest": self.subject.digest} if isinstance(self.subject, Architecture) else {"file": str(self.subject)}
-        )
-        return named | {
+        return self._subject() | {
             "latency_ms": middle,
             "latency_half_width_ms": half_width_ms(middle, len(medians), variance),
             "latency_p90_ms": p90([sample for latency in latencies for sample in latency.samples_ms]),
@@ -63,6 +65,14 @@ class Measured:
             "protocol": self.protocol.model_dump(mode="json"),
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
+
+    def _subject(self) -> dict[str, Any]:
+        if isinstance(self.subject, Architecture):
+            return {"digest": self.subject.digest}
+        from edgefront.agents.measuring.given_file import read_file
+
+        header = read_file(self.subject, self.protocol)
+        return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
 
     def marked(self) -> str | None:
         """Which launches were measured under bad conditions, and what they were; None if none was."""
@@ -123,10 +133,9 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
     """
     passes = protocol.warmup + protocol.repeats + _MEMORY_PASSES
     if isinstance(subject, Path):
-        from edgefront.agents.measuring.inputs import external_files
-
-        weight_bytes = sum(file.stat().st_size for file in (subject, *external_files(subject)) if file.is_file())
-        flops = weight_bytes // 2 * protocol.batch * protocol.sequence_length
+        weight_bytes, parameters = _weights_of(subject, protocol)
+        # The context of a GGUF file is read, too.
+        flops = 2 * parameters * protocol.batch * (protocol.sequence_length + protocol.memory_length)
     else:
         costs = protocol_costs(subject, protocol)
         flops, weight_bytes = costs.flops, costs.weight_bytes
@@ -137,6 +146,17 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
             flops += protocol_costs(subject, MeasurementProtocol.model_validate(read)).flops
     moved = weight_bytes * max(1, protocol.new_tokens)
     return min(_LONGEST_S, _SHORTEST_S + passes * (flops / _SLOW_FLOPS + moved / _SLOW_BYTES))
+
+
+def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
+    """Bytes and number of the weights of an ONNX or GGUF file. Raises as `given_file.read_file`."""
+    from edgefront.agents.measuring.given_file import read_file
+    from edgefront.agents.measuring.inputs import external_files
+
+    if protocol.runtime == "llamacpp" and (header := read_file(file, protocol)) is not None:
+        return header.weight_bytes, header.parameters
+    weight_bytes = sum(part.stat().st_size for part in (file, *external_files(file)) if part.is_file())
+    return weight_bytes, weight_bytes // 4
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from edgefront import exits
 from edgefront.commands.base import Session
 from edgefront.commands.measure import _note
 from edgefront.core.graph.export import write_onnx
+from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.spaces.architecture import Architecture
@@ -115,6 +117,43 @@ def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     refused = edgefront("measure", str(file), *QUICK, "--weights", "int8")
     assert refused.returncode == exits.ERROR
     assert "an ONNX file is run unchanged" in refused.stderr
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed")
+def test_a_gguf_file_is_measured_as_it_is_by_llama_cpp(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    write_gguf(Architecture.parse(TINY), 3, file, "q8_0")
+    lengths = ("--prompt", "5", "--new", "4", "--context", "16,0", "--repeats", "2")
+    done = edgefront("measure", str(file), *lengths, "--json")
+    assert done.returncode == 0, done.stderr
+    for context in json.loads(done.stdout)["contexts"]:
+        assert (context["file"], context["protocol"]["runtime"]) == (str(file), "llamacpp")
+        assert context["gguf"]["architecture"] == "gpt2"
+        assert set(context["gguf"]["weights"]) == {"Q8_0", "F32"}
+        assert context["generation"]["first_token_ms"] > 0
+        assert context["memory"]["peak_bytes"] > context["gguf"]["weight_bytes"]
+    shown = edgefront("measure", str(file), *QUICK)
+    assert shown.returncode == 0, shown.stderr
+    assert "weights, as they are in the file: 0.04 M Q8_0" in " ".join(shown.stderr.split())
+    other = edgefront("measure", str(file), "--runtime", "onnxruntime", *QUICK)
+    assert other.returncode == 0, other.stderr
+    assert "its description is measured, with random weights" in other.stderr
+
+
+def test_a_gguf_file_that_cannot_be_measured_is_refused_before_a_launch(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    write_gguf(Architecture.parse(TINY), 3, file)
+    for options, said in (
+        (("--weights", "q8_0"), "weights q8_0 needs an architecture"),
+        (("--sequence-length", "32"), "states a context of 32"),
+    ):
+        refused = edgefront("measure", str(file), *options)
+        assert refused.returncode == exits.REFUSED, refused.stderr
+        assert said in " ".join(refused.stderr.split())
+    file.write_bytes(file.read_bytes()[:-100])
+    refused = edgefront("measure", str(file), *QUICK)
+    assert refused.returncode == exits.REFUSED, refused.stderr
+    assert "was cut short: its tensors end after" in " ".join(refused.stderr.split())
 
 
 def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_what_is_no_gguf_file_is_said(tmp_path: Path) -> None:
             GgufFile(tmp_path / "cut.gguf").weights()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "smollm2"])
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen2", "smollm2", "llama2", "mistral", "no space before"])
 def test_its_tokenizer_makes_the_same_tokens(tmp_path: Path, name: str) -> None:
     package = imported(name, tmp_path)
     gguf, _ = shipped(package, tmp_path)
@@ -170,5 +170,23 @@ def test_a_tokenizer_with_wrong_fields_is_refused(tmp_path: Path, changed: dict[
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     gguf, _ = shipped(imported("llama2", tmp_path), tmp_path)
-    with pytest.raises(InvalidInput, match="has a tokenizer llama: only byte-level bpe"):
-        import_gguf(gguf, tmp_path / "again")
+    for changed, said in (
+        (
+            {"tokenizer.ggml.model": "t5"},
+            "has a tokenizer t5: byte-level bpe .gpt2. and bpe of pieces .llama. are read",
+        ),
+        ({"tokenizer.ggml.scores": [0.0, -1.0]}, "has 2 scores of tokens for"),
+        ({"tokenizer.ggml.tokens": [1, 2]}, "has tokenizer.ggml.tokens, which is no list of str"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            import_gguf(rewritten(gguf, changed), tmp_path / "again")
+
+
+def test_positions_that_are_stretched_as_llama_31_does_are_read(tmp_path: Path) -> None:
+    model = stack(*[attention(), inner()] * 2, scaling={"factor": 32})
+    write_gguf(model, 1, tmp_path / "model.gguf")
+    assert GgufFile(rewritten(tmp_path / "model.gguf", {})).architecture.positions == model.positions
+    other = stack(*[attention(), inner()] * 2, scaling={"factor": 8, "length": 16})
+    write_gguf(other, 1, tmp_path / "model.gguf")
+    with pytest.raises(InvalidInput, match=r"rope_freqs\.weight, which does not stretch positions as Llama 3.1 does"):
+        GgufFile(rewritten(tmp_path / "model.gguf", {}))

@@ -56,6 +56,8 @@ def around(model: str, _: Path) -> str:
 def measured(model: str, _: Path) -> str:
     architecture = find_model(model)
     assert isinstance(architecture, Architecture)
+    of_llama_cpp = find_model(model, "llamacpp")
+    assert isinstance(of_llama_cpp, Path) == model.endswith(".gguf")  # which it runs as it is
     return architecture.digest
 
 

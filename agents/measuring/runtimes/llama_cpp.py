@@ -1,13 +1,16 @@
-"""llama.cpp, through the server of `xllamacpp`: an architecture's GGUF file, with weights of the seed."""
+"""llama.cpp, through the server of `xllamacpp`: a given GGUF file, or an architecture's with weights of the seed."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import gguf
 import numpy as np
@@ -24,9 +27,12 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat, KvCache
 from edgefront.core.processes.folders import CHILD, working_in
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import ShortConv
 
 _ERRORS_ONLY = 1
+_LOG_S = 2.0
+_ERROR = re.compile(r" E (?:\w+: +)?(?:error loading model: |failed to initialize the context: )?(.*)")
 _GROWING = 16
 """Passes of a convolution's decode before it starts again from the tokens before."""
 _KV_CACHES: Mapping[KvCache, Any] = {
@@ -73,9 +79,7 @@ class _Loaded:
     """A server with one slot, in this process, and tokens: context, prompt and `more` of them."""
 
     def __init__(self, request: LaunchRequest, more: int = 0) -> None:
-        subject, protocol = request.subject, request.protocol
-        if isinstance(subject, Path):
-            raise MeasurementError("llama.cpp cannot run ONNX files; choose runtime onnxruntime", reason="unsupported")
+        protocol = request.protocol
         if protocol.provider not in _devices():
             raise MeasurementError(
                 f"this llama.cpp has no device {protocol.provider}; it has {', '.join(sorted(_devices()))}",
@@ -83,11 +87,11 @@ class _Loaded:
             )
         length = protocol.memory_length + protocol.sequence_length
         whole = protocol.model_copy(update={"sequence_length": length + more})
-        self._tokens: list[int] = random_tokens(whole, subject.embedding.vocab_size, request.seed)[0].tolist()
+        self._tokens: list[int] = random_tokens(whole, _vocab_size(request), request.seed)[0].tolist()
         self._prompt = self._tokens[:length]
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
-        with cached_gguf(WeightCache(request.cache), subject, request.seed, protocol.gguf_format) as path:
+        with _file_of(request) as path:
             self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
         self.starts: dict[str, int] = {}
@@ -145,8 +149,8 @@ class LlamaModel(_Loaded):
     """
 
     def __init__(self, request: LaunchRequest) -> None:
-        decode, blocks = request.protocol.mode == "decode", getattr(request.subject, "blocks", ())
-        self._grows = decode and any(isinstance(block, ShortConv) for block in blocks)
+        decode = request.protocol.mode == "decode"
+        self._grows = decode and _keeps_state(request)
         # One more for the pass that shows whether its scores are finite.
         super().__init__(request, (_GROWING + 1) * request.protocol.sequence_length if self._grows else 0)
         self._request = {**_GREEDY, "prompt": self._prompt, "cache_prompt": decode}
@@ -218,6 +222,32 @@ class LlamaGenerator(_Loaded):
         return self._finite({**self._request, "n_predict": 1})
 
 
+@contextmanager
+def _file_of(request: LaunchRequest) -> Iterator[Path]:
+    if request.gguf_file is not None:
+        yield request.gguf_file.paths[0]
+        return
+    cache = WeightCache(request.cache)
+    with cached_gguf(cache, _architecture(request), request.seed, request.protocol.gguf_format) as path:
+        yield path
+
+
+def _vocab_size(request: LaunchRequest) -> int:
+    return (request.gguf_file or _architecture(request).embedding).vocab_size
+
+
+def _keeps_state(request: LaunchRequest) -> bool:
+    if request.gguf_file is not None:
+        return request.gguf_file.keeps_state
+    return any(isinstance(block, ShortConv) for block in _architecture(request).blocks)
+
+
+def _architecture(request: LaunchRequest) -> Architecture:
+    subject = request.subject
+    assert isinstance(subject, Architecture)  # ONNX files are refused before
+    return subject
+
+
 def _devices() -> set[str]:
     return {device["name"].lower() for device in xllamacpp.get_device_info()}
 
@@ -246,7 +276,37 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     # long as it starts. The path of a socket has a hundred characters at most, and a temporary folder's may have more.
     with tempfile.TemporaryDirectory(prefix=CHILD) as folder, working_in(folder):
         parameters.hostnames = ["s.sock"]
-        return xllamacpp.Server(parameters)
+        with (Path(folder) / "log").open("w+b") as log, _standard_error_in(log.fileno()):
+            try:
+                return xllamacpp.Server(parameters)
+            except RuntimeError:
+                raise RuntimeError(f"llama.cpp cannot load {path.name}: {_reason(log)}") from None
+
+
+@contextmanager
+def _standard_error_in(file: int) -> Iterator[None]:
+    """What llama.cpp says why it cannot load a file it writes there alone."""
+    kept = os.dup(2)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _reason(log: BinaryIO) -> str:
+    """The first error in it, without where in llama.cpp it arose. A thread of llama.cpp's writes it: it may take a
+    moment.
+    """
+    ended = time.monotonic() + _LOG_S
+    text = ""
+    while "exiting due to model loading error" not in text and time.monotonic() < ended:
+        time.sleep(0.01)
+        log.seek(0)
+        text = log.read().decode(errors="replace")
+    found = _ERROR.search(text)
+    return found[1].strip() if found else "it does not say why"
 
 
 def _version_of_gguf() -> str:

@@ -1,0 +1,128 @@
+"""The tokenizer of a GGUF file as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.gguf_header import GgufHeader, fault
+from edgefront.core.graph.gguf_sentencepiece import described_pieces, merges_of
+from edgefront.core.graph.gguf_vocabulary import (
+    CONTROL,
+    NO_MERGES,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    splitting,
+)
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
+from edgefront.core.validation import short
+
+_WITHOUT = (None, "no_vocab", "none")
+_GIVE_FOLDER = "give its Hugging Face folder"
+
+
+def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
+    """Its `tokenizer.json` and what goes beside it; nothing where it has none. `InvalidInput` where it is of another
+    kind, splits text in a way that is not known, or has wrong fields.
+    """
+    kind = _field(header, "model")
+    if kind in _WITHOUT:
+        return {}
+    if kind not in ("gpt2", "llama"):
+        raise _fault(
+            header,
+            f"has a tokenizer {kind}: byte-level bpe (gpt2) and bpe of pieces (llama) are read; {_GIVE_FOLDER}",
+            "model",
+        )
+    tokens = _list(header, "tokens", str)
+    types = _list(header, "token_type", int) or [NORMAL] * len(tokens)
+    if len(types) != len(tokens):
+        raise _fault(header, f"has {len(types)} types of tokens for {len(tokens)} tokens", "token_type")
+    config = _config(header, tokens, pieces=kind == "llama")
+    described = (_of_pieces if kind == "llama" else _of_bytes)(header, tokens, types)
+    ends = [_number(header, name) for name in ("eos", "eot", "eom")]
+    generation = {"eos_token_id": [end for end in dict.fromkeys(ends) if end is not None]}
+    return {
+        TOKENIZER: json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}).encode(),
+        TOKENIZER_CONFIG: json.dumps(config).encode(),
+        GENERATION_CONFIG: json.dumps(generation).encode(),
+    }
+
+
+def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    name = _field(header, "pre", "gpt-2")
+    pre = splitting(str(name))
+    if pre is None:
+        raise _fault(header, f"splits text by {short(name)}, which is not known; {_GIVE_FOLDER}", "pre")
+    merges = [merge for merge in _list(header, "merges", str) if merge not in NO_MERGES]
+    vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
+    return {
+        "added_tokens": _added(tokens, types, (CONTROL, USER_DEFINED)),
+        "normalizer": None,
+        **pre,
+        "model": {**pre["model"], "vocab": vocabulary, "merges": merges},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    }
+
+
+def _of_pieces(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    scores = _list(header, "scores", float)
+    if len(scores) != len(tokens):
+        raise _fault(header, f"has {len(scores)} scores of tokens for {len(tokens)} tokens", "scores")
+    own = {token: scores[number] for number, token in enumerate(tokens) if types[number] == NORMAL}
+    vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
+    unknown = next((token for number, token in enumerate(tokens) if types[number] == UNKNOWN), None)
+    space_before = bool(_field(header, "add_space_prefix", True))
+    described = described_pieces(vocabulary, merges_of(own), unknown, space_before)
+    return {"added_tokens": _added(tokens, types, (CONTROL, USER_DEFINED, UNKNOWN)), **described}
+
+
+def _added(tokens: list[str], types: list[int], kinds: tuple[int, ...]) -> list[dict[str, Any]]:
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [
+        {"id": number, "content": token, "special": type_ != USER_DEFINED, **plain}
+        for number, (token, type_) in enumerate(zip(tokens, types, strict=True))
+        if type_ in kinds
+    ]
+
+
+def _config(header: GgufHeader, tokens: list[str], pieces: bool) -> dict[str, Any]:
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    for role, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        number = _number(header, name)
+        if number is not None and number < len(tokens):
+            config[f"{role}_token"] = tokens[number]
+    for name in ("add_bos_token", "add_eos_token"):
+        # Of pieces llama.cpp puts one before a text where a file does not say.
+        config[name] = bool(_field(header, name, pieces and name == "add_bos_token"))
+    if isinstance(template := header.fields.get("tokenizer.chat_template"), str):
+        config["chat_template"] = template
+    return config
+
+
+def _number(header: GgufHeader, name: str) -> int | None:
+    """The number of the token in this role."""
+    number = _field(header, f"{name}_token_id")
+    if number is not None and type(number) is not int:
+        field = f"{name}_token_id"
+        raise _fault(header, f"has tokenizer.ggml.{field} {short(number)}, which is no token's number", field)
+    return number
+
+
+def _list(header: GgufHeader, name: str, of: type) -> list[Any]:
+    values = _field(header, name) or []
+    if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
+        raise _fault(header, f"has tokenizer.ggml.{name}, which is no list of {of.__name__}", name)
+    return values
+
+
+def _field(header: GgufHeader, name: str, default: Any = None) -> Any:
+    return header.fields.get(f"tokenizer.ggml.{name}", default)
+
+
+def _fault(header: GgufHeader, what: str, field: str) -> InvalidInput:
+    return fault(header.path, what, f"tokenizer.ggml.{field}")
