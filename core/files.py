@@ -36,6 +36,16 @@ def check_free(path: Path, *, force: bool) -> None:
         raise Conflict(f"{path} exists: replace it with --force, or name another file")
 
 
+def check_empty(folder: Path, *, force: bool) -> None:
+    """Raises `Conflict` where a folder has files that must not be replaced, or is a file. For what takes long before it
+    is written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise Conflict(f"{folder} is not a folder: name another place with --output")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise Conflict(f"{folder} is not empty: write into it with --force, or name another folder with --output")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A new file to write; it takes its name `path` (replacing what was there) only when the block ends well. A device

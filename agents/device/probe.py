@@ -48,8 +48,17 @@ def probe(
         file: keeps what is found out about the runtimes for the next start. Not read on a device with a GPU, which may
         have been away or full.
     """
-    cpu, features = processor()
     listed = gpus()
+    return _facts(plan, listed, runtimes(None if listed else file, ending))
+
+
+def hardware() -> DeviceFacts:
+    """The facts of this device without its runtimes, which take seconds to test."""
+    return _facts(None, gpus(), ())
+
+
+def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: tuple[RuntimeFacts, ...]) -> DeviceFacts:
+    cpu, features = processor()
     return DeviceFacts(
         hostname=socket.gethostname()[:255] or "localhost",
         system=f"{platform.system()} {platform.release()}"[:100],
@@ -59,7 +68,7 @@ def probe(
         cores=(plan or CorePlan.of_device()).count,
         memory_bytes=total_memory_bytes(),
         gpus=listed,
-        runtimes=runtimes(None if listed else file, ending),
+        runtimes=tested,
         descriptions=FIELDS,
         modes=get_args(Mode),
         extra={
@@ -74,9 +83,20 @@ def default_class(facts: DeviceFacts) -> str:
     """The default device class, equal for interchangeable devices, such as `AMD EPYC 7B13, 2 cores, x86_64`; with the
     GPU if there is one.
     """
-    gpu = f", {facts.gpus[0]['name']}" if facts.gpus else ""
-    cores = f"{facts.cores} core{'s' if facts.cores != 1 else ''}"
-    return as_name(f"{facts.cpu}{gpu}, {cores}, {facts.architecture}")
+    makes = class_facts(facts)
+    gpu = f", {makes['GPU']}" if facts.gpus else ""
+    cores = f"{makes['cores']} core{'s' if makes['cores'] != 1 else ''}"
+    return as_name(f"{makes['processor']}{gpu}, {cores}, {makes['architecture']}")
+
+
+def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
+    """What makes devices interchangeable."""
+    return {
+        "processor": facts.cpu,
+        "GPU": facts.gpus[0].get("name") if facts.gpus else None,
+        "cores": facts.cores,
+        "architecture": facts.architecture,
+    }
 
 
 def as_name(text: str) -> str:

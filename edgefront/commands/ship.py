@@ -91,13 +91,13 @@ def ship(
 
     After an interruption resume with `--job JOB`: finished searches and trainings are not repeated.
     """
-    from edgefront.core.errors import Conflict
+    from edgefront.core.files import check_empty
     from edgefront.requests import trainings as training_request
     from edgefront.show.training_tables import watch
     from edgefront.workflows import ship as shipping
 
-    if job is None and not force and output.is_dir() and any(output.iterdir()):
-        raise Conflict(f"{output} is not empty: write into it with --force, or name another folder with --output")
+    if job is None:
+        check_empty(output, force=force)
     asked = {**how.fields, "budget": {"steps": how.steps}, "seed": seed}
     training_request.make({"candidate": "cnd_to_be_found", **asked})  # report its errors before the search
     client = session.watching_client

@@ -26,24 +26,33 @@ def show(view: ChoicesView, console: Console) -> None:
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
-    rows = _rows(view)
+    rows = choice_rows(view)
     if rows:
         console.print(choices_table(rows, view.score.partition(":")[2]))
-    if any(choice.candidate.marked for _, choice in rows):
-        line(f"{MARKED}.", "dim")
-    for other in view.runners_up:
-        line(f"{_name(other.choice)} against the recommended: {other.trade}.", "dim")
-    line(f"Score: {view.score}. {view.score_about} ({view.score_source}).", "dim")
-    line(view.measured, "dim")
-    if view.same_architecture:
-        line(f"Of the same architecture as one above: {_named(view.same_architecture, scored=True)}.", "dim")
-    if view.unscored:
-        line(f"Without a score in this table, not measured: {_named(view.unscored, scored=False)}.", "dim")
+    for text in notes(view):
+        line(text, "dim")
     if view.note:
         line(view.note, "yellow")
     for command in view.commands:
         line(command)
     line(view.sentence, "bold")
+
+
+def notes(view: ChoicesView) -> list[str]:
+    """What a reader of the table should know, a sentence each: marks, trades of the runners-up, what the figures are
+    of, and which models stand apart.
+    """
+    said = []
+    if any(choice.candidate.marked for _, choice in choice_rows(view)):
+        said.append(f"{MARKED}.")
+    for other in view.runners_up:
+        said.append(f"{choice_name(other.choice)} against the recommended: {other.trade}.")
+    said += [f"Score: {view.score}. {view.score_about} ({view.score_source}).", view.measured]
+    if view.same_architecture:
+        said.append(f"Of the same architecture as one above: {_named(view.same_architecture, scored=True)}.")
+    if view.unscored:
+        said.append(f"Without a score in this table, not measured: {_named(view.unscored, scored=False)}.")
+    return said
 
 
 def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str) -> FittingTable:
@@ -74,7 +83,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str) -> Fit
     return shown
 
 
-def _rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
+def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
     """Each choice once, under the first name that it has."""
     named = [("recommended", view.recommended)]
     named += [("runner-up", other.choice) for other in view.runners_up]
@@ -86,7 +95,7 @@ def _rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
     return list(rows.values())
 
 
-def _name(choice: ChoiceView) -> str:
+def choice_name(choice: ChoiceView) -> str:
     return f"{choice.model} {choice.weights} {choice.runtime}"
 
 

@@ -13,12 +13,15 @@ from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
 from edgefront.resources.points import Chart
+from edgefront.show.choices import choice_rows
 from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE, set_title
 from edgefront.show.quality import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
+
+    from edgefront.core.wire.choices import ChoicesView, ChoiceView
 
     Rows = NDArray[np.bool_]
 
@@ -44,6 +47,41 @@ def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
         for axes, chart in zip(row, charts, strict=True):
             _panel(axes, chart)
         set_title(figure, title)
+    return figure
+
+
+def plot_choices(view: ChoicesView) -> Plot:
+    """Published score against measured latency of the choices of a frontier, a colour for each runtime and format."""
+    rows = [choice for _, choice in choice_rows(view)]
+    kinds: dict[str, list[ChoiceView]] = {}
+    for choice in rows:
+        kinds.setdefault(f"{choice.runtime} {choice.weights}", []).append(choice)
+    with rc_context(STYLE):
+        figure = Plot(figsize=(6.4, 4.8), layout="constrained")
+        axes = figure.subplots()
+        axes.set_xlabel("median latency (ms), less is better")
+        axes.set_ylabel(f"{view.score.partition(':')[2]}, more is better")
+        sizes = [choice.candidate.memory_bytes or 0 for choice in rows] or [0]
+        ends = (float(min(sizes)), float(max(sizes)))
+        for number, (kind, choices) in enumerate(kinds.items()):
+            areas = _areas(np.array([choice.candidate.memory_bytes or np.nan for choice in choices]), ends)
+            times = [choice.candidate.latency_ms or np.nan for choice in choices]
+            scores = [choice.score for choice in choices]
+            axes.scatter(times, scores, s=areas, color=f"C{number}", edgecolors="white", linewidths=0.8, label=kind)
+        if (best := view.recommended) is not None:
+            at = [best.candidate.latency_ms or np.nan], [best.score]
+            axes.scatter(*at, s=90, marker="*", color=CHOSEN, edgecolors="white", linewidths=0.8, label="recommended")
+        if view.limits.latency_ms is not None:
+            limit = view.limits.latency_ms
+            axes.axvline(limit, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit:g} ms")
+        axes.set_xlim(left=0)
+        if rows:
+            least, most = (value / MB for value in ends)
+            legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
+            legend.get_title().set_fontsize(9)
+            for handle in legend.legend_handles:
+                if isinstance(handle, PathCollection):
+                    handle.set_sizes([60])
     return figure
 
 

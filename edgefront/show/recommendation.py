@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgefront.core.measurement.variants import format_of
+from edgefront.core.number_formats import KV_CACHE_DEFAULT
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
@@ -13,6 +16,7 @@ from edgefront.show.quality import predicted_quality, quality_header, quality_la
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgefront.core.measurement.protocol import MeasurementProtocol
     from edgefront.show.fitting import FittingTable
 
 
@@ -24,21 +28,29 @@ def show(view: RecommendationView, console: Console) -> None:
 
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view))
-    if _any_extrapolated(view):
-        line("* extrapolated: the model lies beyond those that the quality law was learnt from.", "dim")
-    if any(candidate.marked for candidate in _rows(view)):
-        line(f"{MARKED}.", "dim")
-    for runner_up in view.runners_up:
-        line(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.", "dim")
-    label = quality_label(candidate.predicted for candidate in _rows(view))
-    if label or view.perplexity_of:
-        words = f"{label} ({view.perplexity_of})" if label and view.perplexity_of else label or view.perplexity_of
-        line(f"Predicted perplexity: {words}.", "dim")
+    for text in notes(view):
+        line(text, "dim")
     if view.note:
         line(view.note, "yellow")
     for title, command in commands(view).items():
         line(f"{title}: {command}")
     line(f"{view.target}: {view.sentence}", "bold")
+
+
+def notes(view: RecommendationView) -> list[str]:
+    """What a reader of the table should know, a sentence each: marks, trades, what perplexities are of."""
+    said = []
+    if _any_extrapolated(view):
+        said.append("* extrapolated: the model lies beyond those that the quality law was learnt from.")
+    if any(candidate.marked for candidate in _candidates(view)):
+        said.append(f"{MARKED}.")
+    for runner_up in view.runners_up:
+        said.append(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.")
+    label = quality_label(candidate.predicted for candidate in _candidates(view))
+    if label or view.perplexity_of:
+        words = f"{label} ({view.perplexity_of})" if label and view.perplexity_of else label or view.perplexity_of
+        said.append(f"Predicted perplexity: {words}.")
+    return said
 
 
 def commands(view: RecommendationView) -> dict[str, str]:
@@ -52,53 +64,74 @@ def commands(view: RecommendationView) -> dict[str, str]:
     }
 
 
-def recommendation_table(view: RecommendationView) -> FittingTable:
-    """The recommended model, the stock model under the same limits, and the runners-up."""
-    generates = any(
-        candidate is not None and candidate.token_ms is not None for candidate in (view.recommended, view.nearest)
-    )
+def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> FittingTable:
+    """The recommended model, the stock model under the same limits, and the runners-up; with the `protocol` that they
+    were measured by also what ran them.
+    """
+    rows = [("recommended", view.recommended)]
+    if view.baseline != view.recommended:
+        rows.append(("my model" if view.own_model else "stock model", view.baseline))
+    rows += [("runner-up", runner_up.candidate) for runner_up in view.runners_up]
+    rows.append(("nearest", view.nearest))
+    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
+    return models_table([(name, row) for name, row in rows if row is not None], view.proxy, trained, protocol)
+
+
+def models_table(
+    rows: Sequence[tuple[str, CandidateView]],
+    proxy: str,
+    trained: Mapping[str, float],
+    protocol: MeasurementProtocol | None = None,
+) -> FittingTable:
+    """A row for each candidate, under the name that it has. Its quality is what it reached in training (`trained`, by
+    id), else what is predicted; where nothing is known of either, the job's `proxy`.
+    """
+    candidates = [candidate for _, candidate in rows]
+    generates = any(candidate.token_ms is not None for candidate in candidates)
     times = ("first token ms", "further token ms") if generates else ()
-    header = quality_header(candidate.predicted for candidate in _rows(view)).removeprefix("predicted ")
+    by_proxy = not trained and all(candidate.predicted is None for candidate in candidates)
+    header = quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
+    header = proxy.replace("_", " ") if by_proxy else header
     numbers = ("parameters", header, "latency ms", *times, "memory MB")
+    setup = {} if protocol is None else {"runtime": protocol.runtime, "formats": formats(protocol)}
     shown = table(
-        *("", "model", "architecture", *numbers),
+        *("", "model", "architecture", *setup, *numbers),
         right=numbers,
         prose=("architecture",),
         less=("architecture", "parameters", "memory MB", "first token ms"),
     )
-    trained = {trained_candidate.candidate_id: trained_candidate.perplexity for trained_candidate in view.trained}
-
-    def row(name: str, candidate: CandidateView, style: str | None = None) -> None:
+    for name, candidate in rows:
+        quality = f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id))
         shown.add_row(
             name,
             candidate.id,
             architecture_in_words(candidate.architecture),
+            *setup.values(),
             millions(candidate.decoder_parameters),
-            _perplexity(candidate, trained.get(candidate.id)),
+            quality,
             measured_latency(candidate),
             *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
             megabytes(candidate.memory_bytes),
-            style=style,
+            style={"recommended": "bold", "runner-up": "dim"}.get(name),
         )
-
-    if view.recommended is not None:
-        row("recommended", view.recommended, style="bold")
-    if view.baseline is not None and view.baseline != view.recommended:
-        row("my model" if view.own_model else "stock model", view.baseline)
-    for runner_up in view.runners_up:
-        row("runner-up", runner_up.candidate, style="dim")
-    if view.nearest is not None:
-        row("nearest", view.nearest)
     return shown
+
+
+def formats(protocol: MeasurementProtocol) -> str:
+    """What weights hold, and llama.cpp's cache where it is not the usual one: `q8_0`, `q4_0, cache q8_0`."""
+    cache = "" if protocol.kv_cache in (None, KV_CACHE_DEFAULT) else f", cache {protocol.kv_cache}"
+    return f"{format_of(protocol)}{cache}"
 
 
 def _any_extrapolated(view: RecommendationView) -> bool:
     """Whether the table marks a perplexity with a `*`."""
     trained = {candidate.candidate_id for candidate in view.trained}
-    return any(_perplexity(candidate, None).endswith("*") for candidate in _rows(view) if candidate.id not in trained)
+    return any(
+        _perplexity(candidate, None).endswith("*") for candidate in _candidates(view) if candidate.id not in trained
+    )
 
 
-def _rows(view: RecommendationView) -> list[CandidateView]:
+def _candidates(view: RecommendationView) -> list[CandidateView]:
     """All that the table shows."""
     rows = [view.recommended, view.baseline, *(runner_up.candidate for runner_up in view.runners_up), view.nearest]
     return [candidate for candidate in rows if candidate is not None]

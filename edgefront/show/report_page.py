@@ -1,0 +1,254 @@
+"""The page of a report: one HTML file with all that it shows. It loads nothing, and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from edgefront.core.measurement.protocol import LATENCY_NAMES
+from edgefront.core.measurement.statistics import median
+from edgefront.core.pareto.recommendation import OptionLimits
+from edgefront.core.states import ENDED_JOBS
+from edgefront.core.wire.jobs import CandidateView, LaunchView, TargetView
+from edgefront.core.wire.reports import Report, ReportedTarget
+from edgefront.core.wire.service import DeviceView
+from edgefront.show import choices, recommendation
+from edgefront.show.html import table_html
+from edgefront.show.output import NONE, gigabytes, megabytes, milliseconds, moment
+from edgefront.show.tables import frontier_label
+
+CHOICES = "choices"
+"""Key of the picture of a job among published models."""
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+"""
+_STYLE = """
+:root { color-scheme: light; }
+body { margin: 0 auto; max-width: 88rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: #17212b; background: #fff; }
+h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
+h1, h2, h3, p, td, summary { overflow-wrap: anywhere; }
+p { margin: .4rem 0; } .soft { color: #56636f; font-size: .9rem; }
+.answer { font-weight: 600; padding: .6rem .8rem; background: #e3f4e9; border-radius: 7px; }
+.notice { padding: .6rem .8rem; background: #fff3d9; color: #7a4b00; border-radius: 7px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
+caption { text-align: left; font-weight: 600; padding: .2rem 0; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #d9dfe4; vertical-align: top; }
+td { overflow-wrap: normal; font-variant-numeric: tabular-nums; min-width: 3rem; } th { font-weight: 600; }
+td[style*="right"] { white-space: nowrap; } .models td:nth-child(3) { min-width: 15rem; }
+figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 46rem; height: auto; }
+pre { padding: .6rem .8rem; background: #f0f4f6; border-radius: 6px; overflow-x: auto; font: .9em ui-monospace, monospace; }
+details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; padding: .4rem .8rem; } summary { cursor: pointer; }
+@media (max-width: 40rem) {
+  th, td { padding: .25rem .35rem; }
+  .models td:nth-child(2) { overflow-wrap: anywhere; min-width: 5.5rem; } .models td:nth-child(3) { min-width: 9rem; }
+}
+@media print { .wide { overflow: visible; } table { font-size: .75rem; } }
+"""  # noqa: E501
+
+
+def page(report: Report, pictures: Mapping[str, str]) -> str:
+    """The whole page. `pictures` are SVG elements, by the id of a target or `CHOICES`."""
+    return _HEAD + "\n".join(
+        [
+            f"<title>{escape(report.job.name)}: report</title>",
+            f"<style>{_STYLE}</style>",
+            *_top(report),
+            *_answers(report, pictures),
+            *_devices(report.devices),
+            *_again(report),
+            *_samples(report),
+            "</html>\n",
+        ]
+    )
+
+
+def _top(report: Report) -> Iterator[str]:
+    job = report.job
+    yield f"<h1>{escape(job.name)}</h1>"
+    yield _soft(
+        f"Job {job.id}, {job.state}, begun {moment(job.created_at)}"
+        + ("" if job.finished_at is None else f", finished {moment(job.finished_at)}")
+        + f". This report was made {moment(report.made_at)} by edgefront {report.client}, from a service of version "
+        f"{report.service}. report.json has the same facts, with all raw samples."
+    )
+    if job.state not in ENDED_JOBS:
+        text = f"The job is {job.state}, not ended: this is what was known when the report was made."
+        yield _paragraph(text, "notice")
+    elif job.reason:
+        yield _paragraph(job.reason, "notice")
+
+
+def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
+    targets = {target.id: target for target in report.job.targets}
+    if (view := report.choices) is not None:
+        yield "<h2>Answer</h2>"
+        yield _paragraph(view.sentence, "answer")
+        if view.note:
+            yield _paragraph(view.note, "notice")
+        rows = choices.choice_rows(view)
+        yield _wide(choices.choices_table(rows, view.score.partition(":")[2])._repr_html_())
+        yield from map(_soft, choices.notes(view))
+        yield _figure(pictures.get(CHOICES), "Score against latency of the models on the frontier")
+        yield "<h3>Measured as</h3>"
+        measured = dict.fromkeys(choice.target_id for _, choice in rows)
+        yield from (_setup(targets[target_id]) for target_id in measured if target_id in targets)
+    for answer in report.targets:
+        target = targets.get(answer.recommendation.target_id)
+        if target is not None:
+            yield from _answer(answer, target, pictures.get(target.id))
+    if report.choices is None and report.job.proxy_trust.sentence:
+        yield _soft(f"Proxy {report.job.request.proxy}: {report.job.proxy_trust.sentence}")
+
+
+def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> Iterator[str]:
+    view, frontier = answer.recommendation, answer.frontier
+    yield f"<h2>{escape(target.name)}</h2>"
+    yield _setup(target)
+    yield _paragraph(view.sentence, "answer")
+    for text in (view.note, target.note):
+        if text:
+            yield _paragraph(text, "notice")
+    if view.recommended is not None or view.nearest is not None:
+        yield _wide(recommendation.recommendation_table(view, target.protocol)._repr_html_(), "models")
+    yield from map(_soft, recommendation.notes(view))
+    if frontier.points or frontier.baseline:
+        yield "<h3>Pareto frontier</h3>"
+        yield _soft(f"{frontier.summary} {frontier.note}".strip())
+        yield _figure(picture, f"Quality against latency of what was measured on {target.name}")
+        trained = {candidate.candidate_id: candidate.perplexity for candidate in frontier.trained}
+        baseline = "my model" if frontier.own_model else "baseline"
+        best = view.recommended.id if view.recommended is not None else None
+        rows = [("recommended" if point.id == best else "", point) for point in frontier.points]
+        rows += [(baseline, point) for point in frontier.baseline]
+        shown = recommendation.models_table(rows, view.proxy, trained, target.protocol)
+        yield _wide(shown._repr_html_(), "models")
+        if label := frontier_label(frontier):
+            yield _soft(label)
+
+
+def _setup(target: TargetView) -> str:
+    """What was measured on which device, and within which limits it was looked for."""
+    protocol = target.protocol
+    latency = f"; latency is the {LATENCY_NAMES[protocol.latency]}" if protocol.mode == "generate" else ""
+    limits = str(OptionLimits(**target.limits.model_dump()))
+    within = f" Searched within {limits}." if limits else ""
+    return _soft(f"{target.device}: {protocol.setup}{latency}.{within}")
+
+
+def _devices(devices: Sequence[DeviceView]) -> Iterator[str]:
+    yield "<h2>Devices</h2>"
+    if not devices:
+        yield _soft("Nothing was measured, or the devices are deleted.")
+        return
+    facts = [_facts(device) for device in devices]
+    names = dict.fromkeys(name for each in facts for name in each)
+    rows = [(name, *(each.get(name, NONE) for each in facts)) for name in names]
+    yield _wide(table_html(None, ["", *(device.name for device in devices)], rows))
+
+
+def _facts(device: DeviceView) -> dict[str, str]:
+    facts = device.facts
+    said: dict[str, Any] = {
+        "class": device.device_class,
+        "processor": f"{facts.cpu}, {facts.architecture}",
+        "cores that measure": facts.cores,
+        "memory": gigabytes(facts.memory_bytes),
+        "GPU": ", ".join(str(gpu.get("name", NONE)) for gpu in facts.gpus) or None,
+        "system": facts.system,
+        **{each.runtime: each.version for each in facts.runtimes},
+        **facts.extra,
+        "anchor": device.drift or "has not moved",
+    }
+    return {name: NONE if value is None else str(value) for name, value in said.items()}
+
+
+def _again(report: Report) -> Iterator[str]:
+    yield "<h2>Do it again</h2>"
+    yield _soft("In this folder, where edgefront is installed. The files that commands read lie beside this page.")
+    for each in report.commands:
+        yield f"<h3>{escape(each.title[:1].upper() + each.title[1:])}</h3><pre>{escape(each.command)}</pre>"
+
+
+def _samples(report: Report) -> Iterator[str]:
+    yield "<h2>Raw samples</h2>"
+    devices = {device.id: device.name for device in report.devices}
+    everything = [launch for launches in report.launches.values() for launch in launches]
+    common = _common(everything)
+    if common:
+        yield _wide(table_html("Common to all launches", ("fact", "value"), [*common.items()]))
+    names = _names(report)
+    for candidate in report.shown:
+        launches = report.launches.get(candidate.id, ())
+        count = f"{len(launches)} launch{'es' if len(launches) != 1 else ''}"
+        yield f"<details><summary>{escape(names.get(candidate.id, candidate.id))}: {count}</summary>"
+        for launch in launches:
+            yield _wide(_launch(launch, devices, common))
+        yield "</details>"
+
+
+def _names(report: Report) -> dict[str, str]:
+    """What candidates are called, by id."""
+    if report.choices is not None:
+        rows = choices.choice_rows(report.choices)
+        return {choice.candidate.id: f"{choices.choice_name(choice)} ({name})" for name, choice in rows}
+    targets = {target.id: target.name for target in report.job.targets}
+    recommended = {candidate.id for _, candidate in report.recommended}
+
+    def name(candidate: CandidateView) -> str:
+        kind = "recommended" if candidate.id in recommended else str(candidate.role)
+        return f"{candidate.id} ({kind}, {targets.get(candidate.target_id, NONE)})"
+
+    return {candidate.id: name(candidate) for candidate in report.shown}
+
+
+def _launch(launch: LaunchView, devices: Mapping[str, str], common: Collection[str]) -> str:
+    rows = [("device", devices.get(launch.device_id or "", NONE)), ("started", moment(launch.started_at))]
+    rows.append(("state", f"{launch.state}{f': {launch.reason}' if launch.reason else ''}"))
+    if launch.mark:
+        rows.append(("mark", launch.mark))
+    result = launch.result
+    if result is not None:
+        times = {} if result.latency is None else {"latency": result.latency.samples_ms}
+        if result.generation is not None:
+            times |= {"first token": result.generation.first_token_ms, "further token": result.generation.token_ms}
+        for name, samples in times.items():
+            rows.append((f"{name}, median (ms)", milliseconds(median(samples))))
+            rows.append((f"{name}, samples (ms)", ", ".join(f"{sample:.6g}" for sample in samples)))
+        if result.memory is not None:
+            rows.append((f"peak memory (MB, {result.memory.method})", megabytes(result.memory.peak_bytes)))
+        rows += [(name, str(value)) for name, value in result.environment.items() if name not in common]
+    return table_html(f"Launch {launch.id}, {launch.purpose}", ("", ""), rows)
+
+
+def _common(launches: Collection[LaunchView]) -> dict[str, str]:
+    """What the environments of all launches that have a result agree in."""
+    environments = [launch.result.environment for launch in launches if launch.result is not None]
+    if not environments:
+        return {}
+    return {
+        name: str(value)
+        for name, value in environments[0].items()
+        if all(other.get(name, ...) == value for other in environments)
+    }
+
+
+def _figure(svg: str | None, label: str) -> str:
+    return "" if svg is None else f'<figure role="img" aria-label="{escape(label)}">{svg}</figure>'
+
+
+def _wide(html: str, kind: str = "") -> str:
+    """What may be wider than the page, and then scrolls."""
+    return f'<div class="wide {kind}" tabindex="0">{html}</div>'
+
+
+def _paragraph(text: str, kind: str) -> str:
+    return f'<p class="{kind}">{escape(text)}</p>'
+
+
+def _soft(text: str) -> str:
+    return _paragraph(text, "soft")
