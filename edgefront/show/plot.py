@@ -70,7 +70,7 @@ def plot_choices(view: ChoicesView) -> Plot:
             axes.scatter(times, scores, s=areas, color=f"C{number}", edgecolors="white", linewidths=0.8, label=kind)
         if (best := view.recommended) is not None:
             at = [best.candidate.latency_ms or np.nan], [best.score]
-            axes.scatter(*at, s=90, marker="*", color=CHOSEN, edgecolors="white", linewidths=0.8, label="recommended")
+            axes.scatter(*at, s=160, marker="*", color=CHOSEN, edgecolors="white", linewidths=0.8, label="recommended")
         if view.limits.latency_ms is not None:
             limit = view.limits.latency_ms
             axes.axvline(limit, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit:g} ms")
