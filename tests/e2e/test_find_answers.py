@@ -62,6 +62,17 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
         assert path.returncode == exits.OK, path.stderr
         assert (tmp_path / "m.onnx").stat().st_size > 1 << 20
 
+        written = run(mark, home, "report", told["job"], "-o", str(tmp_path / "report"))
+        assert written.returncode == exits.OK, written.stderr
+        for target in told["targets"]:
+            name = target["recommendation"]["target"]
+            again = run(mark, home, "report", "verify", str(tmp_path / "report"), "--target", name, "--json")
+            answer = json.loads(again.stdout)
+            assert again.returncode == (exits.OK if answer["agrees"] else exits.DISAGREES), again.stderr
+            assert answer["same_class"] is True
+            assert answer["other_differences"] == {}
+            assert answer["measured"]["protocol"]["runtime"] in name
+
         shown = run(mark, home, "job", "recommend", told["job"], "--max-latency-ms", "0.001")
         assert shown.returncode == exits.NOTHING_FITS, shown.stderr
         assert shown.stdout.count("If the latency was meant in seconds, it is 1 ms.") == 2
