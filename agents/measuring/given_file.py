@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from edgefront.core.errors import InvalidInput
@@ -20,7 +21,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
     Raises `InvalidInput` that names the field of the protocol which the file does not admit, and for a GGUF file that
     is damaged or was cut short.
     """
-    header = GgufHeader(path) if is_gguf(path) else None
+    header = _header(path) if is_gguf(path) else None
     if header is None and protocol.runtime == "llamacpp":
         raise _fault(protocol, "runtime", "llama.cpp cannot run ONNX files; choose runtime onnxruntime", "onnxruntime")
     if header is not None and protocol.runtime != "llamacpp":
@@ -34,6 +35,17 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
     if header is not None:
         _check_length(header, protocol)
     return header
+
+
+def _header(path: Path) -> GgufHeader:
+    stat = path.stat()
+    return _header_of(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=4)
+def _header_of(path: Path, _changed_ns: int, _size: int) -> GgufHeader:
+    """Each launch asks for it, and a vocabulary takes a third of a second to read."""
+    return GgufHeader(path)
 
 
 def is_gguf(path: Path) -> bool:

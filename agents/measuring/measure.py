@@ -244,6 +244,7 @@ class Measurer:
 
 
 _CHOICES = frozenset(MeasurementProtocol.model_fields)
+"""Fields of a refusal that is about the protocol; of any other the file is at fault."""
 _VOCABULARY = ("tokens", "masked_tokens")
 
 

@@ -149,8 +149,8 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
     job's first target.
     """
     with here.database.read() as session:
-        known = choices.read(session, person, job_id, limits)
-    return known.view()
+        measured_job = choices.read(session, person, job_id, limits)
+    return measured_job.view()
 
 
 @router.get(

@@ -78,12 +78,12 @@ class GgufHeader:
         count, number = first.fields.get("split.count", 1), first.fields.get("split.no", 0)
         if type(count) is not int or count < 2:
             return ()
-        found = _PART.search(self.path.name)
-        if number != 0 or found is None or int(found[1]) != 1 or int(found[2]) != count:
+        match = _PART.search(self.path.name)
+        if number != 0 or match is None or int(match[1]) != 1 or int(match[2]) != count:
             part = number + 1 if type(number) is int else short(number)
             first_name = f"…-00001-of-{count:05d}.gguf"
             raise fault(self.path, f"is part {part} of {count}: give the first, which is named {first_name}", "path")
-        stem = self.path.name[: found.start()]
+        stem = self.path.name[: match.start()]
         others = tuple(self.path.with_name(f"{stem}-{part:05d}-of-{count:05d}.gguf") for part in range(2, count + 1))
         for other in others:
             if not other.is_file():
@@ -176,12 +176,12 @@ class _Part:
             if name in self.fields:
                 raise fault(self._path, f"has {short(name)} twice", "path")
             self.fields[name] = self._value(type_)
-        found = [self._tensor() for _ in range(tensors)]
+        entries = [self._tensor() for _ in range(tensors)]
         alignment = self.fields.get("general.alignment", _ALIGNMENT)
         if type(alignment) is not int or alignment < 1:
             raise fault(self._path, f"has general.alignment {short(alignment)}", "general.alignment")
         data_start = -(-self._at // alignment) * alignment
-        for name, shape, kind, offset in found:
+        for name, shape, kind, offset in entries:
             if name in self.tensors:
                 raise fault(self._path, f"has {short(name)} twice", "weights")
             self.tensors[name] = StoredTensor(name, shape, kind, self._path, data_start + offset)

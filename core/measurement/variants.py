@@ -27,6 +27,11 @@ def format_of(protocol: MeasurementProtocol) -> WeightFormat:
     return next(name for name, dtype in _DTYPES.items() if dtype == protocol.dtype)
 
 
+def formats_in_words(weights: WeightFormat, kv_cache: KvCache | None) -> str:
+    """What weights hold, and llama.cpp's cache where it is not its default: `q8_0`, `q4_0, cache q8_0`."""
+    return weights if kv_cache in (None, KV_CACHE_DEFAULT) else f"{weights}, cache {kv_cache}"
+
+
 def variants_of(
     protocol: MeasurementProtocol,
     runtimes: Sequence[Runtime] = (),
@@ -76,7 +81,7 @@ def _variant(
     held: dict[str, str] = {"dtype": _DTYPES[weights]} if weights in _DTYPES else {"weights": weights}
     if runtime == "llamacpp":
         held["kv_cache"] = cache or KV_CACHE_DEFAULT
-    # What depends on the runtime is named anew: its cache, its ruler of memory.
+    # What depends on the runtime is named anew: its cache, how its memory is measured.
     kept = protocol.model_dump(
         exclude={"runtime", "kv_cache", "memory", "dtype", "weights", "block_size"}, exclude_defaults=True
     )

@@ -9,95 +9,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.recommendation import Option
 
 RUNNERS_UP = 5
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A model in one format and runtime."""
+class Choice(Option):
+    """A model in one format and runtime; `name` is the model's, `score` that of its published weights."""
 
-    id: str
-    model: str
-    score: float
-    bits: int
-    latency: Figure
-    """In ms."""
-    memory: Figure
-    """In bytes."""
+    bits: int = 32
+    """Of a weight."""
 
 
-def ranked(options: Sequence[Measured]) -> list[Measured]:
+def ranked(choices: Sequence[Choice]) -> list[Choice]:
     """The best first: the highest score; of one score the most bits; of these the fastest."""
-    return sorted(options, key=lambda option: (-option.score, -option.bits, option.latency.value, option.id))
+    return sorted(choices, key=lambda choice: (-choice.score, -choice.bits, choice.latency.value, choice.id))
 
 
-def frontier(options: Sequence[Measured], epsilon: float) -> list[Measured]:
+def frontier(choices: Sequence[Choice], epsilon: float) -> list[Choice]:
     """Those that no other is at least as good as in score, bits, latency and memory, and better in one, in the order of
-    `ranked`. Times and memories that differ by no more than `epsilon` (relative) are alike; of options alike in
+    `ranked`. Times and memories that differ by no more than `epsilon` (relative) are alike; of choices alike in
     everything the first stays.
     """
-    kept: list[Measured] = []
-    for option in ranked(options):
-        dominated = any(_as_good(other, option, epsilon) and _better(other, option, epsilon) for other in options)
-        alike = any(_as_good(other, option, epsilon) for other in kept)
+    kept: list[Choice] = []
+    for choice in ranked(choices):
+        dominated = any(_as_good(other, choice, epsilon) and _better(other, choice, epsilon) for other in choices)
+        alike = any(_as_good(other, choice, epsilon) for other in kept)
         if not dominated and not alike:
-            kept.append(option)
+            kept.append(choice)
     return kept
 
 
-def runners_up(order: Sequence[Measured]) -> list[Measured]:
-    """Of a ranked list those after the first that are certainly faster or smaller than all chosen before, and then the
-    next ones.
-    """
-    traded: list[Measured] = []
-    for other in order[1:]:
-        if all(
-            other.latency.over(kept.latency).below or other.memory.over(kept.memory).below
-            for kept in (order[0], *traded)
-        ):
-            traded.append(other)
-    chosen = traded[:RUNNERS_UP]
-    chosen += [other for other in order[1:] if other not in chosen][: RUNNERS_UP - len(chosen)]
-    return sorted(chosen, key=order.index)
-
-
-def trade(option: Measured, best: Measured, benchmark: str) -> str:
-    """What an option gives and takes against the best."""
-    if option.model == best.model:
-        quality = "the same model" + (
-            "" if option.bits == best.bits else f" in {option.bits} bits a weight, whose loss of quality is not known"
-        )
+def trade(choice: Choice, best: Choice, benchmark: str) -> str:
+    """What a choice gives and takes against the best."""
+    difference = choice.score - best.score
+    if choice.name == best.name:
+        quality = "the same model"
+        if choice.bits != best.bits:
+            quality += f" in {choice.bits} bits a weight, whose loss of quality is not known"
+    elif not difference:
+        quality = f"equal in {benchmark}"
     else:
-        difference = option.score - best.score
-        quality = (
-            f"equal in {benchmark}"
-            if not difference
-            else f"{benchmark} {abs(difference):.1f} {'higher' if difference > 0 else 'lower'}"
-        )
+        quality = f"{benchmark} {abs(difference):.1f} {'higher' if difference > 0 else 'lower'}"
     return ", ".join(
         [
             quality,
-            option.latency.over(best.latency).in_percent("latency"),
-            option.memory.over(best.memory).in_percent("peak memory"),
+            choice.latency.over(best.latency).in_percent("latency"),
+            choice.memory.over(best.memory).in_percent("peak memory"),
         ]
     )
 
 
-def _as_good(option: Measured, other: Measured, epsilon: float) -> bool:
+def _as_good(choice: Choice, other: Choice, epsilon: float) -> bool:
     return (
-        option.score >= other.score
-        and option.bits >= other.bits
-        and option.latency.value <= other.latency.value * (1 + epsilon)
-        and option.memory.value <= other.memory.value * (1 + epsilon)
+        choice.score >= other.score
+        and choice.bits >= other.bits
+        and choice.latency.value <= other.latency.value * (1 + epsilon)
+        and choice.memory.value <= other.memory.value * (1 + epsilon)
     )
 
 
-def _better(option: Measured, other: Measured, epsilon: float) -> bool:
+def _better(choice: Choice, other: Choice, epsilon: float) -> bool:
     return (
-        option.score > other.score
-        or option.bits > other.bits
-        or option.latency.value * (1 + epsilon) < other.latency.value
-        or option.memory.value * (1 + epsilon) < other.memory.value
+        choice.score > other.score
+        or choice.bits > other.bits
+        or choice.latency.value * (1 + epsilon) < other.latency.value
+        or choice.memory.value * (1 + epsilon) < other.memory.value
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.units import MB, plain, rounded_up
@@ -135,6 +135,8 @@ class Recommendation:
     """Limits of which each alone could be moved; or all to move together, if one is not enough."""
 
 
+AnyOption = TypeVar("AnyOption", bound=Option)
+
 QualityRatio = Callable[[Option, Option], Ratio]
 """Predicted perplexity of the first by that of the second."""
 
@@ -174,8 +176,9 @@ def recommend(
     best = within[0]
     stock = [option for option in (options if own else within) if option.stock]
     baseline = max(stock, key=lambda option: (option.parameters, option.id), default=None)
-    runners_up = tuple((option, _trade(option, best, proxy, ratio)) for option in _runners_up(within))
-    return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, runners_up)
+    searched = [option for option in within[1:] if not option.stock]
+    others = tuple((option, _trade(option, best, proxy, ratio)) for option in runners_up(best, searched, RUNNERS_UP))
+    return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, others)
 
 
 def _rank(option: Option) -> tuple[float, float, bool, str]:
@@ -183,18 +186,17 @@ def _rank(option: Option) -> tuple[float, float, bool, str]:
     return -option.score, option.latency.value, not option.stock, option.id
 
 
-def _runners_up(ranked: Sequence[Option]) -> list[Option]:
-    """Searched models by falling quality: first those that are certainly faster or smaller than all better ones."""
-    best, others = ranked[0], [option for option in ranked[1:] if not option.stock]
-    traded: list[Option] = []
+def runners_up(best: AnyOption, others: Sequence[AnyOption], count: int) -> list[AnyOption]:
+    """So many of the others, which are ranked: first those that are faster or smaller than all better ones for sure."""
+    traded: list[AnyOption] = []
     for other in others:
         if all(
             other.latency.over(kept.latency).below or other.memory.over(kept.memory).below for kept in (best, *traded)
         ):
             traded.append(other)
-    chosen = traded[:RUNNERS_UP]
-    chosen += [other for other in others if other not in chosen][: RUNNERS_UP - len(chosen)]
-    return sorted(chosen, key=ranked.index)
+    chosen = traded[:count]
+    chosen += [other for other in others if other not in chosen][: count - len(chosen)]
+    return sorted(chosen, key=others.index)
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------

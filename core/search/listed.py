@@ -24,7 +24,6 @@ from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, Pred
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.published import PublishedSpace
 from edgefront.core.spaces.space import SearchSpace
 
 
@@ -49,7 +48,8 @@ class ListedSearch(PredictiveSearch):
     def __init__(
         self, settings: ListedSettings, space: SearchSpace, accept: Callable[[Architecture], bool], problem: Problem
     ) -> None:
-        if not isinstance(space, PublishedSpace):
+        scores = space.scores
+        if scores is None:
             raise InvalidInput(
                 f"the algorithm listed is for lists of published models, not for {space.name}",
                 field="name",
@@ -61,7 +61,7 @@ class ListedSearch(PredictiveSearch):
         genomes = list(space.enumerate())
         architectures = [space.architecture(genome) for genome in genomes]
         self._offers = [
-            Offer(genome, architecture, space.scores[architecture.digest])
+            Offer(genome, architecture, scores[architecture.digest])
             for genome, architecture in zip(genomes, architectures, strict=True)
         ]
 

@@ -10,12 +10,19 @@ from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.published import Filter, published_space
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.wire.jobs import SpaceRequest
+from edgefront.core.wire.published import PublishedRequest
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
     """The narrowed space of a request; errors name `space.name`, `space.model`,
     `space.published` or `space.narrow.<gene>`."""
     return _space(request.model_dump_json())
+
+
+def filter_of(request: SpaceRequest) -> Filter:
+    """Which published models a request lets through."""
+    asked = request.published or PublishedRequest()
+    return Filter(asked.kind, asked.licence, asked.min_context)
 
 
 @lru_cache(maxsize=256)
@@ -30,6 +37,5 @@ def _space(text: str) -> SearchSpace:
 def _base(request: SpaceRequest) -> SearchSpace:
     if request.published is not None:
         with within("published"):
-            asked = request.published
-            return published_space(asked.score, Filter(asked.kind, asked.licence, asked.min_context))
+            return published_space(request.published.score, filter_of(request))
     return catalogued(request.name) if request.model is None else space_around(request.model, request.name)

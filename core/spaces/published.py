@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.published import CATALOGUE, PublishedModel, published_models
+from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.published.scores import PERMISSIVE, ScoreName, is_permitted, score_named
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.models.published import expressed
+from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class PublishedSpace(SearchSpace):
     score: ScoreName
 
     def architecture(self, genome: Genome) -> Architecture:
-        return self._architectures[genome[MODEL]]
+        return described_models()[genome[MODEL]]
 
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
         raise NotImplementedError("published models are no mix of blocks")
@@ -55,7 +54,7 @@ class PublishedSpace(SearchSpace):
 
     @property
     def example(self) -> Architecture:
-        return self._architectures[self.ids[0]]
+        return described_models()[self.ids[0]]
 
     def make_rules(self) -> ListRules:
         # Imported here: the command line names the space without numpy.
@@ -77,17 +76,13 @@ class PublishedSpace(SearchSpace):
     @cached_property
     def by_digest(self) -> Mapping[str, PublishedModel]:
         """Digest of the architecture → the model."""
-        return {self._architectures[id_].digest: published_models()[id_] for id_ in self.ids}
+        return {described_models()[id_].digest: published_models()[id_] for id_ in self.ids}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
         """Digest of the architecture → the model's score; higher is better."""
         scores = {digest: self.score.of(model) for digest, model in self.by_digest.items()}
         return {digest: score for digest, score in scores.items() if score is not None}
-
-    @property
-    def _architectures(self) -> Mapping[str, Architecture]:
-        return _described()
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,7 @@ def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
         raise _none_left(name, scored, filter_)
     best: dict[str, PublishedModel] = {}
     for model in sorted(left, key=lambda model: (-(name.of(model) or 0.0), model.kind != "base", model.id)):
-        best.setdefault(_described()[model.id].digest, model)
+        best.setdefault(described_models()[model.id].digest, model)
     ids = tuple(sorted(model.id for model in best.values()))
     return PublishedSpace(NAME, f"Published models by {name}", "core/published", (Gene(MODEL, ids),), score=name)
 
@@ -147,7 +142,7 @@ def same_architecture(space: PublishedSpace, filter_: Filter) -> list[PublishedM
         if space.score.of(model) is not None
         and filter_.passes(model)
         and model.id not in space.ids
-        and _described()[model.id].digest in space.by_digest
+        and described_models()[model.id].digest in space.by_digest
     ]
 
 
@@ -174,15 +169,4 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
 
 def _models() -> list[PublishedModel]:
     """Those that a description has."""
-    return [published_models()[id_] for id_ in _described()]
-
-
-def _described() -> Mapping[str, Architecture]:
-    """Hub id → the architecture of every published model that has one."""
-    return _described_in(os.environ.get(CATALOGUE, ""))
-
-
-@lru_cache(maxsize=8)
-def _described_in(_catalogue: str) -> Mapping[str, Architecture]:
-    found = ((id_, expressed(model)) for id_, model in published_models().items())
-    return {id_: architecture for id_, architecture in found if isinstance(architecture, Architecture)}
+    return [published_models()[id_] for id_ in described_models()]

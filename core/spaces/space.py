@@ -88,6 +88,11 @@ class SearchSpace(ABC):
         """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
 
     @property
+    def scores(self) -> Mapping[str, float] | None:
+        """Digest → quality of each architecture, where that is published; None of other spaces."""
+        return None
+
+    @property
     def example(self) -> Architecture:
         """One of its architectures, or like them: what it has no gene for is as in all of them."""
         return self.baselines([1])[0]

@@ -175,6 +175,7 @@ def _find_published(session: Session, request: JobRequest) -> None:
 
 
 def _refuse_space(within: ModelSpaceOptions, training: TrainingBudgetOptions, law: str | None) -> None:
+    """Raises `InvalidInput` where an option of a search for architectures is given."""
     from edgefront.core.errors import InvalidInput
 
     given = {"model": within.model, "narrow": within.narrow, "law": law, **training.given}

@@ -306,14 +306,15 @@ class PublishedOptions(Options):
         """Raises `InvalidInput` where one of them is given without --published."""
         from edgefront.core.errors import InvalidInput
 
+        if self.published:
+            return
         for name in (*self.request, *self.variants):
-            if not self.published:
-                option = "kv" if name == "kv_caches" else name.replace("_", "-")
-                raise InvalidInput(
-                    f"--{option} is of a search among published models: add --published",
-                    field=option,
-                    allowed="--published",
-                )
+            option = "kv" if name == "kv_caches" else name.replace("_", "-")
+            raise InvalidInput(
+                f"--{option} is of a search among published models: add --published",
+                field=option,
+                allowed="--published",
+            )
 
 
 def comma_separated(given: str) -> list[str]:

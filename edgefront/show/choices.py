@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgefront.core.measurement.variants import formats_in_words
 from edgefront.core.units import plain
 from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherModelView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
@@ -71,7 +72,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str) -> Fit
         shown.add_row(
             name,
             choice.model,
-            choice.weights + ("" if choice.kv_cache in (None, "f16") else f", cache {choice.kv_cache}"),
+            formats_in_words(choice.weights, choice.kv_cache),
             choice.runtime,
             choice.licence or "unknown",
             plain(choice.score),

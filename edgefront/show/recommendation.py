@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.measurement.variants import format_of
-from edgefront.core.number_formats import KV_CACHE_DEFAULT
+from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
@@ -93,7 +92,11 @@ def models_table(
     header = quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
     header = proxy.replace("_", " ") if by_proxy else header
     numbers = ("parameters", header, "latency ms", *times, "memory MB")
-    setup = {} if protocol is None else {"runtime": protocol.runtime, "formats": formats(protocol)}
+    setup = (
+        {}
+        if protocol is None
+        else {"runtime": protocol.runtime, "formats": formats_in_words(format_of(protocol), protocol.kv_cache)}
+    )
     shown = table(
         *("", "model", "architecture", *setup, *numbers),
         right=numbers,
@@ -115,12 +118,6 @@ def models_table(
             style={"recommended": "bold", "runner-up": "dim"}.get(name),
         )
     return shown
-
-
-def formats(protocol: MeasurementProtocol) -> str:
-    """What weights hold, and llama.cpp's cache where it is not the usual one: `q8_0`, `q4_0, cache q8_0`."""
-    cache = "" if protocol.kv_cache in (None, KV_CACHE_DEFAULT) else f", cache {protocol.kv_cache}"
-    return f"{format_of(protocol)}{cache}"
 
 
 def _any_extrapolated(view: RecommendationView) -> bool:

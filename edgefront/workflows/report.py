@@ -15,8 +15,7 @@ from edgefront import __version__
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.files import whole_file
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import BLOCK_SIZE
+from edgefront.core.measurement.measure_command import measure_command
 from edgefront.core.wire.jobs import LaunchView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
@@ -82,8 +81,8 @@ def _commands(report: Report) -> Iterable[ReportedCommand]:
         verify = ["edgefront", "report", "verify", REPORT, *(["--target", target.name] if several else [])]
         again = f"measure the recommended model again and compare{named}"
         yield ReportedCommand(title=again, command=shlex.join(verify))
-        measure = ["edgefront", "measure", model_file(candidate.digest), *measure_options(target.protocol)]
-        yield ReportedCommand(title=f"measure it alone{named}", command=shlex.join(measure))
+        measure = measure_command(model_file(candidate.digest), target.protocol)
+        yield ReportedCommand(title=f"measure it alone{named}", command=measure)
     search = ["edgefront", "job", "submit", JOB, "--watch"]
     yield ReportedCommand(title="search again, on devices of the same names", command=shlex.join(search))
     for each in report.targets:
@@ -98,34 +97,6 @@ def _commands(report: Report) -> Iterable[ReportedCommand]:
 def model_file(digest: str) -> str:
     """Name of the file with the description of a model, in the folder."""
     return f"model-{digest[:12]}.json"
-
-
-def measure_options(protocol: MeasurementProtocol) -> list[str]:
-    """The options with which `edgefront measure` does what a protocol says."""
-    options: dict[str, Any] = {
-        "runtime": protocol.runtime,
-        "provider": protocol.provider,
-        "threads": protocol.threads,
-        "batch": protocol.batch,
-        "dtype": protocol.dtype,
-        "weights": protocol.weights,
-        "block-size": None if protocol.block_size == BLOCK_SIZE else protocol.block_size,
-        "kv-cache": protocol.kv_cache,
-        "logits": protocol.logits,
-        "warmup": protocol.warmup,
-        "repeats": protocol.repeats,
-    }
-    if protocol.mode == "generate":
-        lengths = {
-            "prompt": protocol.sequence_length,
-            "new": protocol.new_tokens,
-            "context": protocol.memory_length,
-        }
-    else:
-        lengths = {"sequence-length": protocol.sequence_length, "memory-length": protocol.memory_length}
-        options["mode"] = protocol.mode
-    given = {name: value for name, value in {**options, **lengths}.items() if value is not None}
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:

@@ -16,13 +16,14 @@ from running_client import BOARD, Running
 from edgefront import exits
 from edgefront.agents.device.probe import hardware
 from edgefront.core.errors import InvalidInput, NotFound, TooLarge
+from edgefront.core.measurement.measure_command import measure_options
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.units import MB
 from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
 from edgefront.show.report_page import page
 from edgefront.workflows.measure import Measured
-from edgefront.workflows.report import gather, measure_options, model_file, write
+from edgefront.workflows.report import gather, model_file, write
 from edgefront.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
 
 NO_LIMITS = dict.fromkeys(("max_latency_ms", "max_memory_mb", "max_first_token_ms", "max_token_ms"))

@@ -32,6 +32,7 @@ from edgefront.core.spaces.block import ShortConv
 
 _ERRORS_ONLY = 1
 _LOG_S = 2.0
+"""Seconds that llama.cpp's reason is waited for."""
 _ERROR = re.compile(r" E (?:\w+: +)?(?:error loading model: |failed to initialize the context: )?(.*)")
 _GROWING = 16
 """Passes of a convolution's decode before it starts again from the tokens before."""
@@ -305,8 +306,8 @@ def _reason(log: BinaryIO) -> str:
         time.sleep(0.01)
         log.seek(0)
         text = log.read().decode(errors="replace")
-    found = _ERROR.search(text)
-    return found[1].strip() if found else "it does not say why"
+    match = _ERROR.search(text)
+    return match[1].strip() if match else "it does not say why"
 
 
 def _version_of_gguf() -> str:

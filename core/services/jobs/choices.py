@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.parameters import count
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.measure_command import measure_command
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.number_formats import BITS
 from edgefront.core.pareto import choices as pure
 from edgefront.core.pareto import recommendation
-from edgefront.core.pareto.choices import Measured
+from edgefront.core.pareto.choices import Choice
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, OptionLimits, with_interval
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, OptionLimits, with_interval
 from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
@@ -25,10 +25,10 @@ from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.services.spaces import space_of
+from edgefront.core.services.spaces import filter_of, space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.spaces.models.published import published_architecture
-from edgefront.core.spaces.published import MODEL, Filter, PublishedSpace, same_architecture, unscored
+from edgefront.core.spaces.models.published import described_models
+from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.units import MB, plain
@@ -46,7 +46,7 @@ LAW = "llama-dolma-cooled"
 
 
 @dataclass(frozen=True)
-class Known:
+class MeasuredJob:
     """What was read of a job: all that its answer follows from."""
 
     job_id: str
@@ -60,17 +60,18 @@ class Known:
     """By target id."""
 
     def view(self) -> ChoicesView:
-        """Computed without a session."""
+        """The answer, which needs no session."""
         by_id = {choice.candidate.id: choice for choice in self.choices}
         limits = OptionLimits(**self.limits.model_dump())
         options = [_option(choice) for choice in self.choices]
-        within = [_measured(by_id[option.id]) for option in options if limits.violation(option) == 0]
+        within = [option for option in options if limits.violation(option) == 0]
         order = pure.ranked(within)
         best = order[0] if order else None
         # Of nothing within the limits it says what comes nearest; of more it would compare with a stock model.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
         chosen = None if best is None else by_id[best.id]
+        filter_ = filter_of(self.request.space)
         return ChoicesView(
             job_id=self.job_id,
             score=str(self.space.score),
@@ -83,7 +84,7 @@ class Known:
             recommended=chosen,
             runners_up=tuple(
                 OtherChoiceView(choice=by_id[other.id], trade=pure.trade(other, best, self.space.score.benchmark))
-                for other in (pure.runners_up(order) if best else ())
+                for other in (recommendation.runners_up(best, order[1:], pure.RUNNERS_UP) if best else ())
                 if best is not None
             ),
             frontier=tuple(by_id[option.id] for option in pure.frontier(within, self.request.epsilon)),
@@ -92,15 +93,9 @@ class Known:
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
-            unscored=_others(unscored(self.space.score, self._filter), self.space),
-            same_architecture=_others(same_architecture(self.space, self._filter), self.space),
+            unscored=_others(unscored(self.space.score, filter_), self.space),
+            same_architecture=_others(same_architecture(self.space, filter_), self.space),
         )
-
-    @property
-    def _filter(self) -> Filter:
-        assert self.request.space.published is not None
-        asked = self.request.space.published
-        return Filter(asked.kind, asked.licence, asked.min_context)
 
     def _sentence(self, best: ChoiceView, limits: OptionLimits) -> str:
         within = f"Within {limits}" if str(limits) else "Without limits"
@@ -126,7 +121,7 @@ class Known:
         return " ".join(parts)
 
 
-def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO_LIMITS) -> Known:
+def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO_LIMITS) -> MeasuredJob:
     """What is known of a job; limits that are not given are those of its first target.
 
     NotFound if there is no such job; InvalidInput where it is none among published models.
@@ -146,7 +141,7 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
     own = LIMITS.read(targets[0].limits)
     limits = own.model_copy(update=asked.model_dump(exclude_none=True))
     protocols = {target.id: PROTOCOL.read(target.protocol) for target in targets}
-    return Known(
+    return MeasuredJob(
         job_id=job.id,
         request=request,
         space=space,
@@ -164,27 +159,15 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
     """What gets a model and checks it: download, conversion to the format that was measured, a measurement."""
     folder = choice.model.partition("/")[2]
-    weights = "" if protocol.weights == "full" else f" --weights {protocol.weights}"
     fetch = f"huggingface-cli download {choice.model} --local-dir {folder}"
     if protocol.runtime != "llamacpp":
-        return fetch, f"edgefront measure {folder} --runtime {protocol.runtime}{weights}{_pass(protocol)}"
+        return fetch, measure_command(folder, protocol)
     file = f"{folder}-{choice.weights}.gguf"
     return (
         fetch,
         f"edgefront model build {folder} --format gguf --weights {choice.weights} --output {file}",
-        f"edgefront measure {file}{_pass(protocol)}",
+        measure_command(file, protocol, of_file=True),
         f"llama-cli -m {file}",
-    )
-
-
-def _pass(protocol: MeasurementProtocol) -> str:
-    """The options that measure by this protocol."""
-    if protocol.mode != "generate":
-        return f" --mode {protocol.mode} --sequence-length {protocol.sequence_length} --threads {protocol.threads}"
-    context = f" --context {protocol.memory_length}" if protocol.memory_length else ""
-    cache = "" if protocol.kv_cache in (None, "f16") else f" --kv-cache {protocol.kv_cache}"
-    return (
-        f" --prompt {protocol.sequence_length} --new {protocol.new_tokens}{context}{cache} --threads {protocol.threads}"
     )
 
 
@@ -210,20 +193,9 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
     )
 
 
-def _measured(choice: ChoiceView) -> Measured:
-    return Measured(
-        choice.candidate.id,
-        choice.model,
-        choice.score,
-        choice.bits,
-        _latency(choice),
-        Figure(float(choice.candidate.memory_bytes or 0), MEMORY_SPREAD),
-    )
-
-
-def _option(choice: ChoiceView) -> Option:
+def _option(choice: ChoiceView) -> Choice:
     candidate = choice.candidate
-    return Option(
+    return Choice(
         id=candidate.id,
         stock=False,
         name=choice.model,
@@ -233,6 +205,7 @@ def _option(choice: ChoiceView) -> Option:
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
         first_token_ms=candidate.first_token_ms,
         token_ms=candidate.token_ms,
+        bits=choice.bits,
     )
 
 
@@ -240,20 +213,26 @@ def _latency(choice: ChoiceView) -> Figure:
     return Figure.plus_minus(choice.candidate.latency_ms or 0.0, choice.candidate.latency_half_width_ms)
 
 
-def _others(models: Iterable[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:
-    return tuple(sorted((_other(model, space) for model in models), key=lambda view: (-(view.score or 0), view.model)))
-
-
-def _other(model: PublishedModel, space: PublishedSpace) -> OtherModelView:
-    architecture = published_architecture(model)
+def _others(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:
+    """What is known of models that were not measured, the highest score first."""
+    if not models:
+        return ()
     law = law_named(LAW)
-    known = family(architecture) == law.origin.family
-    return OtherModelView(
-        model=model.id,
-        licence=model.licence,
-        context_length=model.context_length,
-        parameters=count(architecture).total,
-        score=space.score.of(model),
-        perplexity=float(law.predict(Shapes.of([architecture])).perplexity[0]) if known else None,
-        perplexity_of=law.label if known else "",
+    shapes = Shapes.of([described_models()[model.id] for model in models])
+    covered = [row for row, model in enumerate(models) if family(described_models()[model.id]) == law.origin.family]
+    predicted = (
+        dict(zip(covered, law.predict(shapes.take(covered)).perplexity.tolist(), strict=True)) if covered else {}
     )
+    views = [
+        OtherModelView(
+            model=model.id,
+            licence=model.licence,
+            context_length=model.context_length,
+            parameters=int(shapes.total_parameters[row]),
+            score=space.score.of(model),
+            perplexity=predicted.get(row),
+            perplexity_of=law.label if row in predicted else "",
+        )
+        for row, model in enumerate(models)
+    ]
+    return tuple(sorted(views, key=lambda view: (-(view.score or 0), view.model)))

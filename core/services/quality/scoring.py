@@ -29,7 +29,6 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.published import PublishedSpace
 from edgefront.core.states import FINISHED_SCORES, ScoreState, WorkKind
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
@@ -173,8 +172,7 @@ def scorer_of(
     proxy, asked = proxy_of(request)
     if asked.data is not None:
         asked = asked.model_copy(update={"data": data or data_of(request, settings)})
-    space = space_of(request.space)
-    published = space.scores if isinstance(space, PublishedSpace) else None
+    published = space_of(request.space).scores if proxy.of_weights else None
     return Scorer(proxy, asked, request.proxy_seed, law if "law" in proxy.uses else None, published)
 
 
