@@ -152,6 +152,7 @@ def test_a_job_among_architectures_has_no_choices(service: Service) -> None:
         ),
         ({"algorithm": {"name": "lts"}}, "algorithm.name", "among published models"),
         ({"baseline_layers": [2]}, "baseline_layers", "among published models"),
+        ({"proxy": "decoder_parameters"}, "proxy", "among published models there is published_score"),
         ({"train_tokens": 10**9}, "train_tokens", "no quality law"),
         (
             {"space": {"name": "llama"}, "proxy": "published_score"},

@@ -189,6 +189,7 @@ def _check_published(request: JobRequest) -> None:
             )
         return
     for field, value, allowed in (
+        ("proxy", request.proxy, ("published_score",)),
         ("algorithm.name", request.algorithm.name, ("listed", "random")),
         ("baseline_layers", request.baseline_layers, (None,)),
     ):
@@ -311,7 +312,8 @@ def _among_published(request: JobRequest) -> JobRequest:
     algorithm = request.algorithm
     if algorithm.name == "auto":
         algorithm = algorithm.model_copy(update={"name": "listed"})
-    return request.model_copy(update={"space": space, "algorithm": algorithm, "proxy": "published_score"})
+    proxy = "published_score" if request.proxy == "auto" else request.proxy
+    return request.model_copy(update={"space": space, "algorithm": algorithm, "proxy": proxy})
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
