@@ -31,9 +31,6 @@ class Proxy:
     logarithmic: bool = False
     """Its score is a logarithm: equal differences of it are equal ratios of quality."""
 
-    of_weights: bool = False
-    """It scores weights that somebody published, which an architecture alone does not have."""
-
     def oriented(self, value: float) -> float:
         """The score as an objective: higher is better."""
         return value if self.higher_is_better else -value

@@ -290,8 +290,7 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     from edgefront.core.proxies.registry import proxies, proxy_named
 
     chosen = [
-        proxy_named(name)
-        for name in names or [proxy.name for proxy in proxies().values() if not (proxy.needs_torch or proxy.of_weights)]
+        proxy_named(name) for name in names or [proxy.name for proxy in proxies().values() if not proxy.needs_torch]
     ]
     if any(proxy.needs_torch for proxy in chosen):
         from edgefront.extras import need

@@ -17,7 +17,7 @@ from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
 from edgefront.core.proxies.quality_law import law_about, score_by
-from edgefront.core.proxies.registry import proxy_named
+from edgefront.core.proxies.registry import PUBLISHED_SCORE, proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
@@ -61,7 +61,7 @@ class ScoreTask:
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
-    proxy = proxy_named(request.proxy)
+    proxy = PUBLISHED_SCORE if request.proxy == PUBLISHED_SCORE.name else proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
     if settings.data is not None and is_path(settings.data):  # workers search by name and digest, on other machines
@@ -172,7 +172,7 @@ def scorer_of(
     proxy, asked = proxy_of(request)
     if asked.data is not None:
         asked = asked.model_copy(update={"data": data or data_of(request, settings)})
-    published = space_of(request.space).scores if proxy.of_weights else None
+    published = space_of(request.space).scores if proxy is PUBLISHED_SCORE else None
     return Scorer(proxy, asked, request.proxy_seed, law if "law" in proxy.uses else None, published)
 
 
