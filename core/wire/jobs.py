@@ -42,7 +42,6 @@ ProxyName = Literal[
     "jacob_cov",
     "relu_log_det",
     "partial_training",
-    "published_score",
 ]
 """The proxies of `core.proxies.registry`."""
 
@@ -277,7 +276,7 @@ class JobRequest(TrainingBudget):
     the shallowest on, up to the first that is beyond the limits."""
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
     """The whole frontier, or the best model within the limits of each target."""
-    proxy: ProxyName | Literal["auto"] = "auto"
+    proxy: ProxyName | Literal["published_score", "auto"] = "auto"
     """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters;
     published_score among published models.
     Scores that need torch are computed by the workers, each once for all jobs."""
