@@ -107,11 +107,13 @@ def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: 
     )
 
 
-def by_generation(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
+def by_generation(
+    architecture: Architecture, protocol: MeasurementProtocol, _before: int, slower: float = 1.0
+) -> LaunchResult:
     """A device that generates: a token of the prompt costs little, each further one the time to read the weights."""
     shapes = Shapes.of([architecture])
-    prompt = 0.5 + features(shapes, prompt_pass(protocol)).sum() / 4e8
-    token = 0.05 + features(shapes, token_pass(protocol)).sum() / 4e7
+    prompt = slower * (0.5 + features(shapes, prompt_pass(protocol)).sum() / 4e8)
+    token = slower * (0.05 + features(shapes, token_pass(protocol)).sum() / 4e7)
     times = {"first_token": prompt, "token": token, "total": prompt + (protocol.new_tokens - 1) * token}
     weights = protocol_costs(architecture, protocol).weight_bytes
     result = done(times[protocol.latency], int(weights * 1.1) + (5 << 20))

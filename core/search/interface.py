@@ -94,6 +94,23 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """The best within the limits in another of the job's targets, where the job has one answer over all of them."""
+
+    digest: str
+    quality: float
+    bits: int
+    """Of a weight: of one quality more are better."""
+    target: str
+    """Its name."""
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Of two the higher is better."""
+        return self.quality, self.bits
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The candidates of a target's search as a generation is asked with them, and what else is known of its device."""
 
@@ -106,6 +123,7 @@ class Snapshot:
     """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), where known."""
     priors: tuple[LatencyPredictor, ...] = ()
     """Learnt from other devices: what to expect where this one has few measurements."""
+    rival: Rival | None = None
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
         """Measured results within the job's limits, ordered by digest.
@@ -147,6 +165,8 @@ class Need(Enum):
 
     DEVICE_DATA = "device data"
     """What else was measured on the device: the baselines and more of `Snapshot`."""
+    RIVAL = "rival"
+    """The best that the job's other targets have: `Snapshot.rival`."""
     OFFERS = "offers"
     """The candidates of the job's other targets."""
     SUPERNET = "supernet"

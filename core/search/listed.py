@@ -1,7 +1,8 @@
 """The search by prediction of a list: few architectures, of which each has its quality.
 
 Three launches teach it a device; then it measures what can be the best within the limits, or on the frontier, a few at
-a time, and ends with the first batch that is not worth its launches.
+a time, and ends with the first batch that is not worth its launches. Within limits the job's targets have one answer
+together: what another target has within them need only be beaten, or equalled by the same model.
 """
 
 from __future__ import annotations
@@ -16,15 +17,28 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.variants import format_of
+from edgefront.core.number_formats import BITS
 from edgefront.core.search.evolution import Pool
 from edgefront.core.search.forecast import Forecaster
-from edgefront.core.search.interface import Context, Evaluated, Offer, Predicted, Proposal, Snapshot
+from edgefront.core.search.interface import (
+    Answer,
+    Context,
+    Evaluated,
+    Need,
+    Offer,
+    Predicted,
+    Proposal,
+    Rival,
+    Snapshot,
+)
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.states import Goal
 
 
 class ListedSettings(BaseModel):
@@ -58,6 +72,7 @@ class ListedSearch(PredictiveSearch):
             )
         super().__init__(SurrogateSettings(**settings.model_dump(), audit_share=0.0), problem)
         self._accept = accept
+        self._bits = BITS[format_of(problem.protocol)]
         genomes = list(space.enumerate())
         architectures = [space.architecture(genome) for genome in genomes]
         self._offers = [
@@ -66,10 +81,36 @@ class ListedSearch(PredictiveSearch):
         ]
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        return min(most, max(0, self._settings.initial - measured) + 2 * self._settings.batch)
+        return min(most, max(0, self._settings.initial - measured) + self._settings.batch)
+
+    def needs(self, generation: int) -> frozenset[Need]:
+        one_answer = self._problem.goal == Goal.BEST_WITHIN_LIMITS
+        return super().needs(generation) | ({Need.RIVAL} if one_answer else set())
+
+    def answer(self, context: Context) -> Answer:
+        rival = context.snapshot.rival
+        if rival is not None and not self._candidates(context.snapshot).worthwhile.any():
+            return Answer((), 0.0, note=f"No other model of the list can be better here than what {rival.target} has.")
+        return super().answer(context)
 
     def candidates(self, context: Context, rng: np.random.Generator) -> Listed:
-        return LightFirst(self._offers, context.snapshot, self._accept, self._settings.initial)
+        return self._candidates(context.snapshot)
+
+    def _candidates(self, snapshot: Snapshot) -> LightFirst:
+        return LightFirst(
+            self._offers,
+            snapshot,
+            self._accept,
+            self._settings.initial,
+            lambda offer: self._may_be_better(offer, snapshot.rival),
+        )
+
+    def _may_be_better(self, offer: Offer, rival: Rival | None) -> bool:
+        """Of the same model in as many bits another runtime may be the faster one."""
+        if rival is None:
+            return True
+        rank = (offer.proxy, self._bits)
+        return rank > rival.rank or (rank == rival.rank and offer.architecture.digest == rival.digest)
 
     def why(self, gain: float, pool: Pool) -> str:
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
@@ -120,15 +161,27 @@ class Listed(Candidates):
 
 
 class LightFirst(Listed):
-    """Learns from the lighter half of the list: a device is known from small models as well, and sooner."""
+    """Learns from the lighter half of the list: a device is known from small models as well, and sooner. Then it offers
+    what is worth measuring.
+    """
 
     def __init__(
-        self, offers: Sequence[Offer], snapshot: Snapshot, accept: Callable[[Architecture], bool], initial: int
+        self,
+        offers: Sequence[Offer],
+        snapshot: Snapshot,
+        accept: Callable[[Architecture], bool],
+        initial: int,
+        worthwhile: Callable[[Offer], bool],
     ) -> None:
         super().__init__(offers, snapshot, accept)
         self._initial = initial
+        self.worthwhile: NDArray[np.bool_] = np.array([worthwhile(offer) for offer in self._fresh], dtype=np.bool_)
+        """(n,) of the offers that have not been proposed."""
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
         members, shapes = super().drawn()
         light = np.argsort(shapes.total_parameters, kind="stable")[: max(self._initial, len(members) // 2)]
         return members[light], shapes.take(light)
+
+    def pool(self, forecaster: Forecaster) -> Pool:
+        return super().pool(forecaster).take(np.flatnonzero(self.worthwhile))

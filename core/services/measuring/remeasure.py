@@ -24,6 +24,7 @@ from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import candidates, demand, jobs
+from edgefront.core.services.jobs.rivals import has_one_answer, target_ahead
 from edgefront.core.services.measuring.queries import measurements, validation
 from edgefront.core.services.measuring.result_validation import BASELINE_OF_ONE, ResultValidator
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
@@ -65,7 +66,7 @@ def _uncertain_there(session: Session, device: OwnDevice) -> set[str]:
     asked: list[tuple[Job, Target, MeasurementProtocol]] = []
     for target, job in seen:
         try:
-            if _left(job, target, baselines.get(target.id, 0)) >= 1:
+            if _left(session, job, target, baselines.get(target.id, 0)) >= 1:
                 asked.append((job, target, PROTOCOL.read(target.protocol)))
         except InvalidInput:  # `advance` ends the target and says why
             continue
@@ -83,14 +84,14 @@ def uncertain(session: Session, target: Target) -> list[str]:
     if target.state not in REFINABLE_TARGETS:
         return []
     job = session.get_one(Job, target.job_id)
-    left = _left(job, target, candidates.baseline_count(session, target.id))
+    left = _left(session, job, target, candidates.baseline_count(session, target.id))
     return [] if left < 1 else _refinable(session, [(job, target, left)])[target.id]
 
 
 def is_short_of_launches(session: Session, target: Target) -> bool:
     """Whether places on the frontier are uncertain, and the budget for further launches is spent."""
     job = session.get_one(Job, target.job_id)
-    left = _left(job, target, candidates.baseline_count(session, target.id))
+    left = _left(session, job, target, candidates.baseline_count(session, target.id))
     return left < 1 and bool(_refinable(session, [(job, target, 1)])[target.id])
 
 
@@ -123,8 +124,14 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
     return factors
 
 
-def _left(job: Job, target: Target, baselines: int) -> int:
-    return refinement_budget(JOB_REQUEST.read(job.request), target, baselines) - target.refinements
+def _left(session: Session, job: Job, target: Target, baselines: int) -> int:
+    """Further launches that the target may have. Of a job with one answer only the best of its targets has any, once
+    its search has ended.
+    """
+    request = JOB_REQUEST.read(job.request)
+    if has_one_answer(request) and (target.state != TargetState.REFINING or target_ahead(session, target) is not None):
+        return 0
+    return refinement_budget(request, target, baselines) - target.refinements
 
 
 def ask_again(

@@ -22,6 +22,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
+from edgefront.core.services.jobs.rivals import has_one_answer
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.measuring.remeasure import optimism
 from edgefront.core.services.prediction import queries
@@ -148,7 +149,9 @@ def _target(
     most = sizes_of(request).candidates
     expected = plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
-    refinements = Count(expected=0 if data.precise else int(share * expected), at_most=int(share * most))
+    # Of a job with one answer over its targets only one of them measures again.
+    none = data.precise or (index > 0 and has_one_answer(request))
+    refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
     fit = fits.fit(data.to_fit)
     pace = data.past.pace([*baselines, *examples], plan_.protocol, fit)

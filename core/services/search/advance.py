@@ -25,7 +25,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.depths import Depth, complete
-from edgefront.core.search.interface import Need
+from edgefront.core.search.interface import Need, Rival
+from edgefront.core.services import tasks
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import rows_of
@@ -35,12 +36,14 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.readiness import baselines_complete, due
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
+from edgefront.core.services.jobs.rivals import has_one_answer, rival_of, target_ahead
 from edgefront.core.services.jobs.transitions import cancel_some, change_state, end_target
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import device_data, snapshots, status_messages, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
+from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import (
     apply_known_results,
     missing_launches,
@@ -51,6 +54,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState, Goal, JobState, Purpose, TargetState
+from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -95,7 +99,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     if _catch_up(session, target, now):
         return True
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
-        return _refine(session, target, now)
+        return _refine(session, request, target, now)
     plan = resolved(session, request).plan(protocol, limits, added=request.targets[target.position].added)
     if target.state == TargetState.REFINING:
         return _reopen(session, target, plan, now)
@@ -346,10 +350,16 @@ def _ask(
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
-        data = device_data.take(session, target) if Need.DEVICE_DATA in needs else None
+        data = _device_data(session, target, needs)
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
+
+
+def _device_data(session: Session, target: Target, needs: frozenset[Need]) -> DeviceData | None:
+    if Need.DEVICE_DATA not in needs:
+        return None
+    return device_data.take(session, target, with_rival=Need.RIVAL in needs)
 
 
 def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
@@ -364,12 +374,24 @@ def _reopened(session: Session, request: JobRequest, target: Target) -> bool:
     """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
     if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
         return False
-    if job_rows.find_generation(session, target.id, target.generation + 1) is None:
+    last = job_rows.find_generation(session, target.id, target.generation + 1)
+    if last is None:
         return False  # the budget was spent
+    if _rival_was_better(session, target, last):
+        return True
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
     now = {row.id: row.state for row in candidate_rows.search_rows(session, target.id)}
     return best is not None and now[best.id] != "measured"
+
+
+def _rival_was_better(session: Session, target: Target, last: Generation) -> bool:
+    """Whether the search ended for a better model of another target that has been found beyond the limits since."""
+    then = (last.device_data or {}).get("rival")
+    if then is None:
+        return False
+    rival = rival_of(session, target)
+    return rival is None or rival.rank < Rival(**then).rank
 
 
 def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
@@ -384,10 +406,14 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     return True
 
 
-def _refine(session: Session, target: Target, now: datetime) -> bool:
+def _refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
     """Further launches of frontier points that one device alone has measured, and of those that are not certain, until
     all are or the budget is spent.
     """
+    if has_one_answer(request):
+        ahead = target_ahead(session, target)
+        if ahead is not None and ahead.state in ACTIVE_TARGETS:
+            return False  # its model may yet be found beyond the limits; then this target's counts
     if demand.has_live_launch(session, target) or remeasure.confirm_frontier(session, target, now):
         return False
     uncertain = remeasure.uncertain(session, target)
@@ -396,6 +422,8 @@ def _refine(session: Session, target: Target, now: datetime) -> bool:
         target.refinements += len(uncertain)
     else:
         end_target(session, target, TargetState.FINISHED, status_messages.closing(session, target), now)
+        for other in job_rows.targets(session, [target.job_id]) if has_one_answer(request) else ():
+            outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
     return False
 
 

@@ -7,7 +7,7 @@ asking again gives the same proposals. Their architectures never change and stay
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple, Protocol
 
 from sqlalchemy import ColumnElement, func, select
@@ -17,7 +17,8 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.search.interface import Observation, Snapshot
+from edgefront.core.search.interface import Observation, Rival, Snapshot
+from edgefront.core.services.jobs.rivals import rival_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, MeasurementState
@@ -38,18 +39,21 @@ class DeviceData:
     """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
 
     stored: Document
-    """The form of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`."""
+    """The form of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
+    (fields of `Rival`; absent where there was none)."""
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
         """The snapshot with what is known of the device. Fits predictors of other devices, so outside transactions."""
         fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
+        rival = self.stored.get("rival")
         return replace(
             snapshot,
             baselines=self._observations(self.stored["baselines"]),
             others=self._observations(self.stored["others"]),
             launch_noise=self.stored["noise"],
             priors=tuple(fit for fit in fits if fit is not None),
+            rival=None if rival is None else Rival(**rival),
         )
 
     def _observations(self, rows: Iterable[Figures]) -> tuple[Observation, ...]:
@@ -73,8 +77,8 @@ class DeviceData:
             return None
 
 
-def take(session: Session, target: Target) -> DeviceData:
-    """What is known now of the target's device."""
+def take(session: Session, target: Target, *, with_rival: bool = False) -> DeviceData:
+    """What is known now of the target's device, and what its job's other targets have found there."""
     own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
     of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
     baselines = select(Candidate.measurement_id).where(
@@ -90,6 +94,9 @@ def take(session: Session, target: Target) -> DeviceData:
         ),
         **_beside(session, target.device_key, target.protocol_digest),
     }
+    rival = rival_of(session, target) if with_rival else None
+    if rival is not None:
+        stored["rival"] = asdict(rival)
     return load(session, stored)
 
 

@@ -479,6 +479,20 @@ def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
     return typed(SearchCandidate, session.execute(query))
 
 
+def best_within_limits(session: Session, target_id: str) -> Candidate | None:
+    """The search candidate with the best quality of those measured within the target's limits."""
+    return session.scalar(
+        select(Candidate)
+        .where(
+            Candidate.target_id == target_id,
+            Candidate.role == CandidateRole.SEARCH,
+            Candidate.state == CandidateState.MEASURED,
+        )
+        .order_by(Candidate.proxy.desc(), Candidate.latency_ms, Candidate.number)
+        .limit(1)
+    )
+
+
 class ScoredCandidate(NamedTuple):
     """A candidate that has a score."""
 

@@ -213,7 +213,7 @@ def _refinable(asked: FromClause) -> Select[str, str]:
     )
     coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
     comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
-    order = (comes_first.desc(), Measurement.launches, Candidate.number)
+    order = (comes_first.desc(), Measurement.launches, Candidate.proxy.desc(), Candidate.number)
     ranked = (
         select(
             Candidate.target_id,
@@ -256,8 +256,8 @@ def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, l
     """Target id → measurements of baselines, and of candidates that are on the target's frontier or could be with a
     lower latency.
 
-    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals. Measurements with a
-    live launch are left out.
+    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
+    quality. Measurements with a live launch are left out.
     """
     by_target: dict[str, list[str]] = {target_id: [] for target_id in asked}
     rows = [
