@@ -150,7 +150,8 @@ class Listed(Candidates):
 
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
         offer = self._fresh[int(member)]
-        self._made.append(Proposal(offer.genome, offer.architecture, operator, (), predicted))
+        if all(made.architecture.digest != offer.architecture.digest for made in self._made):
+            self._made.append(Proposal(offer.genome, offer.architecture, operator, (), predicted))
 
     def fill(self, count: int) -> None:
         """Adds nothing: all offers were among those to spread."""
