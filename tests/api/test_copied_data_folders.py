@@ -149,11 +149,12 @@ def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
     """Both have the same id and hardware: only the server sees both."""
     monkeypatch.setattr(instances, "UNDER_WAY", timedelta(0))
     shutil.copytree(folder, tmp_path / "copy")
+    enrolled = _current(sqlite_service)
     with running(sqlite_service, folder) as first:
-        wait_until(lambda: _current(sqlite_service) is not None)
+        wait_until(lambda: _current(sqlite_service) != enrolled)
         for _ in range(2):  # a service manager starts it again
-            second = Running(sqlite_service, tmp_path / "copy", None)
-            second.thread.join(60)
+            with running(sqlite_service, tmp_path / "copy") as second:
+                second.thread.join(60)
             assert isinstance(second.error, CopiedDataFolder)
             assert "edgefront token create" in str(second.error)
         assert first.thread.is_alive()
