@@ -1,4 +1,4 @@
-"""The command with which a person measures by a protocol."""
+"""What a person types to measure, or to search, by a protocol."""
 
 from __future__ import annotations
 
@@ -48,3 +48,16 @@ def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> 
         }
     given = {name: value for name, value in options.items() if value is not None and not (of_file and name in _BUILDS)}
     return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+
+def place_words(place: str, protocol: MeasurementProtocol) -> str:
+    """`DEVICE:RUNTIME:THREADS,FIELD=VALUE` of `edgefront find --device`, with the fields that are not the defaults.
+
+    `place` is a device's name, or `class=NAME`.
+    """
+    default = MeasurementProtocol(runtime=protocol.runtime, mode=protocol.mode).model_dump(mode="json")
+    given = protocol.model_dump(mode="json", exclude={"runtime", "threads"})
+    fields = [f",{name}={value}" for name, value in given.items() if value is not None and value != default.get(name)]
+    if protocol.mode != MeasurementProtocol().mode:
+        fields.insert(0, f",mode={protocol.mode}")
+    return f"{place}:{protocol.runtime}:{protocol.threads}{''.join(fields)}"

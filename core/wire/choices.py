@@ -56,6 +56,20 @@ class OtherChoiceView(View):
     """What it gives and takes against the recommended one, with intervals."""
 
 
+class OwnTrainingView(View):
+    """What a model of one's own would be beside the recommended one: of its shape, or of a better one."""
+
+    sentence: str
+    perplexity: float
+    """Predicted of the recommended one's shape, trained as `perplexity_of` says."""
+    low: float
+    high: float
+    """Ends of the 95 % interval."""
+    perplexity_of: str
+    command: str
+    """Searches for better shapes around it, in the same place and within the same limits."""
+
+
 class ChoicesView(View):
     """The best published model × format × runtime within limits, over all targets of a job among published models."""
 
@@ -82,6 +96,8 @@ class ChoicesView(View):
     """Limits of which each alone, or all together where one is not enough, bring a choice within."""
     commands: tuple[str, ...] = ()
     """What gets the recommended one, and checks it on the device."""
+    own: OwnTrainingView | None = None
+    """Where a quality law covers the recommended one."""
     unscored: tuple[OtherModelView, ...] = ()
     """Models that the filters let through and that have no such score: they were not measured."""
     same_architecture: tuple[OtherModelView, ...] = ()

@@ -36,6 +36,9 @@ def show(view: ChoicesView, console: Console) -> None:
         line(view.note, "yellow")
     for command in view.commands:
         line(command)
+    if view.own is not None:
+        line(view.own.sentence, "dim")
+        line(view.own.command)
     line(view.sentence, "bold")
 
 

@@ -93,6 +93,8 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         rows = choices.choice_rows(view)
         yield _wide(choices.choices_table(rows, view.score.partition(":")[2])._repr_html_())
         yield from map(_soft, choices.notes(view))
+        if view.own is not None:
+            yield _soft(f"{view.own.sentence} {view.own.command}")
         yield _figure(pictures.get(CHOICES), "Score against latency of the models on the frontier")
         yield "<h3>Measured as</h3>"
         measured = dict.fromkeys(choice.target_id for _, choice in rows)

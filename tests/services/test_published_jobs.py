@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.choices import ChoicesView, ChoiceView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.published import Variants
+from edgefront.requests.jobs import target
 
 SCORE = "obsscaling_base:HellaSwag"
 GENERATION = {"mode": "generate", "sequence_length": 64, "new_tokens": 8}
@@ -270,3 +272,33 @@ def test_an_estimate_counts_launches_of_all_targets(service: Service, board: Sim
     assert len(view.targets) == 2
     assert view.launches.expected <= 25
     assert all(target.baseline_launches == 0 for target in view.targets)
+
+
+@pytest.mark.parametrize("limits", [{"token_ms": 40.0, "memory_mb": 1500.0}, {}])
+def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
+    service: Service, board: SimulatedAgent, limits: dict[str, float]
+) -> None:
+    job = service.finish(board, asked(limits, {"score": "mobilellm_r1_base:CommonSense Avg", "licence": "apache-2.0"}))
+    view = answered(service, job)
+    assert view.recommended is not None
+    assert view.own is not None
+    assert view.own.low < view.own.perplexity < view.own.high
+    assert view.own.perplexity_of in view.own.sentence
+    words = shlex.split(view.own.command)
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options.pop("--model") == view.recommended.model
+    place = target(options.pop("--device"))
+    protocol = MeasurementProtocol.model_validate(place["protocol"])
+    of_answer = next(each for each in job.targets if each.id == view.recommended.target_id)
+    assert place["device_class"] == CLASS
+    assert protocol.digest == of_answer.protocol.digest
+    if limits:
+        assert options == {"--max-token-ms": "40", "--max-memory-mb": "1500"}
+    assert options.keys() <= {"--max-token-ms", "--max-latency-ms", "--max-memory-mb"}
+
+
+def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: Service, board: SimulatedAgent) -> None:
+    view = answered(service, service.finish(board, asked({"token_ms": 1e4}, {"licence": "mit"})))
+    assert view.recommended is not None
+    assert view.recommended.model == "microsoft/phi-1_5"  # of gpt2's family
+    assert view.own is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.measure_command import measure_command
+from edgefront.core.measurement.measure_command import measure_command, place_words
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.number_formats import BITS
@@ -31,9 +32,9 @@ from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.units import MB, plain
-from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView
-from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits
+from edgefront.core.units import MB, plain, rounded_up
+from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView, OwnTrainingView
+from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits, TargetRequest
 from edgefront.core.wire.recommendations import LimitMove
 
 MEASURED = (
@@ -42,7 +43,9 @@ MEASURED = (
 )
 UNKNOWN = "unknown"
 LAW = "llama-dolma-cooled"
-"""The law of what is known of a model without a score: of finished trainings, on text like that of published models."""
+"""The law of what is known of a model without a score, and of one that a person trains: of finished trainings, on text
+like that of published models.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ class MeasuredJob:
     choices: tuple[ChoiceView, ...]
     """Measured, within the limits or not."""
     protocols: Mapping[str, MeasurementProtocol]
-    """By target id."""
+    """By target id, as `places`."""
+    places: Mapping[str, str]
+    """What `edgefront find --device` takes: a device, or `class=NAME`."""
 
     def view(self) -> ChoicesView:
         """The answer, which needs no session."""
@@ -93,6 +98,7 @@ class MeasuredJob:
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
+            own=None if chosen is None else self._own(chosen),
             unscored=_others(unscored(self.space.score, filter_), self.space),
             same_architecture=_others(same_architecture(self.space, filter_), self.space),
         )
@@ -110,6 +116,35 @@ class MeasuredJob:
         return (
             f"{within} {best.model} in {best.weights} with {best.runtime} has the highest {self.space.score.benchmark} "
             f"({plain(best.score)}, table {self.space.score.table}): {', '.join(times)}, peak memory {memory:.0f} MB."
+        )
+
+    def _own(self, best: ChoiceView) -> OwnTrainingView | None:
+        """A quality law speaks of shapes as it trains them, a published score of weights: they have no common scale. So
+        better shapes are another job, whose answer compares them with this one's, trained alike.
+        """
+        architecture = described_models()[best.model]
+        law = law_named(LAW)
+        if family(architecture) != law.origin.family:
+            return None
+        predicted = law.predict(Shapes.of([architecture]))
+        perplexity, low, high = (float(end[0]) for end in (predicted.perplexity, predicted.low, predicted.high))
+        limits = self.limits.model_dump(exclude_none=True) or {
+            "latency_ms": rounded_up(best.candidate.latency_ms or 0.0),
+            "memory_mb": rounded_up((best.candidate.memory_bytes or 0) / MB),
+        }
+        options = [word for name, value in limits.items() for word in (f"--max-{name.replace('_', '-')}", plain(value))]
+        place = place_words(self.places[best.target_id], self.protocols[best.target_id])
+        return OwnTrainingView(
+            sentence=(
+                f"Of one's own training a model of this shape is predicted perplexity {perplexity:.3g} ({low:.3g} to "
+                f"{high:.3g}; {law.label}), which no published score can be compared with. What a better shape would "
+                "gain, trained alike and no slower or larger than allowed, a search around it says."
+            ),
+            perplexity=perplexity,
+            low=low,
+            high=high,
+            perplexity_of=law.label,
+            command=shlex.join(["edgefront", "find", "--model", best.model, "--device", place, *options]),
         )
 
     def _note(self, best: ChoiceView | None) -> str:
@@ -153,6 +188,7 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
             for candidate in rows.measured(session, target.id)
         ),
         protocols=protocols,
+        places={target.id: _place(request.targets[target.position]) for target in targets},
     )
 
 
@@ -169,6 +205,10 @@ def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ..
         measure_command(file, protocol, of_file=True),
         f"llama-cli -m {file}",
     )
+
+
+def _place(asked: TargetRequest) -> str:
+    return f"class={asked.device_class}" if asked.device is None else asked.device
 
 
 def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol) -> ChoiceView:

@@ -25,6 +25,9 @@ export function showChoices(view) {
   setText(byId("choices-measured"), view.measured);
   setText(byId("choices-commands"), view.commands.join("\n"));
   byId("choices-get").hidden = view.commands.length === 0;
+  byId("choices-own").hidden = view.own === null;
+  setText(byId("choices-own-sentence"), view.own?.sentence ?? "");
+  setText(byId("choices-own-command"), view.own?.command ?? "");
   setText(byId("choices-unscored"), listed(view.unscored));
   setText(byId("choices-unscored-title"), `Without this score, not measured (${whole(view.unscored.length)})`);
   byId("choices-unscored-box").hidden = view.unscored.length === 0;
