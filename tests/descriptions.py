@@ -85,6 +85,7 @@ def _norms() -> st.SearchStrategy[Part]:
             "norm_kind": st.sampled_from(["layer", "layer", "rms"]),
             "final_norm": st.sampled_from([None, True, False]),
             "norm_eps": st.sampled_from(["1e-5", "1e-12", "1e-3"]),
+            "residual_multiplier": st.sampled_from([1, 1, "0.25"]),
             "activation": st.sampled_from(["gelu", "gelu_tanh", "relu", "silu"]),
         }
     )
@@ -133,6 +134,7 @@ def _attention(
             described["window"] = draw(_windows(causal))
         described["qk_norm"] = draw(st.sampled_from([False, True, "whole"]))
         described["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
+        described["scale"] = draw(st.sampled_from([None, None, 2, "0.3"]))
         if rotary:
             described["rope"] = draw(st.sampled_from([True, True, False]))
         return described
@@ -191,6 +193,7 @@ def _embedding(draw: st.DrawFn, d_model: int) -> Part:
         "cutoffs": cutoffs,
         "div": draw(st.sampled_from(divs)),
         "scaled": draw(st.sampled_from([None, True, False])),
+        "multiplier": draw(st.sampled_from([1, 1, "1.5"])),
         "segments": draw(st.sampled_from([0, 0, 3])),
         "norm": draw(st.booleans()),
     }
@@ -204,11 +207,13 @@ def _output(draw: st.DrawFn, embedding: Part, over_vocabulary: bool, causal: boo
     kind = draw(st.sampled_from(kinds))
     if kind not in ("tokens", "masked_tokens"):
         return {"kind": kind, "classes": draw(st.integers(1, 5))} if kind == "classes" else {"kind": kind}
-    tied = draw(st.booleans())
+    tied, bias = draw(st.booleans()), draw(st.sampled_from([None, True, False]))
+    biased = bias if bias is not None else bool(embedding["cutoffs"]) or kind == "masked_tokens"
     projections = ["tails", "all", "none"] if tied else ["tails"]
     return {
         "kind": kind,
         "tied": tied,
         "tied_projections": draw(st.sampled_from(projections)),
-        "bias": draw(st.sampled_from([None, True, False])),
+        "bias": bias,
+        "logits_scaling": 1 if biased or embedding["cutoffs"] else draw(st.sampled_from([1, 8, "0.5"])),
     }

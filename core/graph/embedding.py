@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from edgefront.core.graph.parameters import clusters, projected, table_specs
@@ -29,8 +28,8 @@ def write_embedding(
         d_model, name = architecture.d_model, f"{prefix}embedding"
         many = len(table_specs(architecture)) > 1
         hidden = _clustered(graph, architecture, name) if many else _single(graph, architecture, name)
-        if architecture.scaled_embedding:  # times √d_model (Vaswani et al. 2017, §3.4)
-            hidden = graph.op("Mul", hidden, graph.number(math.sqrt(d_model)))
+        if architecture.embedding_factor != 1:
+            hidden = graph.op("Mul", hidden, graph.number(architecture.embedding_factor))
         if architecture.embedding.segments:
             chosen = graph.integers(0) if segments is None else graph.op("Reshape", segments, graph.integers(-1))
             hidden = graph.op("Add", hidden, graph.op("Gather", f"{name}.segments", chosen))

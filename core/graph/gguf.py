@@ -300,6 +300,11 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
         writer.add_shortconv_l_cache(convolution.kernel)
     if attention.window is not None:
         writer.add_sliding_window(attention.window)
+    if form.kind == "granite":
+        writer.add_attention_scale(architecture.attention_scale(attention))
+        writer.add_embedding_scale(float(architecture.embedding.multiplier))
+        writer.add_residual_scale(float(architecture.residual_multiplier))
+        writer.add_logit_scale(float(architecture.output.logits_scaling))
     if form.kind in ("gptneox", "stablelm"):
         writer.add_parallel_residual(architecture.has_parallel_blocks)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS, Architecture
 from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT, RotaryPositions
-from edgefront.core.spaces.gguf import gguf_form
-from edgefront.core.spaces.numbers import is_positive
+from edgefront.core.spaces.gguf import GgufKind, gguf_form
+from edgefront.core.spaces.numbers import as_number, is_positive
 from edgefront.core.validation import short
 
 _READ_FIELDS = frozenset(
@@ -46,7 +46,9 @@ _READ_FIELDS = frozenset(
     }
 )
 """Fields of an architecture that are read. A file with another field is refused; `rope.scaling.type` may be none."""
-_KINDS = ("gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "deci")
+_OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
+"""Fields that are read of one architecture alone."""
+_KINDS = get_args(GgufKind)
 _OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh"}
 """Those with layer norms, and the activation of the models that they are made for."""
 
@@ -86,7 +88,7 @@ class GgufFile:
         if own.get("rope.scaling.type") == "none":
             del own["rope.scaling.type"]
         for name in own:
-            if name not in _READ_FIELDS:
+            if name not in _READ_FIELDS | _OF_KIND.get(kind, frozenset()):
                 raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
         rotary = kind != "gpt2"
@@ -107,6 +109,10 @@ class GgufFile:
                 "bias": "output.bias" in self._tensors,
             },
         }
+        if kind == "granite":
+            description["residual_multiplier"] = self._multiplier(own, kind, "residual_scale")
+            description["embedding"]["multiplier"] = self._multiplier(own, kind, "embedding_scale")
+            description["output"]["logits_scaling"] = self._multiplier(own, kind, "logit_scale")
         if rotary:
             base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
             theta: Any = int(base) if base == int(base) else base
@@ -150,6 +156,7 @@ class GgufFile:
                 "bias": self._bias(prefix),
                 "rope": kind != "smollm3" or (layer + 1) % 4 > 0,
                 "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors and ("whole" if kind == "olmo2" else True),
+                "scale": None if "attention.scale" not in own else self._multiplier(own, kind, "attention.scale"),
                 "window": own.get("attention.sliding_window") or None,
             }
         if f"{prefix}ffn_down.weight" in self._tensors:
@@ -248,6 +255,10 @@ class GgufFile:
         if type(value) is not int or not 1 <= value <= maximum:
             raise self._fault(f"has {kind}.{name} {short(value)}: it must be 1 to {maximum}", f"{kind}.{name}")
         return value
+
+    def _multiplier(self, own: Mapping[str, Any], kind: str, name: str) -> int | str:
+        """1 where the file does not have it; the shortest number that is this float32."""
+        return as_number(float(str(self._positive(kind, name, own.get(name, 1)))))
 
     def _positive(self, kind: str, name: str, value: Any) -> np.float32:
         if not is_positive(value):

@@ -53,7 +53,7 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "olmo2": {"attention.norm": (_T.ATTN_POST_NORM,), "feed_forward.norm": (_T.FFN_POST_NORM,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
 }
-_NEIGHBOURS = ("llama", "smollm3", "deci")
+_NEIGHBOURS = ("llama", "smollm3", "granite", "deci")
 """Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
 
 

@@ -69,7 +69,7 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.decoder.final_layer_norm",),
         "output.projections.0": ("model.decoder.project_out.weight",),
     },
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "stablelm"), _LLAMA),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "stablelm", "granite"), _LLAMA),
     "olmo2": {
         **_LLAMA,
         "attention.norm": ("post_attention_layernorm",),

@@ -58,6 +58,8 @@ def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) ->
         if output.kind == "masked_tokens":
             active = activate(graph, architecture.activation, graph.linear(hidden, "output.transform"))
             hidden = graph.norm(active, "output.transform_norm")
+        if float(output.logits_scaling) != 1:
+            hidden = graph.op("Div", hidden, graph.number(float(output.logits_scaling)))
         features = _features(graph, architecture, hidden)
         scores = _token_logits(graph, architecture, features)
         if architecture.embedding.cutoffs:

@@ -27,8 +27,12 @@ def normed(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: 
 
 
 def added(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str, update: str) -> str:
-    """Output of the block: x + update, norm(x + update) under norm post, x + norm(update) under branch and both."""
+    """Output of the block: x + update, norm(x + update) under norm post, x + norm(update) under branch and both;
+    what is added is multiplied with the residual multiplier.
+    """
     if architecture.norms_update:
         update = graph.norm(update, f"{prefix}.{'norm' if architecture.norm == 'branch' else 'after_norm'}")
+    if float(architecture.residual_multiplier) != 1:
+        update = graph.op("Mul", update, graph.number(float(architecture.residual_multiplier)))
     total = graph.op("Add", hidden, update)
     return graph.norm(total, f"{prefix}.norm") if architecture.norm == "post" else total

@@ -5,8 +5,6 @@ The adaptive one is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai 
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +18,7 @@ from edgefront.core.spaces.architecture import Architecture
 class TokenEmbedding(nn.Module):
     """Embedding matrices (tokens, width) and, if a width differs from d_model or div > 1, projections (d_model, width).
 
-    Scaled, the tokens' part is multiplied by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds, d_model) and
+    The tokens' part may be multiplied, scaled by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds, d_model) and
     `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may share matrices and projections.
     """
 
@@ -32,7 +30,7 @@ class TokenEmbedding(nn.Module):
         self.projections = nn.ParameterList(
             nn.Parameter(torch.empty(d_model, spec.shape[1])) for spec in specs if projected(architecture)
         )
-        self.scale = math.sqrt(d_model) if architecture.scaled_embedding else None
+        self.factor = architecture.embedding_factor
         kinds = architecture.embedding.segments
         self.segments = nn.Parameter(torch.empty(kinds, d_model)) if kinds else None
         self.norm = make_norm(architecture, d_model) if architecture.embedding.norm else None
@@ -53,8 +51,8 @@ class TokenEmbedding(nn.Module):
         range.
         """
         rows = self._clustered(tokens, dropout) if len(self.tables) > 1 else self._single(tokens, dropout)
-        if self.scale is not None:
-            rows = rows * self.scale
+        if self.factor != 1:
+            rows = rows * self.factor
         if self.segments is not None:
             rows = rows + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
         elif segments is not None:

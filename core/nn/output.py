@@ -189,7 +189,13 @@ class OutputLayer(nn.Module):
         return features
 
     def _feature(self, cluster: Cluster, hidden: Tensor, embedding: TokenEmbedding, dropout: float) -> Tensor:
-        """What the cluster's table is multiplied with, […, cluster.width]; `dropout` is for what is projected."""
+        """What the cluster's table is multiplied with, […, cluster.width], divided as scores are to be.
+
+        `dropout` is for what is projected.
+        """
+        scaling = float(self.architecture.output.logits_scaling)
+        if scaling != 1:
+            hidden = hidden / scaling
         if not projected(self.architecture):
             return hidden
         index, own = self._projection(cluster)

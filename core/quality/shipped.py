@@ -161,7 +161,15 @@ def unstudied(architecture: Architecture) -> str | None:
         return f"norm {architecture.norm}"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
         return "qk_norm whole"
-    return None
+    multipliers = (
+        ("residual_multiplier", architecture.residual_multiplier),
+        ("embedding.multiplier", architecture.embedding.multiplier),
+        ("output.logits_scaling", architecture.output.logits_scaling),
+    )
+    scaled = [name for name, value in multipliers if value != 1]
+    if any(isinstance(block, Attention) and block.scale is not None for block in architecture.blocks):
+        scaled.append("scale of attention")
+    return scaled[0] if scaled else None
 
 
 def own_data_law(family: str) -> SharedLaw | None:

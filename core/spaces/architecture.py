@@ -8,6 +8,7 @@ in the parts (`core.spaces.block`, `core.spaces.embeddings_and_head`); rules of 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -28,7 +29,7 @@ from edgefront.core.spaces.embeddings_and_head import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from edgefront.core.spaces.numbers import NumberText
+from edgefront.core.spaces.numbers import Number, NumberText
 from edgefront.core.spaces.pattern import expand
 from edgefront.core.spaces.versions import upgraded
 from edgefront.core.validation import invalid_input, short
@@ -67,6 +68,9 @@ class Architecture(Part):
     final_norm: bool | None = None
     """A norm after the last block; if absent, there is one unless norm is post."""
     norm_eps: NumberText = "1e-5"
+    residual_multiplier: Number = 1
+    """What attention, feed-forward and short convolutions add to the stream is multiplied with, after its norm where
+    there is one (Granite)."""
     activation: Activation = "gelu_tanh"
     embedding: Embedding
     blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
@@ -187,6 +191,11 @@ class Architecture(Part):
         return bool(self.embedding.cutoffs) if self.embedding.scaled is None else self.embedding.scaled
 
     @property
+    def embedding_factor(self) -> float:
+        """What the embedding of tokens is multiplied with."""
+        return float(self.embedding.multiplier) * (math.sqrt(self.d_model) if self.scaled_embedding else 1.0)
+
+    @property
     def output_bias(self) -> bool:
         """Whether the output layer has a bias for each token."""
         if self.output.kind not in ("tokens", "masked_tokens"):
@@ -197,6 +206,10 @@ class Architecture(Part):
     def d_head(self, block: Attention) -> int:
         """Width of one head of an attention block of this model."""
         return block.d_head or self.d_model // block.n_head
+
+    def attention_scale(self, block: Attention) -> float:
+        """What the products of queries and keys in an attention block of this model are multiplied with."""
+        return 1 / math.sqrt(self.d_head(block)) if block.scale is None else float(block.scale)
 
     def rotary(self, block: Attention) -> RotaryPositions | None:
         """What turns the queries and keys of an attention block of this model."""
@@ -225,6 +238,8 @@ class Architecture(Part):
                 ):
                     if dumped.get(field) == default:
                         del dumped[field]
+                if self.attention_scale(block) == 1 / math.sqrt(self.d_head(block)):
+                    dumped.pop("scale", None)
         if "positions" in value:
             value["positions"]["kind"] = self.positions.kind
         if "output" in value:
@@ -291,6 +306,14 @@ class Architecture(Part):
                 field="output.kind",
                 value=self.output.kind,
                 allowed="an output over tokens or none, or causal false",
+            )
+        if float(self.output.logits_scaling) != 1 and (embedding.cutoffs or self.output_bias):
+            yield ArchitectureError(
+                f"output.logits_scaling {self.output.logits_scaling} needs scores that are products alone, without "
+                "output.bias and embedding.cutoffs",
+                field="output.logits_scaling",
+                value=self.output.logits_scaling,
+                allowed="omit it, or an output without bias and cutoffs",
             )
         if self.output.kind == "masked_tokens" and embedding.cutoffs:
             yield ArchitectureError(
@@ -369,12 +392,13 @@ class Architecture(Part):
             for field, value, default in (
                 ("n_kv_head", block.kv_heads, block.n_head),
                 ("qk_norm", block.qk_norm, False),
+                ("scale", block.scale, None),
                 ("bias", self.attention_bias(block), "none"),
             ):
                 if value != default:
                     yield ArchitectureError(
                         f"blocks.{index}.{field} does not go with positions.kind relative: Transformer-XL's attention "
-                        "has neither grouped queries, nor norms of them, nor biases",
+                        "has neither grouped queries, nor norms of them, nor a scale of its own, nor biases",
                         field=f"blocks.{index}.{field}",
                         value=value,
                         allowed="omit it, or other positions",

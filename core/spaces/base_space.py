@@ -35,6 +35,7 @@ class Frame:
     norm_kind: NormKind = "layer"
     final_norm: bool | None = None
     norm_eps: str = "1e-5"
+    residual_multiplier: int | str = 1
     context_length: int | None = None
     causal: bool = True
     output: Output = PLAIN_OUTPUT
@@ -50,6 +51,7 @@ class Frame:
             norm_kind=self.norm_kind,
             final_norm=self.final_norm,
             norm_eps=self.norm_eps,
+            residual_multiplier=self.residual_multiplier,
             activation=self.activation,
             embedding=_embedding(self.embedding, None if d_embed == d_model else d_embed, div),
             blocks=tuple(blocks),

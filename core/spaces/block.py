@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticKnownError
 
 from edgefront.core.errors import ArchitectureError
+from edgefront.core.spaces.numbers import Number
 
 MAX_WIDTH = 1 << 16
 MAX_LENGTH = 1 << 20
@@ -61,6 +62,8 @@ class Attention(Part):
     rope: bool = True
     """Whether rotary positions turn its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
     fourth layer of SmolLM3)."""
+    scale: Number | None = None
+    """What the products of queries and keys are multiplied with; 1/√d_head if absent."""
     bias: Biases | None = None
     """Linear layers with biases; if absent, all of them (GPT-2, BERT), and none with relative positions."""
 

@@ -117,6 +117,8 @@ class Embedding(Part):
     div: Annotated[int, Field(ge=1, le=64)] = 1
     scaled: bool | None = None
     """Whether the embedding is multiplied by √d_model. If absent, it is with cut-offs only, as in Transformer-XL."""
+    multiplier: Number = 1
+    """What the embedding of tokens is multiplied with, beside √d_model where it is scaled (Granite)."""
     segments: Annotated[int, Field(ge=0, le=16)] = 0
     """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
     norm: bool = False
@@ -154,13 +156,15 @@ class Output(Part):
 
     `tied`: the matrices are the embedding's, else its own in the same shapes. `tied_projections`, of a tied output
     whose embedding is projected: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103), or
-    "none". `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens.
+    "none". `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens. `logits_scaling`: what scores
+    are divided by (Granite).
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"
     tied: bool = True
     tied_projections: Literal["tails", "all", "none"] = "tails"
     bias: bool | None = None
+    logits_scaling: Number = 1
     classes: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
 
     @model_validator(mode="after")
@@ -175,7 +179,7 @@ class Output(Part):
                 allowed="a number, with kind classes and no other",
             )
         if self.kind not in ("tokens", "masked_tokens"):
-            for name in ("tied", "tied_projections", "bias"):
+            for name in ("tied", "tied_projections", "bias", "logits_scaling"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ArchitectureError(
                         f"{name} needs an output over the vocabulary, not {self.kind}",

@@ -6,6 +6,7 @@ mixer of tokens (attention or short_conv) and a feed_forward: two blocks here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -16,7 +17,9 @@ from edgefront.core.spaces.architecture import Activation, Architecture, NormKin
 from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, QkNorm, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
-GgufKind = Literal["gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "deci"]
+GgufKind = Literal[
+    "gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "granite", "deci"
+]
 _MAX_IN_MESSAGE = 3
 """Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
 _MAX_ERRORS = 20
@@ -73,6 +76,8 @@ class _Rules:
     """How all feed_forwards may be placed."""
     without_positions: int | None = None
     """Every so many layers positions turn nothing."""
+    multipliers: bool = False
+    """Embedding, products of queries and keys, residual branches and scores may be multiplied."""
     output_bias: bool = False
     tied: tuple[bool, ...] = (True, False)
     free: frozenset[str] = frozenset()
@@ -132,6 +137,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
     "smollm3": _Rules(without_positions=4),
     "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
+    "granite": _Rules(multipliers=True),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -170,9 +176,9 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, GPT-NeoX, StableLM, Phi with the same layer throughout; Llama with "
-    "widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a space "
-    "narrowed to loads_in=llamacpp"
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, GPT-NeoX, StableLM, Phi with the same layer throughout; "
+    "Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a "
+    "space narrowed to loads_in=llamacpp"
 )
 """What GGUF can express, as text for errors."""
 
@@ -271,6 +277,13 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
     ):
         if value != expected:
             yield Fault(field, value, f"its {kind} has {'none' if expected in (None, []) else expected}")
+    for field, multiplier in (
+        ("embedding.multiplier", embedding.multiplier),
+        ("residual_multiplier", architecture.residual_multiplier),
+        ("output.logits_scaling", output.logits_scaling),
+    ):
+        if multiplier != 1 and not rules.multipliers:
+            yield Fault(field, multiplier, f"its {kind} has none")
     if output.kind == "tokens" and output.tied not in rules.tied:
         yield Fault("output.tied", output.tied, f"its {kind} has an output of its own")
     if architecture.activation not in rules.activations:
@@ -288,6 +301,12 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
             ("bias", bias, bias in rules.biases, " or ".join(rules.biases)),
             ("qk_norm", block.qk_norm, block.qk_norm == rules.qk_norm, rules.qk_norm),
             ("n_kv_head", block.kv_heads, rules.grouped or block.kv_heads == block.n_head, "as many as n_head"),
+            (
+                "scale",
+                block.scale,
+                rules.multipliers or architecture.attention_scale(block) == 1 / math.sqrt(architecture.d_head(block)),
+                "1/√d_head",
+            ),
             ("window", block.window, rules.convolutions or block.window is None, "none"),
             (
                 "d_head",
@@ -303,6 +322,8 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
         if architecture.positions.kind == "rotary" and block.rope != turns:
             yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {turns} in layer {layer}")
     yield from _uneven(attentions, kind, d_head=architecture.d_head, window=lambda block: block.window)
+    if rules.multipliers:
+        yield from _uneven(attentions, kind, scale=architecture.attention_scale)
     if "n_head" not in rules.free:
         yield from _uneven(attentions, kind, n_head=lambda block: block.n_head)
     if "n_kv_head" not in rules.free:

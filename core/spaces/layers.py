@@ -267,15 +267,18 @@ class LayeredSpace(FramedSpace):
     # What loads them ---------------------------------------------------------------------------------------------
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """llama.cpp's `deci` has widths by layer and parts left out, for blocks without biases and query norms. Its
-        other architectures, and all of transformers, have every part and one width in all layers; those with short
-        convolutions have no windows. None goes without attention.
+        """llama.cpp's `deci` has widths by layer and parts left out, for blocks without biases, query norms and
+        multipliers. Its other architectures, and all of transformers, have every part and one width in all layers;
+        those with short convolutions have no windows. None goes without attention.
         """
         loads: dict[str, Sequence[Value]] = {}
         attention, feed_forward = self.attention, self.feed_forward
         plain = (
             attention.bias == "none" and not attention.qk_norm and feed_forward.gated and not feed_forward.bias
         ) and loader == "llamacpp"
+        frame = self.frame
+        multipliers = (frame.residual_multiplier, frame.embedding.multiplier, frame.output.logits_scaling)
+        plain = plain and attention.scale is None and multipliers == (1, 1, 1)
         if self.deciding == "mixer" or not plain:
             uniform = [value for value in self.gene("layers").values if value != PER_LAYER]
             loads |= {"layers": uniform or (UNIFORM,), "d_inner": self.inner_values}

@@ -127,6 +127,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
             yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
     yield from _uneven(model, Attention, "rope", lambda block: block.rope)
     yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
+    yield from _uneven(model, Attention, "scale", lambda block: block.scale)
     yield from _uneven(model, Attention, "bias", model.attention_bias)
     if has_mixers:
         yield from _uneven(model, Attention, "n_head", lambda block: block.n_head)
@@ -182,6 +183,7 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
             norm_kind=model.norm_kind,
             final_norm=model.final_norm,
             norm_eps=model.norm_eps,
+            residual_multiplier=model.residual_multiplier,
             context_length=model.context_length,
             output=model.output,
         ),

@@ -24,11 +24,12 @@ def upgraded(value: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-FIELDS = 4
+FIELDS = 5
 """The highest set of additions to version 1 that this release reads. 1 has none; 2 has the fields and blocks of
 Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
 silu, short convolutions); 3 has those of more published decoders (blocks in parallel, and without
-positions); 4 those of OLMo 2 (norms within the residual branch, and of whole queries and keys).
+positions); 4 those of OLMo 2 (norms within the residual branch, and of whole queries and keys); 5 those of Granite
+(multipliers of embedding, attention, residual and logits).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
 _ADDED_3 = ("parallel", "rope")
@@ -38,6 +39,15 @@ def fields_of(description: Mapping[str, Any]) -> int:
     """The set of additions that a reader of this canonical description must understand."""
     models = [description, *([description["source"]] if "source" in description else [])]
     return max(next((number for number, is_in in _ADDITIONS if is_in(model)), 1) for model in models)
+
+
+def _has_additions_5(model: Mapping[str, Any]) -> bool:
+    return (
+        "residual_multiplier" in model
+        or "multiplier" in model.get("embedding", {})
+        or "logits_scaling" in model.get("output", {})
+        or any("scale" in block for block in model.get("blocks", ()))
+    )
 
 
 def _has_additions_4(model: Mapping[str, Any]) -> bool:
@@ -63,6 +73,7 @@ def _has_additions_2(model: Mapping[str, Any]) -> bool:
 
 
 _ADDITIONS: tuple[tuple[int, Callable[[Mapping[str, Any]], bool]], ...] = (
+    (5, _has_additions_5),
     (4, _has_additions_4),
     (3, _has_additions_3),
     (2, _has_additions_2),

@@ -21,13 +21,16 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
 - A tied table cannot have a multiplier of its own as output layer, since it is the embedding too: the gain of the norm
   before it has it. That is the final norm, or under norm post that of the last block; a model with neither keeps its
   logits as large as they are.
-- Where the embedding is multiplied by √d_model in the forward pass, its tables begin at, and learn with, 1/√d_model of
-  that, and the norm before a tied output has √d_model more.
+- Where the embedding is multiplied by √d_model or its `multiplier` in the forward pass, its tables begin at, and learn
+  with, the inverse of that, and the norm before a tied output has that much more.
 - A residual block whose last layer is 0 adds nothing at first, so that a model of any depth begins as its embedding and
   its output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, of readout and queries).
 - Under norm post every block's sum is normalised: n is left out. Under norm branch and both it is the gain of the norm
   of a block's update that has 1/n, in value and rate, and the last linear layer before it is like the others.
-- Attention's scores stay divided by √d_head: over widths of equal d_head that is the same rule as µP's 1/d_head.
+- What blocks add is multiplied by `residual_multiplier` in the forward pass: n has that factor. Likewise
+  `logits_scaling` divides scores: an output layer's own tables, or the norm before a tied output, have that much more.
+- Attention's scores stay divided by √d_head, or multiplied by their `scale`: over widths of equal d_head that is the
+  same rule as µP's 1/d_head.
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
   (CompleteP, Table 1). Adam's ε is not scaled: 10⁻⁸ is far below the gradients of these models.
 - SRU's blocks begin as in every scheme, and learn by the same rules.
@@ -59,8 +62,10 @@ class Rules:
         self._architecture, self._settings = architecture, settings
         blocks = [index for index, block in enumerate(architecture.blocks) if not isinstance(block, Identity)]
         self._depth = max(1, len(blocks)) / settings.base_blocks if architecture.norm != "post" else 1.0
+        self._depth *= float(architecture.residual_multiplier)
         self._update_norm = {"branch": ".norm", "both": ".after_norm"}.get(architecture.norm)
-        self._embedding_scale = math.sqrt(architecture.d_model) if architecture.scaled_embedding else 1.0
+        self._embedding_scale = architecture.embedding_factor
+        self._logits_scaling = float(architecture.output.logits_scaling)
         self._last_norm: str | None = None
         if architecture.has_final_norm:
             self._last_norm = "final_norm"
@@ -71,13 +76,13 @@ class Rules:
         base, inputs = self._settings.base_width, parameter.shape[-1]
         if parameter.is_table:
             if parameter.name.startswith("output.") and not self._architecture.output.tied:
-                return Rule(math.sqrt(base) / inputs, base / inputs)
+                return Rule(self._logits_scaling * math.sqrt(base) / inputs, self._logits_scaling * base / inputs)
             # What is looked up by place or segment is not multiplied with the tokens' part.
             is_scaled = parameter.name not in ("positions.weight", "embedding.segments")
             factor = 1 / self._embedding_scale if is_scaled else 1.0
             return Rule(factor / math.sqrt(base), factor * self._settings.embedding_lr)
         if parameter.owner == self._last_norm and self._architecture.output.tied:
-            factor = self._embedding_scale * base / self._architecture.d_model
+            factor = self._logits_scaling * self._embedding_scale * base / self._architecture.d_model
             return Rule(factor, factor)
         ends_branch = self._ends_branch(parameter)
         depth = self._depth if ends_branch else 1.0

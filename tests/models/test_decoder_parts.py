@@ -54,7 +54,7 @@ def decoder(**changes: Any) -> Architecture:
 
 def hidden_states(tokens: Array, w: Weights, model: Architecture) -> Array:
     """[n, d_model] after the last block, for models without final norm."""
-    x = w["embedding.tables.0"][tokens]
+    x = w["embedding.tables.0"][tokens] * float(model.embedding.multiplier)
     beside = x, x
     for index, block in enumerate(model.blocks):
         layer = {
@@ -75,6 +75,7 @@ def hidden_states(tokens: Array, w: Weights, model: Architecture) -> Array:
         )
         if model.norm in ("branch", "both"):
             change = normed(change, layer, "norm" if model.norm == "branch" else "after_norm", model)
+        change = change * float(model.residual_multiplier)
         x = normed(x + change, layer, "norm", model) if model.norm == "post" else x + change
     return x
 
@@ -106,9 +107,9 @@ def attention(read: Array, layer: Weights, block: Any, model: Architecture) -> A
         for i in range(len(read)):
             first = 0 if block.window is None else max(0, i + 1 - block.window)
             seen = range(first, i + 1)
-            scores = np.array(
-                [turned(q[i], i, model, block) @ turned(k[j], j, model, block) for j in seen]
-            ) / math.sqrt(size)
+            scores = np.array([turned(q[i], i, model, block) @ turned(k[j], j, model, block) for j in seen]) * (
+                1 / math.sqrt(size) if block.scale is None else float(block.scale)
+            )
             share = np.exp(scores - scores.max())
             out[i, head * size : (head + 1) * size] = (share / share.sum()) @ v[first : i + 1]
     outputs: Array = out @ layer["out.weight"].T + layer.get("out.bias", 0.0)
@@ -164,6 +165,7 @@ BLOCKS = st.lists(
                 "n_kv_head": st.sampled_from([None, 1, 2]),
                 "window": st.sampled_from([None, 2, 3, 20]),
                 "qk_norm": st.sampled_from([False, True, "whole"]),
+                "scale": st.sampled_from([None, None, "0.3"]),
                 "bias": st.sampled_from(["all", "qkv", "none"]),
             }
         ),
@@ -201,6 +203,8 @@ def decoders(draw: st.DrawFn) -> Architecture:
             activation=st.sampled_from(["silu", "gelu", "relu"]),
             blocks=st.just(blocks),
             final_norm=st.just(False),
+            residual_multiplier=st.sampled_from([1, "0.22"]),
+            embedding=st.sampled_from([{"vocab_size": 17}, {"vocab_size": 17, "multiplier": 12}]),
         )
     )
 

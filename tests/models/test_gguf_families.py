@@ -64,6 +64,11 @@ def partly(attending: dict[str, Any], fed: dict[str, Any], activation: str, **ou
 
 
 UNGROUPED = {"n_kv_head": 4, "bias": "all"}
+MULTIPLIED: dict[str, Any] = {
+    "embedding": {"vocab_size": 331, "multiplier": 12},
+    "residual_multiplier": "0.22",
+    "output": {"logits_scaling": 8},
+}
 STACKS = {
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
@@ -79,6 +84,10 @@ STACKS = {
     "qwen3": stack(*[normed(d_head=32), inner()] * 2),
     "smollm3": stack(*[*[attention(), inner()] * 3, attention(rope=False), inner()] * 2, theta=2_000_000),
     "olmo2": stack(*[attention(qk_norm="whole"), inner()] * 2, norm="branch", output={"tied": False}),
+    "granite": stack(*[attention(scale="0.11"), inner()] * 2, **MULTIPLIED),
+    "granite of some multipliers, untied": stack(
+        *[attention(n_head=8), inner()] * 2, residual_multiplier="0.5", output={"tied": False}
+    ),
     "gptneox": partly(UNGROUPED, {"parallel": "own_norm"}, "gelu_tanh"),
     "gptneox in turns": partly(UNGROUPED, {}, "gelu"),
     "stablelm": partly({"bias": "qkv"}, {"gated": True, "bias": False}, "silu"),
@@ -147,6 +156,13 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
         ([attention(), inner(gated=False)], {}, ["blocks.1.gated False"]),
         ([attention(), {"kind": "sru"}], {}, ["blocks.1.kind sru"]),
         ([attention(rope=False), inner()] * 2, {}, ["blocks.0.rope False"]),
+        (
+            [attention(scale="0.5", window=4), inner()],
+            MULTIPLIED | {"norm": "both", "activation": "relu", "norm_kind": "layer"},
+            ["blocks.0.window 4", "norm both"],
+        ),
+        ([attention(scale="0.5"), inner(), attention(), inner()], {}, ["blocks.0.scale 0.5"]),
+        ([normed(), inner()], {"residual_multiplier": "0.5"}, ["residual_multiplier 0.5"]),
         ([attention(), inner(parallel="own_norm")], {}, ["blocks.1.parallel own_norm"]),
         ([{"kind": "identity"}], {}, ["blocks 1"]),
         ([CONV, inner()], {}, ["blocks 2"]),

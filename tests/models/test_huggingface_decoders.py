@@ -184,6 +184,24 @@ def olmo2(biased: bool = False) -> Model:
     return transformers.Olmo2ForCausalLM(config), ours, by_name("olmo2")
 
 
+def granite(biased: bool = False) -> Model:
+    """Multipliers of embedding, scores, residual branches and logits."""
+    config = transformers.GraniteConfig(
+        **SHARED, rms_norm_eps=1e-6, attention_bias=biased, mlp_bias=biased, tie_word_embeddings=not biased,
+        embedding_multiplier=12, attention_multiplier=0.11, residual_multiplier=0.22, logits_scaling=8.0,
+    )  # fmt: skip
+    ours = _architecture(
+        {"bias": "all" if biased else "none", "scale": "0.11"},
+        embedding={"vocab_size": VOCABULARY, "multiplier": 12},
+        residual_multiplier="0.22",
+        output={"kind": "tokens", "tied": not biased, "logits_scaling": 8},
+    )
+    if biased:
+        blocks = [{**block, "bias": True} if "d_inner" in block else block for block in ours.canonical["blocks"]]
+        ours = Architecture.parse({**ours.canonical, "blocks": blocks})
+    return transformers.GraniteForCausalLM(config), ours, by_name("granite")
+
+
 MODELS = {
     "llama": llama,
     "llama with biases": lambda: llama(biased=True),
@@ -194,6 +212,8 @@ MODELS = {
     "smollm3 with a window": lambda: smollm3(window=5),
     "olmo2": olmo2,
     "olmo2 with biases": lambda: olmo2(biased=True),
+    "granite": granite,
+    "granite with biases": lambda: granite(biased=True),
     "gpt_neox": gpt_neox,
     "gpt_neox without biases, in turns": lambda: gpt_neox(parallel=False, biased=False),
     "stablelm": stablelm,

@@ -84,6 +84,12 @@ MODELS = {
         {**GATED, "bias": True},
     ),
     "olmo2": rotary(*[{**ATTENTION, "qk_norm": "whole", "d_head": 10}, GATED] * 2, norm="branch"),
+    "granite": rotary(
+        *[{**ATTENTION, "scale": "0.11"}, GATED] * 2,
+        embedding={"vocab_size": 97, "multiplier": "1.5"},
+        residual_multiplier="0.22",
+        output={"kind": "tokens", "tied": False, "logits_scaling": 8},
+    ),
     "gpt_neox": partly({"bias": "all"}, {"parallel": "own_norm"}, activation="gelu"),
     "gpt_neox in turns, tied": partly({"bias": "none"}, {}, output={"kind": "tokens"}, activation="relu"),
     "stablelm": partly({"n_kv_head": 2, "bias": "qkv"}, {"gated": True, "bias": False}, activation="silu"),

@@ -91,6 +91,9 @@ def test_laws_by_family() -> None:
     assert family(olmo2) is None
     with pytest.raises(InvalidInput, match="no quality law is about models with norm branch"):
         law_about(olmo2)
+    granite = named_model("ibm-granite/granite-4.0-350m").architecture
+    with pytest.raises(InvalidInput, match="no quality law is about models with residual_multiplier"):
+        law_about(granite)
 
 
 def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:

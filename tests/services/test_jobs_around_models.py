@@ -135,7 +135,14 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
     parallel = {**SMOL.canonical, "blocks": [_LAYER[0], {**_LAYER[1], "parallel": "own_norm"}]}
     assert fields_of(Architecture.parse(parallel).canonical) == 3
     for added in ({"norm": "branch"}, {"blocks": [{**_LAYER[0], "qk_norm": "whole"}]}):
-        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 4
+        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == 4
+    for added in (
+        {"residual_multiplier": "0.5"},
+        {"embedding": {**SMOL.canonical["embedding"], "multiplier": 2}},
+        {"output": {"kind": "tokens", "logits_scaling": 2}},
+        {"blocks": [{**_LAYER[0], "scale": 1}]},
+    ):
+        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 5
     assert not can_read({}, SMOL.canonical)
     assert can_read({"descriptions": FIELDS}, SMOL.canonical)
 

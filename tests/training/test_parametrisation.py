@@ -116,6 +116,16 @@ def test_where_updates_are_normed_the_gain_of_that_norm_falls_with_the_depth(pla
         assert found["blocks.0.norm.weight"] == nearly(1, 1)
 
 
+def test_multipliers_of_the_forward_pass_are_taken_out_of_values_and_rates() -> None:
+    plain, tied = of({**GPT2, "output": {"tied": False}}), of(GPT2)
+    given = {"residual_multiplier": "0.25", "embedding": {**GPT2["embedding"], "multiplier": 8}}
+    multiplied = of({**GPT2, **given, "output": {"tied": False, "logits_scaling": 2}})
+    for name, times in (("embedding.tables.0", 1 / 8), ("output.tables.0", 2), ("blocks.0.out.weight", 4)):
+        assert multiplied[name] == nearly(*(times * part for part in plain[name]))
+    value = of({**GPT2, **given, "output": {"logits_scaling": 2}})["final_norm.weight"]
+    assert value == nearly(*(16 * part for part in tied["final_norm.weight"]))
+
+
 def test_at_the_base_s_shape_every_rate_but_the_embedding_s_and_wide_inputs_is_the_recipe_s() -> None:
     base = Parametrisation(base_width=128, base_blocks=8, embedding_lr=1.0)
     rates = {name: rate for name, (_, rate) in of(GPT2, base).items()}

@@ -60,7 +60,7 @@ def parameters(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 
 def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
-    """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, [batch·sequence, d_model] both ways; its norms are those of
+    """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; its norms are those of
     `core.graph.residual`.
     """
     # Here, because who only counts parameters does without.
@@ -77,12 +77,12 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
 
     def placed(x: str, count: int, *, query: bool) -> str:
-        """The same of queries, scaled by 1/√d_head, or of keys, with their norms and turned by their places.
+        """The same of queries, scaled, or of keys, with their norms and turned by their places.
 
         Both before heads and places are exchanged: there ONNX Runtime knows the nodes of a norm. And scaled this early,
         it does not fold the factor into an attribute, which would be float32 in any type.
         """
-        factor = 1 / math.sqrt(d_head) if query else None
+        factor = architecture.attention_scale(block) if query else None
         if factor is not None and not block.qk_norm:
             x = graph.op("Mul", x, graph.number(factor))
         name = f"{prefix}.{'q' if query else 'k'}_norm"

@@ -43,7 +43,7 @@ def is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
 
 
 def write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) -> str:
-    """softmax(q·kᵀ/√d_head + mask)·v of queries, keys and values [batch·sequence, all their rows], which `prefix`
+    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, all their rows], which `prefix`
     leaves to the next pass: [batch·sequence, n_head·d_head].
     """
     graph, architecture = context.graph, context.architecture
@@ -60,7 +60,9 @@ def write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) 
     else:
         parts = [graph.unflatten(qkv, sum(rows)), "", ""]
     inputs = [*parts, f"{prefix}.keys", f"{prefix}.values", *_lengths(context)]
-    attributes: dict[str, int] = {"num_heads": block.n_head, "kv_num_heads": block.kv_heads}
+    attributes: dict[str, int | float] = {"num_heads": block.n_head, "kv_num_heads": block.kv_heads}
+    if block.scale is not None:
+        attributes["scale"] = architecture.attention_scale(block)
     rotary = architecture.rotary(block)
     if rotary is not None:
         inputs += _rotations(context, rotary, d_head)

@@ -19,7 +19,7 @@ from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 
 class AttentionBlock(Residual):
-    """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ/√d_head, or relative attention's.
+    """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ·scale (1/√d_head), or relative attention's.
 
     `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the past
     and from a source (`Context.keys_values`). Heads of queries that share keys and values follow each other.
@@ -31,7 +31,7 @@ class AttentionBlock(Residual):
         self.attends, self.window = block.attends, block.window
         self.n_head, self.kv_heads, self.d_head = block.n_head, block.kv_heads, architecture.d_head(block)
         self.width, self.kv_width = self.n_head * self.d_head, self.kv_heads * self.d_head
-        self.rotary = architecture.rotary(block)
+        self.rotary, self.scale = architecture.rotary(block), architecture.attention_scale(block)
         self.is_relative = isinstance(positions, RelativePositions)
         self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
         self.out = Linear(self.width, d, bias=bias == "all")
@@ -91,6 +91,7 @@ class AttentionBlock(Residual):
             attn_mask=None if plain else context.visible(keys.shape[2], self.attends, self.window),
             is_causal=plain,
             dropout_p=context.attention_dropout,
+            scale=self.scale,
             enable_gqa=self.kv_heads != self.n_head,
         )
 

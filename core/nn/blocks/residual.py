@@ -10,7 +10,7 @@ from edgefront.core.spaces.architecture import Architecture
 
 class Residual(nn.Module):
     """y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post, x + norm(f(x)) under branch, and under both
-    x + after_norm(f(norm(x))). Its subclasses are the f.
+    x + after_norm(f(norm(x))); what is added is multiplied with the residual multiplier. Its subclasses are the f.
 
     `has_norm`: False where f reads what another block has normed.
     """
@@ -18,6 +18,7 @@ class Residual(nn.Module):
     def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
         super().__init__()
         self.place = architecture.norm
+        self.multiplier = float(architecture.residual_multiplier)
         self.norm = make_norm(architecture, architecture.d_model) if has_norm else None
         self.after_norm = make_norm(architecture, architecture.d_model) if self.place == "both" else None
 
@@ -27,7 +28,10 @@ class Residual(nn.Module):
 
     def added(self, x: Tensor, update: Tensor) -> Tensor:
         """What the block leaves, `update` being f of what it read."""
-        if self.place == "post" and self.norm is not None:
-            return self.norm(x + update)
-        norm = self.norm if self.place == "branch" else self.after_norm
-        return x + (update if norm is None else norm(update))
+        norm = {"branch": self.norm, "both": self.after_norm}.get(self.place)
+        if norm is not None:
+            update = norm(update)
+        if self.multiplier != 1:
+            update = update * self.multiplier
+        total = x + update
+        return self.norm(total) if self.place == "post" and self.norm is not None else total

@@ -42,6 +42,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     "gpt_neox": _names("classifier_dropout hidden_dropout"),
     "stablelm": _names("hidden_dropout"),
     "phi": _names("embd_pdrop resid_pdrop"),
+    "granite": _names("pretraining_tp"),
     "lfm2": _names("block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init"),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS
 from edgefront.core.spaces.block import MAX_WIDTH
 from edgefront.core.spaces.huggingface.fields import Fields
+from edgefront.core.spaces.numbers import as_number
 
 
 def _gpt2(fields: Fields) -> dict[str, Any]:
@@ -58,6 +59,22 @@ def _llama(fields: Fields) -> dict[str, Any]:
     fields.fixed("activation", "swiglu")  # Falcon 3
     layer = [_attention(fields, bias=bias), _gated(fields, fields.flag("mlp_bias", False))]
     return _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, context=2048)
+
+
+def _granite(fields: Fields) -> dict[str, Any]:
+    bias = "all" if fields.flag("attention_bias", False) else "none"
+    scale = as_number(fields.positive("attention_multiplier", 1.0))
+    layer = [_attention(fields, bias=bias, scale=scale), _gated(fields, fields.flag("mlp_bias", False))]
+    model = _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, context=2048)
+    return {
+        **model,
+        "embedding": {
+            **model["embedding"],
+            "multiplier": as_number(fields.positive("embedding_multiplier", 1.0)),
+        },
+        "residual_multiplier": as_number(fields.positive("residual_multiplier", 1.0)),
+        "output": {**model["output"], "logits_scaling": as_number(fields.positive("logits_scaling", 1.0))},
+    }
 
 
 def _mistral(fields: Fields) -> dict[str, Any]:
@@ -279,6 +296,7 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "gpt2": _gpt2,
     "opt": _opt,
     "llama": _llama,
+    "granite": _granite,
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,

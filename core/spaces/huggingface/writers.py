@@ -99,6 +99,19 @@ def _llama(parts: _Parts) -> dict[str, Any]:
     }
 
 
+def _granite(parts: _Parts) -> dict[str, Any]:
+    architecture = parts.architecture
+    return {
+        **_rotary(parts, "GraniteForCausalLM"),
+        "attention_bias": parts.biased,
+        "mlp_bias": parts.feed_forward.bias,
+        "embedding_multiplier": float(architecture.embedding.multiplier),
+        "attention_multiplier": architecture.attention_scale(parts.attention),
+        "residual_multiplier": float(architecture.residual_multiplier),
+        "logits_scaling": float(architecture.output.logits_scaling),
+    }
+
+
 def _mistral(parts: _Parts) -> dict[str, Any]:
     return {**_rotary(parts, "MistralForCausalLM"), "sliding_window": parts.attention.window}
 
@@ -200,6 +213,7 @@ _OF_ROTARY_POSITIONS: Mapping[str, Callable[[_Parts], dict[str, Any]]] = {
     "qwen3": _qwen3,
     "smollm3": _smollm3,
     "olmo2": _olmo2,
+    "granite": _granite,
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,
