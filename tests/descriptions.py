@@ -137,6 +137,8 @@ def _attention(
         described["scale"] = draw(st.sampled_from([None, None, 2, "0.3"]))
         if rotary:
             described["rope"] = draw(st.sampled_from([True, True, False]))
+            if described["rope"]:
+                described["theta"] = draw(st.sampled_from([None, None, 50]))
         return described
 
     return block()

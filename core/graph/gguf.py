@@ -298,8 +298,9 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
     convolution = next((block for block in blocks if isinstance(block, ShortConv)), None)
     if convolution is not None:
         writer.add_shortconv_l_cache(convolution.kernel)
-    if attention.window is not None:
-        writer.add_sliding_window(attention.window)
+    window = next((block.window for block in blocks if isinstance(block, Attention) and block.window), None)
+    if window is not None:
+        writer.add_sliding_window(window)
     if form.kind == "granite":
         writer.add_attention_scale(architecture.attention_scale(attention))
         writer.add_embedding_scale(float(architecture.embedding.multiplier))

@@ -21,7 +21,7 @@ from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS, Architecture
 from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT, RotaryPositions
-from edgefront.core.spaces.gguf import GgufKind, gguf_form
+from edgefront.core.spaces.gguf import LOCAL_BASE, LOCAL_LAYERS, GgufKind, gguf_form
 from edgefront.core.spaces.numbers import as_number, is_positive
 from edgefront.core.validation import short
 
@@ -98,10 +98,10 @@ class GgufFile:
         description: dict[str, Any] = {
             "d_model": width,
             "norm_eps": str(self._positive(kind, epsilon, self._required(own, kind, epsilon))),
-            "norm": "branch" if kind == "olmo2" else "pre",
+            "norm": {"olmo2": "branch", "gemma3": "both"}.get(kind, "pre"),
             "norm_kind": "layer" if layer_normed else "rms",
-            "activation": _OF_LAYER_NORMS.get(kind, "silu"),
-            "embedding": {"vocab_size": self._tensor("token_embd.weight").shape[0]},
+            "activation": "gelu_tanh" if kind == "gemma3" else _OF_LAYER_NORMS.get(kind, "silu"),
+            "embedding": {"vocab_size": self._tensor("token_embd.weight").shape[0], "scaled": kind == "gemma3"},
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
@@ -157,7 +157,7 @@ class GgufFile:
                 "rope": kind != "smollm3" or (layer + 1) % 4 > 0,
                 "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors and ("whole" if kind == "olmo2" else True),
                 "scale": None if "attention.scale" not in own else self._multiplier(own, kind, "attention.scale"),
-                "window": own.get("attention.sliding_window") or None,
+                **self._local(own, kind, layer),
             }
         if f"{prefix}ffn_down.weight" in self._tensors:
             yield {
@@ -167,6 +167,13 @@ class GgufFile:
                 "bias": f"{prefix}ffn_down.bias" in self._tensors,
                 "parallel": self._parallel(own, prefix),
             }
+
+    def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
+        """The window of a layer, and in Gemma 3 the rotary base where there is one: in all but every sixth layer."""
+        window = own.get("attention.sliding_window") or None
+        if kind != "gemma3" or window is None:
+            return {"window": window}
+        return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
     def _percent(self, own: Mapping[str, Any], kind: str, description: Mapping[str, Any]) -> int:
         """Of each head, how much turns: all of it but in the kinds that have layer norms."""

@@ -51,6 +51,7 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "phi2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "olmo2": {"attention.norm": (_T.ATTN_POST_NORM,), "feed_forward.norm": (_T.FFN_POST_NORM,)},
+    "gemma3": {"attention.after_norm": (_T.ATTN_POST_NORM,), "feed_forward.after_norm": (_T.FFN_POST_NORM,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
 }
 _NEIGHBOURS = ("llama", "smollm3", "granite", "deci")

@@ -75,6 +75,12 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "attention.norm": ("post_attention_layernorm",),
         "feed_forward.norm": ("post_feedforward_layernorm",),
     },
+    "gemma3_text": {
+        **_LLAMA,
+        "attention.after_norm": ("post_attention_layernorm",),
+        "feed_forward.norm": ("pre_feedforward_layernorm",),
+        "feed_forward.after_norm": ("post_feedforward_layernorm",),
+    },
     "gpt_neox": {
         "attention.norm": ("input_layernorm",),
         "attention.qkv": ("attention.query_key_value",),
@@ -113,6 +119,8 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
+_LESS_ONE = "gemma3_text"
+"""Type that stores gains of norms less one."""
 _LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers", "gpt_neox": "gpt_neox.layers"}
 _PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
 """What the names of all but the output begin with."""
@@ -130,20 +138,24 @@ _BUFFERS = {
 
 @dataclass(frozen=True)
 class Twin:
-    """A tensor of theirs: which rows it is of one of our parameters, turned round (axes reversed) if `transposed`."""
+    """A tensor of theirs: which rows it is of one of our parameters, turned round (axes reversed) if `transposed`, and
+    less by `offset`.
+    """
 
     name: str
     ours: str
     rows: slice | NDArray[np.intp]
     shape: tuple[int, ...]
     transposed: bool
+    offset: float = 0.0
 
     def of(self, ours: NDArray[Any]) -> NDArray[Any]:
-        part = ours[self.rows]
+        part = ours[self.rows] - self.offset if self.offset else ours[self.rows]
         return np.ascontiguousarray(part.T if self.transposed else part).reshape(self.shape)
 
     def back(self, theirs: NDArray[Any]) -> NDArray[Any]:
         """The rows of our parameter."""
+        theirs = theirs + self.offset if self.offset else theirs
         flat = theirs.reshape(self.shape[0], -1) if self.transposed else theirs
         if not isinstance(self.rows, slice):  # all of them, in another order
             flat = flat[np.argsort(self.rows)]
@@ -324,7 +336,8 @@ def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ..
             shape = (spec.shape[1], 1, spec.shape[0])
         elif turned:
             shape = shape[::-1]
-        yield Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps)
+        offset = 1.0 if model_type == _LESS_ONE and spec.name.endswith("norm.weight") else 0.0
+        yield Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps, offset)
         start += count
 
 

@@ -161,6 +161,8 @@ def unstudied(architecture: Architecture) -> str | None:
         return f"norm {architecture.norm}"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
         return "qk_norm whole"
+    if any(isinstance(block, Attention) and block.theta is not None for block in architecture.blocks):
+        return "theta of attention"
     multipliers = (
         ("residual_multiplier", architecture.residual_multiplier),
         ("embedding.multiplier", architecture.embedding.multiplier),

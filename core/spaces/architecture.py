@@ -213,7 +213,11 @@ class Architecture(Part):
 
     def rotary(self, block: Attention) -> RotaryPositions | None:
         """What turns the queries and keys of an attention block of this model."""
-        return self.positions if isinstance(self.positions, RotaryPositions) and block.rope else None
+        if not isinstance(self.positions, RotaryPositions) or not block.rope:
+            return None
+        if block.theta is None:
+            return self.positions
+        return self.positions.model_copy(update={"theta": block.theta, "scaling": None})
 
     def attention_bias(self, block: Attention) -> Biases:
         """Which linear layers of an attention block of this model have a bias."""
@@ -240,6 +244,8 @@ class Architecture(Part):
                         del dumped[field]
                 if self.attention_scale(block) == 1 / math.sqrt(self.d_head(block)):
                     dumped.pop("scale", None)
+                if self.rotary(block) == self.positions:
+                    dumped.pop("theta", None)
         if "positions" in value:
             value["positions"]["kind"] = self.positions.kind
         if "output" in value:
@@ -408,6 +414,14 @@ class Architecture(Part):
         for index, block in enumerate(self.blocks):
             if not isinstance(block, Attention):
                 continue
+            if block.theta is not None and self.rotary(block) is None:
+                yield ArchitectureError(
+                    f"blocks.{index}.theta needs rotary positions that turn this block: positions.kind rotary, and not "
+                    "rope false",
+                    field=f"blocks.{index}.theta",
+                    value=block.theta,
+                    allowed="omit it, or rotary positions",
+                )
             if not isinstance(self.positions, RotaryPositions):
                 if not block.rope:
                     yield ArchitectureError(

@@ -62,6 +62,9 @@ class Attention(Part):
     rope: bool = True
     """Whether rotary positions turn its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
     fourth layer of SmolLM3)."""
+    theta: Number | None = None
+    """Base of the rotary positions here, which are not stretched then; if absent, they turn as the model's (the local
+    layers of Gemma 3 have another base than the global ones)."""
     scale: Number | None = None
     """What the products of queries and keys are multiplied with; 1/√d_head if absent."""
     bias: Biases | None = None

@@ -18,11 +18,27 @@ from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, I
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 
 GgufKind = Literal[
-    "gpt2", "qwen2", "qwen3", "gptneox", "stablelm", "phi2", "lfm2", "llama", "smollm3", "olmo2", "granite", "deci"
+    "gpt2",
+    "qwen2",
+    "qwen3",
+    "gptneox",
+    "stablelm",
+    "phi2",
+    "lfm2",
+    "llama",
+    "smollm3",
+    "olmo2",
+    "granite",
+    "gemma3",
+    "deci",
 ]
 _MAX_IN_MESSAGE = 3
 """Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
 _MAX_ERRORS = 20
+_GEMMA3_27B_LAYERS = 62
+LOCAL_LAYERS = 6
+"""Of Gemma 3 all layers but every so many are local: they have a window, and this rotary base."""
+LOCAL_BASE = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,10 @@ class _Rules:
     """They may turn a part of each head."""
     parallel: tuple[Parallel | None, ...] = (None,)
     """How all feed_forwards may be placed."""
+    local: bool = False
+    """Layers are local, with one window, and global as in Gemma 3 (`LOCAL_LAYERS`)."""
+    scaled: bool = False
+    """The embedding is multiplied by √d_model."""
     without_positions: int | None = None
     """Every so many layers positions turn nothing."""
     multipliers: bool = False
@@ -138,6 +158,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "smollm3": _Rules(without_positions=4),
     "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
     "granite": _Rules(multipliers=True),
+    "gemma3": _Rules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -176,9 +197,9 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, GPT-NeoX, StableLM, Phi with the same layer throughout; "
-    "Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. In a search: a "
-    "space narrowed to loads_in=llamacpp"
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, Gemma 3, GPT-NeoX, StableLM, Phi with the same layer "
+    "throughout; Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. "
+    "In a search: a space narrowed to loads_in=llamacpp"
 )
 """What GGUF can express, as text for errors."""
 
@@ -269,7 +290,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
         ("final_norm", architecture.has_final_norm, True),
         ("embedding.d_embed", architecture.d_embed, architecture.d_model),
         ("embedding.cutoffs", list(embedding.cutoffs), []),
-        ("embedding.scaled", architecture.scaled_embedding, False),
+        ("embedding.scaled", architecture.scaled_embedding, rules.scaled),
         ("embedding.segments", embedding.segments, 0),
         ("embedding.norm", embedding.norm, False),
         ("output.kind", output.kind, "tokens"),
@@ -307,7 +328,8 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
                 rules.multipliers or architecture.attention_scale(block) == 1 / math.sqrt(architecture.d_head(block)),
                 "1/√d_head",
             ),
-            ("window", block.window, rules.convolutions or block.window is None, "none"),
+            ("window", block.window, rules.convolutions or rules.local or block.window is None, "none"),
+            ("theta", block.theta, rules.local or block.theta is None, "one base in all layers"),
             (
                 "d_head",
                 architecture.d_head(block),
@@ -321,13 +343,38 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
         turns = rules.without_positions is None or layer % rules.without_positions > 0
         if architecture.positions.kind == "rotary" and block.rope != turns:
             yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {turns} in layer {layer}")
-    yield from _uneven(attentions, kind, d_head=architecture.d_head, window=lambda block: block.window)
+    yield from _uneven(attentions, kind, d_head=architecture.d_head)
+    if rules.local:
+        yield from _local_faults(architecture, kind)
+    else:
+        yield from _uneven(attentions, kind, window=lambda block: block.window)
     if rules.multipliers:
         yield from _uneven(attentions, kind, scale=architecture.attention_scale)
     if "n_head" not in rules.free:
         yield from _uneven(attentions, kind, n_head=lambda block: block.n_head)
     if "n_kv_head" not in rules.free:
         yield from _uneven(attentions, kind, n_kv_head=lambda block: block.kv_heads)
+
+
+def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
+    """Of windows and rotary bases by layer. llama.cpp takes 62 layers for the 27B model, which has another scale."""
+    attentions = _of(architecture, Attention)
+    if len(attentions) == _GEMMA3_27B_LAYERS:
+        yield Fault("blocks", len(architecture.blocks), f"its {kind} of {_GEMMA3_27B_LAYERS} layers has another scale")
+    first = next((block.window for _, block in attentions if block.window is not None), None)
+    if first is None:
+        yield Fault("blocks.0.window", None, f"its {kind} has one in all layers but every sixth")
+        return
+    for layer, (index, block) in enumerate(attentions, 1):
+        is_local = layer % LOCAL_LAYERS > 0
+        window = first if is_local else None
+        if block.window != window:
+            yield Fault(f"blocks.{index}.window", block.window, f"its {kind} has {window} in layer {layer}")
+        rotary, positions = architecture.rotary(block), architecture.positions
+        if is_local and rotary is not None and rotary.theta != LOCAL_BASE:
+            yield Fault(f"blocks.{index}.theta", rotary.theta, f"its {kind} has {LOCAL_BASE} in layer {layer}")
+        elif not is_local and rotary not in (None, positions):
+            yield Fault(f"blocks.{index}.theta", block.theta, f"its {kind} has positions.theta in layer {layer}")
 
 
 def _convolution_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:

@@ -278,7 +278,7 @@ class LayeredSpace(FramedSpace):
         ) and loader == "llamacpp"
         frame = self.frame
         multipliers = (frame.residual_multiplier, frame.embedding.multiplier, frame.output.logits_scaling)
-        plain = plain and attention.scale is None and multipliers == (1, 1, 1)
+        plain = plain and attention.theta is None and attention.scale is None and multipliers == (1, 1, 1)
         if self.deciding == "mixer" or not plain:
             uniform = [value for value in self.gene("layers").values if value != PER_LAYER]
             loads |= {"layers": uniform or (UNIFORM,), "d_inner": self.inner_values}

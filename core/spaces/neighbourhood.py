@@ -127,6 +127,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
             yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
     yield from _uneven(model, Attention, "rope", lambda block: block.rope)
     yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
+    yield from _uneven(model, Attention, "theta", lambda block: block.theta)
     yield from _uneven(model, Attention, "scale", lambda block: block.scale)
     yield from _uneven(model, Attention, "bias", model.attention_bias)
     if has_mixers:

@@ -123,7 +123,8 @@ def turned(x: Array, place: int, model: Architecture, block: Any) -> Array:
         return x
     width = len(x) * positions.percent // 100
     half = width // 2
-    angles = np.array([place * positions.theta ** (-2 * i / width) for i in range(half)])
+    theta = float(positions.theta if block.theta is None else block.theta)
+    angles = np.array([place * theta ** (-2 * i / width) for i in range(half)])
     rotated = (x[:half] + 1j * x[half:width]) * np.exp(1j * angles)
     return np.concatenate([rotated.real, rotated.imag, x[width:]])
 
@@ -165,6 +166,7 @@ BLOCKS = st.lists(
                 "n_kv_head": st.sampled_from([None, 1, 2]),
                 "window": st.sampled_from([None, 2, 3, 20]),
                 "qk_norm": st.sampled_from([False, True, "whole"]),
+                "theta": st.sampled_from([None, 20]),
                 "scale": st.sampled_from([None, None, "0.3"]),
                 "bias": st.sampled_from(["all", "qkv", "none"]),
             }
@@ -191,6 +193,8 @@ def decoders(draw: st.DrawFn) -> Architecture:
     for block in blocks:
         if positions["kind"] == "rotary" and block["kind"] == "attention":
             block["rope"] = draw(st.sampled_from([True, True, False]))
+        if positions["kind"] != "rotary" or not block.get("rope"):
+            block.pop("theta", None)
     for before, block in pairwise(blocks):
         if norm in ("pre", "both") and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
             block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))

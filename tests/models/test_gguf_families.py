@@ -69,6 +69,12 @@ MULTIPLIED: dict[str, Any] = {
     "residual_multiplier": "0.22",
     "output": {"logits_scaling": 8},
 }
+GEMMA: dict[str, Any] = {
+    "theta": 1_000_000,
+    "norm": "both",
+    "activation": "gelu_tanh",
+    "embedding": {"vocab_size": 331, "scaled": True},
+}
 STACKS = {
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
@@ -87,6 +93,11 @@ STACKS = {
     "granite": stack(*[attention(scale="0.11"), inner()] * 2, **MULTIPLIED),
     "granite of some multipliers, untied": stack(
         *[attention(n_head=8), inner()] * 2, residual_multiplier="0.5", output={"tied": False}
+    ),
+    "gemma3": stack(
+        *[*[normed(d_head=32, window=8, theta=10_000), inner()] * 5, normed(d_head=32), inner()],
+        *[normed(d_head=32, window=8, theta=10_000), inner()] * 2,
+        **GEMMA,
     ),
     "gptneox": partly(UNGROUPED, {"parallel": "own_norm"}, "gelu_tanh"),
     "gptneox in turns": partly(UNGROUPED, {}, "gelu"),
@@ -163,6 +174,15 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
         ),
         ([attention(scale="0.5"), inner(), attention(), inner()], {}, ["blocks.0.scale 0.5"]),
         ([normed(), inner()], {"residual_multiplier": "0.5"}, ["residual_multiplier 0.5"]),
+        ([attention(theta=500), inner()], {}, ["blocks.0.theta 500"]),
+        ([normed(), inner()] * 2, GEMMA, ["blocks.0.window None"]),
+        ([normed(window=8, theta=500), inner()] * 2, GEMMA, ["blocks.0.theta 500", "blocks.2.theta 500"]),
+        ([normed(window=8, theta=10_000), inner()] * 6, GEMMA, ["blocks.10.window 8", "blocks.10.theta 10000"]),
+        (
+            [normed(window=8, theta=10_000, scale=1), inner(), normed(window=9, theta=10_000), inner()],
+            GEMMA,
+            ["blocks.0.scale 1", "blocks.2.window 9"],
+        ),
         ([attention(), inner(parallel="own_norm")], {}, ["blocks.1.parallel own_norm"]),
         ([{"kind": "identity"}], {}, ["blocks 1"]),
         ([CONV, inner()], {}, ["blocks 2"]),

@@ -202,6 +202,35 @@ def granite(biased: bool = False) -> Model:
     return transformers.GraniteForCausalLM(config), ours, by_name("granite")
 
 
+def gemma3(plain: bool = False) -> Model:
+    """Two local layers, with a window and a rotary base of their own, and a global one between them."""
+    config = transformers.Gemma3TextConfig(
+        **SHARED, head_dim=20, rms_norm_eps=1e-6, query_pre_attn_scalar=20 if plain else 24, sliding_window=5,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], tie_word_embeddings=not plain,
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0 if plain else 100.0},
+        },
+    )  # fmt: skip
+    attention = {"qk_norm": True, "d_head": 20, "scale": None if plain else repr(24**-0.5)}
+    ours = _architecture(
+        attention,
+        positions={"kind": "rotary", "theta": 500},
+        norm="both",
+        activation="gelu_tanh",
+        embedding={"vocab_size": VOCABULARY, "scaled": True},
+        output={"kind": "tokens", "tied": not plain},
+    )
+    full, fed = ours.canonical["blocks"][:2]
+    local = {**full, "window": 5, **({} if plain else {"theta": 100})}
+    blocks = [local, fed, full, fed, local, fed]
+    return (
+        transformers.Gemma3ForCausalLM(config),
+        Architecture.parse({**ours.canonical, "blocks": blocks}),
+        by_name("gemma3_text"),
+    )
+
+
 MODELS = {
     "llama": llama,
     "llama with biases": lambda: llama(biased=True),
@@ -212,6 +241,8 @@ MODELS = {
     "smollm3 with a window": lambda: smollm3(window=5),
     "olmo2": olmo2,
     "olmo2 with biases": lambda: olmo2(biased=True),
+    "gemma3": gemma3,
+    "gemma3 of one rotary base, untied": lambda: gemma3(plain=True),
     "granite": granite,
     "granite with biases": lambda: granite(biased=True),
     "gpt_neox": gpt_neox,

@@ -141,6 +141,7 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
         {"embedding": {**SMOL.canonical["embedding"], "multiplier": 2}},
         {"output": {"kind": "tokens", "logits_scaling": 2}},
         {"blocks": [{**_LAYER[0], "scale": 1}]},
+        {"blocks": [{**_LAYER[0], "theta": 500}]},
     ):
         assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 5
     assert not can_read({}, SMOL.canonical)

@@ -75,6 +75,8 @@ def test_defaults_of_what_other_fields_decide() -> None:
     assert Architecture.parse({**BASE, "positions": {"kind": "rotary", "theta": "10000.0"}}) == Architecture.parse(
         rotary
     )
+    assert Architecture.parse({**rotary, "blocks": [{**S, "theta": 10_000}, F]}) == Architecture.parse(rotary)
+    assert Architecture.parse({**rotary, "blocks": [{**S, "scale": "0.25"}, F]}) == Architecture.parse(rotary)
     assert Architecture.parse({**rotary, "context_length": 4096}) == Architecture.parse(rotary)
     stretched, spelled_out = {"factor": 32}, {"factor": 32, "length": 8192, "low": 1, "high": 4}
     assert Architecture.parse({**BASE, "positions": {"kind": "rotary", "scaling": stretched}}) == Architecture.parse(
@@ -108,6 +110,8 @@ def test_defaults_of_what_other_fields_decide() -> None:
         {"blocks": [{**S, "bias": "qkv"}, F]},
         {"blocks": [{**S, "bias": "none"}, F]},
         {"blocks": [{**S, "scale": "0.5"}, F]},
+        {"positions": {"kind": "rotary"}, "blocks": [{**S, "theta": 500}, F]},
+        {"positions": {"kind": "rotary", "scaling": {"factor": 8}}, "blocks": [{**S, "theta": 10_000}, F]},
         {"residual_multiplier": "0.22"},
         {"embedding": {"vocab_size": 100, "multiplier": 12}},
         {"output": {"kind": "tokens", "logits_scaling": 8}},
@@ -258,6 +262,8 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"residual_multiplier": 0}, "residual_multiplier"),
         ({"residual_multiplier": 0.22}, "residual_multiplier"),
         ({"embedding": {"vocab_size": 100, "multiplier": "-1"}}, "embedding.multiplier"),
+        ({"blocks": [{**S, "theta": 500}]}, "blocks.0.theta"),
+        ({"positions": {"kind": "rotary"}, "blocks": [S, {**S, "theta": 500, "rope": False}]}, "blocks.1.theta"),
         ({"blocks": [{**S, "scale": 0}]}, "blocks.0.scale"),
         ({"positions": {"kind": "relative"}, "blocks": [{**S, "scale": 1}]}, "blocks.0.scale"),
         ({"output": {"kind": "spans", "logits_scaling": 8}}, "output.logits_scaling"),

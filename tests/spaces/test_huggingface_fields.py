@@ -28,11 +28,24 @@ LFM2 = {**LLAMA, "model_type": "lfm2", "full_attn_idxs": [1]}
 PYTHIA = {
     "model_type": "gpt_neox", **{key: LLAMA[key] for key in LLAMA if key not in ("model_type", "num_key_value_heads")}
 }  # fmt: skip
+GRANITE = {
+    **LLAMA, "model_type": "granite", "attention_multiplier": 0.0078125, "embedding_multiplier": 12,
+    "logits_scaling": 8, "residual_multiplier": 0.22,
+}  # fmt: skip
+GEMMA3 = {**LLAMA, "model_type": "gemma3_text", "head_dim": 16}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 # What published files have besides: facebook/opt, openai-community/gpt2, HuggingFaceTB/SmolLM2, meta-llama/Llama-3.2,
 # mistralai/Mistral, Qwen/Qwen2.5, Qwen/Qwen3, LiquidAI/LFM2, openlm-research/open_llama, tiiuae/Falcon3.
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "granite": {**GRANITE, "architectures": ["GraniteForCausalLM"], "rope_theta": 10000000.0, "mlp_bias": False},
+    "gemma3_text": {
+        **GEMMA3, "architectures": ["Gemma3ForCausalLM"], "attn_logit_softcapping": None,
+        "cache_implementation": "hybrid",
+        "final_logit_softcapping": None, "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 7,
+        "query_pre_attn_scalar": 16, "rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000,
+        "sliding_window": 32, "sliding_window_pattern": 6, "rms_norm_eps": 1e-06, "attention_bias": False,
+    },
     "opt": {
         **OPT, "_name_or_path": "opt-125m", "_remove_final_layer_norm": False, "activation_dropout": 0.0,
         "activation_function": "relu", "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0,
@@ -140,6 +153,25 @@ def test_published_files_are_read(name: str) -> None:
         ({**MISTRAL, "layer_types": ["sliding_attention", "full_attention"]}, ["layer_types"]),
         ({**MISTRAL, "attention_bias": True}, ["attention_bias"]),
         ({**QWEN2, "use_mrope": True}, ["use_mrope"]),
+        ({**GRANITE, "logits_scaling": 0}, ["logits_scaling"]),
+        ({**GEMMA3, "final_logit_softcapping": 30.0}, ["final_logit_softcapping"]),
+        ({**GEMMA3, "attn_logit_softcapping": 50.0}, ["attn_logit_softcapping"]),
+        ({**GEMMA3, "use_bidirectional_attention": True}, ["use_bidirectional_attention"]),
+        ({**GEMMA3, "hidden_act": "silu"}, ["hidden_act"]),
+        (
+            {**GEMMA3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+            ["rope_parameters.full_attention.rope_type"],
+        ),
+        ({**GEMMA3, "rope_parameters": {"rope_theta": 500.0}}, ["rope_parameters.rope_theta"]),
+        ({**GEMMA3, "rope_parameters": {"full_attention": 500.0}}, ["rope_parameters.full_attention"]),
+        (
+            {**GEMMA3, "rope_parameters": {"sliding_attention": {"rope_type": "llama3", **LLAMA3}}},
+            ["rope_parameters.sliding_attention.rope_type"],
+        ),
+        (
+            {**GEMMA3, "rope_local_base_freq": 10.0, "rope_parameters": {"sliding_attention": {"rope_theta": 20.0}}},
+            ["rope_local_base_freq"],
+        ),
         ({**GPT2, "hidden_size": 32}, ["hidden_size"]),
         ({**GPT2, "n_ctx": 512}, ["n_ctx"]),
         ({**GPT2, "rope_theta": 10000.0}, ["rope_theta"]),
@@ -270,6 +302,15 @@ def test_what_is_missing_or_null_means_what_it_means_in_transformers() -> None:
     assert inner.d_inner == 85
     window: Any = from_config({**QWEN2, "use_sliding_window": True, "max_window_layers": 0, "sliding_window": None})
     assert window.blocks[0].window is None
+
+
+def test_gemma_s_rotary_bases_are_the_same_in_either_form() -> None:
+    older = from_config({**GEMMA3, "num_hidden_layers": 7, "rope_theta": 500.0, "rope_local_base_freq": 100.0})
+    by_type = {"full_attention": {"rope_theta": 500.0}, "sliding_attention": {"rope_theta": 100.0}}
+    assert from_config({**GEMMA3, "num_hidden_layers": 7, "rope_parameters": by_type}) == older
+    bases = [block.get("theta") for block in older.canonical["blocks"][::2]]
+    assert bases == [100] * 5 + [None, 100]
+    assert older.canonical["positions"] == {"kind": "rotary", "theta": 500}
 
 
 def test_a_field_that_is_written_twice_in_the_text_is_refused() -> None:

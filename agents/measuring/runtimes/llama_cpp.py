@@ -28,7 +28,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat, KvCache
 from edgefront.core.processes.folders import CHILD, working_in
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import ShortConv
+from edgefront.core.spaces.block import Attention, ShortConv
 
 _ERRORS_ONLY = 1
 _LOG_S = 2.0
@@ -143,7 +143,8 @@ class LlamaModel(_Loaded):
 
     forward and prefill: the whole prompt, nothing of it kept from the pass before. decode: the tokens before lie in the
     key/value cache (`kv_cache`), and the pass is the one token after them. llama.cpp cannot take a token back from the
-    state of a convolution: with one, each pass is of the token after that of the pass before, up to `_GROWING` of them.
+    state of a convolution, or where a window has dropped keys: there each pass is of the token after that of the pass
+    before, up to `_GROWING` of them.
 
     A pass takes what llama.cpp says: it is within the wall clock around the request, which adds the way there and back
     between two threads (`request_overhead_ms` of the environment) that no generated token costs.
@@ -186,7 +187,7 @@ class LlamaModel(_Loaded):
 
 class LlamaGenerator(_Loaded):
     """A prompt after a context, and the tokens that follow. Before each generation llama.cpp drops what came after the
-    context; with a convolution, whose state it cannot take back, it evaluates the context again.
+    context; where it cannot take tokens back (convolutions, windows), it evaluates the context again.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -240,7 +241,10 @@ def _vocab_size(request: LaunchRequest) -> int:
 def _keeps_state(request: LaunchRequest) -> bool:
     if request.gguf_file is not None:
         return request.gguf_file.keeps_state
-    return any(isinstance(block, ShortConv) for block in _architecture(request).blocks)
+    return any(
+        isinstance(block, ShortConv) or (isinstance(block, Attention) and block.window is not None)
+        for block in _architecture(request).blocks
+    )
 
 
 def _architecture(request: LaunchRequest) -> Architecture:

@@ -106,6 +106,8 @@ def _notes(block: Block) -> Iterator[str]:
             yield "norms of queries and keys" if block.qk_norm is True else "norms of all queries and all keys"
         if not block.rope:
             yield "without positions"
+        if block.theta is not None:
+            yield f"rotary base {block.theta}"
         if block.scale is not None:
             yield f"scores times {block.scale}"
     if isinstance(block, FeedForward):

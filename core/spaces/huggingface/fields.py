@@ -159,6 +159,26 @@ class Fields:
             self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
         return rotaries[0]
 
+    def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
+        """Rotary positions of each type of layers, as `rotary` gives them: of a type's default theta, and of the name
+        that this has beside `rope_parameters`, which has an object for each. `rope_scaling` is of full_attention.
+        """
+        given: dict[str, Any] = dict(self.get("rope_parameters", (dict,), "an object", {}))
+        found: dict[str, dict[str, Any]] = {}
+        for kind, (theta, beside) in types.items():
+            inner = given.pop(kind, None) or {}
+            if not isinstance(inner, Mapping):
+                self.fault(f"rope_parameters.{kind}", inner, "must be an object", "an object")
+                inner = {}
+            if kind == "full_attention":
+                inner = {**inner, **self.get("rope_scaling", (dict,), "an object", dict[str, Any]())}
+            names = (beside, "partial_rotary_factor")
+            found[kind] = self._rotary(f"rope_parameters.{kind}", inner, theta, context, None, names)
+        for key, value in given.items():
+            allowed = " and ".join(types)
+            self.fault(f"rope_parameters.{key}", value, f"there are {allowed}", allowed)
+        return found
+
     def _rotary(
         self,
         name: str,

@@ -43,6 +43,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     "stablelm": _names("hidden_dropout"),
     "phi": _names("embd_pdrop resid_pdrop"),
     "granite": _names("pretraining_tp"),
+    "gemma3_text": _names("_sliding_window_pattern cache_implementation"),
     "lfm2": _names("block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init"),
 }
 

@@ -162,6 +162,47 @@ def _olmo2(fields: Fields) -> dict[str, Any]:
     return {**_rotary_model(fields, layers, tied=False, context=2048, eps=1e-5), "norm": "branch"}
 
 
+def _gemma3(fields: Fields) -> dict[str, Any]:
+    layers, width = _bounded(fields, "num_hidden_layers"), fields.count("hidden_size")
+    for name in ("final_logit_softcapping", "attn_logit_softcapping"):
+        fields.fixed(name, None)
+    fields.fixed("use_bidirectional_attention", False)
+    step = fields.count("sliding_window_pattern", 6)
+    derived = ["sliding_attention" if (layer + 1) % step else "full_attention" for layer in range(layers)]
+    types = fields.layer_types(("full_attention", "sliding_attention"), layers, derived)
+    window = _window(fields)
+    attention = _attention(
+        fields, 256, groups=4, bias="all" if fields.flag("attention_bias", False) else "none", qk_norm=True
+    )
+    scaled_as = fields.count("query_pre_attn_scalar", 256)
+    if scaled_as != attention["d_head"]:
+        attention["scale"] = as_number(scaled_as**-0.5)
+    context = fields.count("max_position_embeddings", 131_072)
+    rotary = fields.rotary_by_type(
+        {"full_attention": (1_000_000, "rope_theta"), "sliding_attention": (10_000, "rope_local_base_freq")}, context
+    )
+    local = rotary["sliding_attention"]
+    if "scaling" in local:
+        name = "rope_parameters.sliding_attention.rope_type"
+        fields.fault(name, "llama3", "local layers have unstretched positions", "default")
+    parts = {
+        "full_attention": attention,
+        "sliding_attention": {**attention, "window": window, "theta": local["theta"]},
+    }
+    return {
+        "d_model": width,
+        "positions": rotary["full_attention"],
+        "context_length": context,
+        "norm": "both",
+        "norm_kind": "rms",
+        "norm_eps": fields.epsilon("rms_norm_eps", 1e-6),
+        "activation": fields.activation("hidden_activation", "gelu_pytorch_tanh"),
+        "embedding": {"vocab_size": fields.count("vocab_size", 262_208), "scaled": True},
+        "blocks": [part for kind in types for part in (parts[kind], _gated(fields))],
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
+    }
+
+
 def _gpt_neox(fields: Fields) -> dict[str, Any]:
     parallel = "own_norm" if fields.flag("use_parallel_residual", True) else None
     layer = [
@@ -302,6 +343,7 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "qwen3": _qwen3,
     "smollm3": _smollm3,
     "olmo2": _olmo2,
+    "gemma3_text": _gemma3,
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,

@@ -169,6 +169,30 @@ def _olmo2(parts: _Parts) -> dict[str, Any]:
     return {**_rotary(parts, "Olmo2ForCausalLM"), "attention_bias": parts.biased}
 
 
+def _gemma3(parts: _Parts) -> dict[str, Any]:
+    """Local layers are those with a window."""
+    architecture = parts.architecture
+    config = _layers_of_types(parts, "Gemma3ForCausalLM")
+    attentions = [block for block in architecture.blocks if isinstance(block, Attention)]
+    local = next((block for block in attentions if block.window is not None), parts.attention)
+    positions = architecture.positions
+    assert isinstance(positions, RotaryPositions)
+    base = float(positions.theta if local.theta is None else local.theta)
+    for name in ("hidden_act", "use_sliding_window"):
+        del config[name]
+    return {
+        **config,
+        "attention_bias": parts.biased,
+        "hidden_activation": WRITTEN[architecture.activation],
+        "query_pre_attn_scalar": max(1, round(architecture.attention_scale(parts.attention) ** -2)),
+        "rope_local_base_freq": base,
+        "rope_parameters": {
+            "full_attention": config["rope_parameters"],
+            "sliding_attention": {"rope_type": "default", "rope_theta": base},
+        },
+    }
+
+
 def _gpt_neox(parts: _Parts) -> dict[str, Any]:
     config = _layer_normed(parts, "GPTNeoXForCausalLM")
     del config["num_key_value_heads"]
@@ -214,6 +238,7 @@ _OF_ROTARY_POSITIONS: Mapping[str, Callable[[_Parts], dict[str, Any]]] = {
     "smollm3": _smollm3,
     "olmo2": _olmo2,
     "granite": _granite,
+    "gemma3_text": _gemma3,
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,
