@@ -21,8 +21,10 @@ from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import PublishedSpace
 from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.agent import RuntimeFacts
 from edgefront.core.wire.choices import ChoicesView, ChoiceView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.published import Variants
@@ -302,3 +304,26 @@ def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: 
     assert view.recommended is not None
     assert view.recommended.model == "microsoft/phi-1_5"  # of gpt2's family
     assert view.own is None
+
+
+def test_what_llama_cpp_holds_beside_what_was_measured_is_said(service: Service) -> None:
+    runtime = RuntimeFacts(
+        runtime="llamacpp",
+        version="1",
+        providers=("cpu",),
+        memory_methods=("anonymous",),
+        numbers={"cpu": ("float32", "float16", "q8_0")},
+        kv_caches=("f32", "f16"),
+    )
+    own = facts(memory_bytes=64 << 30).model_copy(update={"runtimes": (runtime,)})
+    board = SimulatedAgent(service.database, measure=by_generation, device_facts=own)
+    variants = {"runtimes": ["llamacpp"], "formats": ["q8_0"]}
+    place = {"device_class": CLASS, "protocol": GENERATION, "limits": {"token_ms": 40.0}, "variants": variants}
+    job = service.finish(board, asked({"token_ms": 40.0}, targets=[place]))
+    best = answered(service, job).recommended
+    assert best is not None
+    tokens = described_models()[best.model].embedding.vocab_size
+    more_mb = choices.VOCABULARY_BYTES * tokens / 1e6
+    assert f"about {more_mb:.0f} MB more than was measured." in answered(service, job).note
+    just_measured = Limits(memory_mb=(best.candidate.memory_bytes or 0) / 1e6 + 0.5 * more_mb)
+    assert "above the limit" in answered(service, job, just_measured).note

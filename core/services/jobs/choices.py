@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ MEASURED = (
     "was downloaded. `edgefront measure` checks the published file."
 )
 UNKNOWN = "unknown"
+VOCABULARY_BYTES = 157
+"""What llama.cpp holds for each token of a file's vocabulary, which random weights come without: of SmolLM2's 49,152
+tokens and their merges (`benchmarks/bench_published.py`).
+"""
 LAW = "llama-dolma-cooled"
 """The law of what is known of a model without a score, and of one that a person trains: of finished trainings, on text
 like that of published models.
@@ -153,6 +158,14 @@ class MeasuredJob:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
             parts.append(f"The score is of the published weights. What {best.weights} costs this model {what}.")
+        if best is not None and best.runtime == "llamacpp":
+            tokens = described_models()[best.model].embedding.vocab_size
+            vocabulary_mb = VOCABULARY_BYTES * tokens / MB
+            with_it = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
+            parts.append(
+                f"llama.cpp holds the vocabulary of a published file, too: about {vocabulary_mb:.0f} MB more than was "
+                "measured" + (", which is above the limit." if with_it > (self.limits.memory_mb or math.inf) else ".")
+            )
         return " ".join(parts)
 
 
