@@ -41,6 +41,20 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "norms of queries and keys": {**ROTARY, "blocks": [{**GROUPED, "d_head": 16, "qk_norm": True}, GATED]},
     "biases": {**ROTARY, "blocks": [{**GROUPED, "d_head": 16, "bias": "qkv"}, GATED]},
+    "a scale of its own": {
+        **ROTARY,
+        "residual_multiplier": "0.5",
+        "blocks": [{**GROUPED, "d_head": 16, "scale": "0.7"}, GATED, {**GROUPED, "d_head": 16}],
+    },
+    "two rotary bases": {
+        **ROTARY,
+        "norm": "both",
+        "blocks": [
+            {**GROUPED, "d_head": 16, "theta": 50, "window": 4},
+            {**GROUPED, "d_head": 16, "theta": 9},
+            {**GROUPED, "d_head": 16, "qk_norm": True, "scale": "0.7"},
+        ],
+    },
     "convolution and window": {
         **ROTARY,
         "blocks": [{"kind": "short_conv"}, {**GROUPED, "d_head": 16}, {**GROUPED, "d_head": 16, "window": 4}],

@@ -20,7 +20,10 @@ from edgefront.core.number_formats import GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.gene import Gene
+from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.huggingface import to_config
+from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import LOADS_IN, SearchSpace
 
 NUMBERS: tuple[GgufFormat, ...] = ("float32", "float16", "q8_0", "q4_0")
@@ -75,6 +78,25 @@ def test_llama_cpp_loads_every_sample(tmp_path: Path, name: str, narrow: dict[st
         architecture = narrowed.architecture(narrowed.sample(rng))
         write_gguf(architecture, number, tmp_path / "model.gguf", NUMBERS[number % len(NUMBERS)])
         assert len(generated(tmp_path / "model.gguf", [1, 2, 3], 2)[0]) == 2
+
+
+@pytest.mark.parametrize("loader", ["llamacpp", "transformers"])
+def test_around_granite_every_sample_is_one_that_loads(loader: str) -> None:
+    granite = named_model("ibm-granite/granite-4.0-350m").architecture
+    narrowed, rng = space_around(granite, "llama").narrow({LOADS_IN: loader}), np.random.default_rng(0)
+    for _ in range(12):
+        architecture = narrowed.architecture(narrowed.sample(rng))
+        if loader == "llamacpp":
+            assert gguf_form(architecture).kind == "granite"
+        else:
+            assert to_config(architecture)["model_type"] == "granite"
+
+
+def test_gemma_of_heads_that_do_not_divide_the_width_is_refused() -> None:
+    gemma = named_model("google/gemma-3-270m").architecture.canonical
+    blocks = [{**block, "n_head": 3} if block["kind"] == "attention" else block for block in gemma["blocks"]]
+    with pytest.raises(InvalidInput, match="no multiple of num_attention_heads 3, which its gemma3_text does not load"):
+        to_config(Architecture.parse({**gemma, "blocks": blocks}))
 
 
 def of_heads(count: int, **changes: Any) -> Architecture:

@@ -53,7 +53,7 @@ def nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, di
 def unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
     """Why transformers (5.23) does not load or run this configuration of ours; None where it does."""
     width, heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
-    if kind == "llama" and width % heads:  # LlamaConfig.validate_architecture
+    if kind in ("llama", "gemma3_text") and width % heads:  # validate_architecture of their configurations
         return f"a hidden_size {width} that is no multiple of num_attention_heads {heads}"
     if kind == "lfm2" and "full_attention" not in config["layer_types"]:  # its cache counts the tokens of an attention
         return "no full_attention among its layer_types"
