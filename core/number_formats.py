@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
-Quantisation = Literal["full", "int8", "int4", "q8_0", "q4_0"]
+GgufQuantisation = Literal["q8_0", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl"]
+"""What all matrices of a GGUF file hold, in llama.cpp's words: q8_0 and q4_0 one format of blocks, the others a mixture
+of several (`core.spaces.gguf_mixtures`).
+"""
+GGUF_QUANTISED = frozenset(get_args(GgufQuantisation))
+
+Quantisation = Literal["full", "int8", "int4", GgufQuantisation]
 """What the linear layers of the blocks hold (`core.graph.formats`): int8, their inputs quantised at run time, or int4
-with a scale for each block of weights. q8_0 and q4_0 are of all matrices of a GGUF file, llama.cpp's.
+with a scale for each block of weights; or what all matrices of a GGUF file hold.
 """
 
 QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
@@ -20,14 +26,25 @@ QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
 BLOCK_SIZE: Final = 32
 """Weights that share a scale in int4, unless another number is chosen."""
 
-GgufFormat = Literal["float32", "float16", "q8_0", "q4_0"]
-"""What the matrices of a GGUF file hold; q8_0 and q4_0 are llama.cpp's blocks of 8 and 4 bits a weight."""
-GGUF_QUANTISED = frozenset({"q8_0", "q4_0"})
+GgufFormat = Literal["float32", "float16", GgufQuantisation]
+"""What the matrices of a GGUF file hold."""
 GGUF_MAGIC = b"GGUF"
 """The first bytes of such a file."""
+GgufBlocks = Literal["q8_0", "q4_0", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
+"""llama.cpp's formats of one matrix: weights of a row that have scales together."""
+GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
+    "q8_0": (32, 34),
+    "q4_0": (32, 18),
+    "q5_0": (32, 22),
+    "q5_1": (32, 24),
+    "q4_k": (256, 144),
+    "q5_k": (256, 176),
+    "q6_k": (256, 210),
+    "iq4_nl": (32, 18),
+}
+"""Weights of a block, and its bytes (ggml-common.h)."""
 GGUF_BLOCK = 32
-"""Weights that share a float16 scale there."""
-GGUF_BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
+"""Weights of the smallest blocks: what a row must be a multiple of to be quantised at all."""
 
 KvCache = Literal["f32", "f16", "q8_0", "q4_0"]
 """What llama.cpp's cache of keys and values holds, as it calls it."""
@@ -36,12 +53,12 @@ KV_CACHE_DEFAULT: Final[KvCache] = "f16"
 KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
     "f32": Fraction(4),
     "f16": Fraction(2),
-    "q8_0": Fraction(GGUF_BLOCK_BYTES["q8_0"], GGUF_BLOCK),
-    "q4_0": Fraction(GGUF_BLOCK_BYTES["q4_0"], GGUF_BLOCK),
+    "q8_0": Fraction(34, 32),
+    "q4_0": Fraction(18, 32),
 }
 """Of one number."""
 
-WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", "q8_0", "q4_0"]
+WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", GgufQuantisation]
 """What a model's weights hold, in one word, whichever runtime reads them."""
 BITS: Mapping[WeightFormat, int] = {
     "f32": 32,
@@ -49,13 +66,18 @@ BITS: Mapping[WeightFormat, int] = {
     "bf16": 16,
     "int8": 8,
     "q8_0": 8,
+    "q6_k": 6,
+    "q5_k_m": 5,
     "int4": 4,
     "q4_0": 4,
+    "q4_k_m": 4,
+    "iq4_nl": 4,
 }
-"""Of one weight, without the scales of blocks: formats of one model are ordered by them."""
+"""Of one weight, without the scales of blocks, and of most weights in a mixture: formats of one model are ordered by
+them."""
 
-NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0"]
+NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", GgufQuantisation]
 """What a model computes in: a floating-point type, or float32 with quantised linear layers."""
 
-KnownFormat = Literal["float32", "bfloat16", "float16", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
+KnownFormat = Literal["float32", "bfloat16", "float16", "int8", "int4", GgufQuantisation, "int8_8bit"]
 """The same with `int8_8bit`: of stored measurements alone, taken with weights of eight bits (decision 14)."""

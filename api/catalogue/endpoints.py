@@ -33,7 +33,7 @@ _MODE = (
 _MEMORY = "Tokens before the pass. Default: 0; in decode 192."
 _WEIGHTS = (
     "Of the blocks' linear layers, float32 for all others. int8: one byte per weight. int4: half a byte per weight, "
-    "and a float32 scale for every 32 of them."
+    "and a float32 scale for every 32 of them. Formats of GGUF files: the tensors of such a file."
 )
 
 

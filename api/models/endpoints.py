@@ -80,7 +80,8 @@ async def download_model(
         NumberFormat,
         Query(
             description="Number format of an ONNX or GGUF file. int8, int4 (ONNX): float32 with the blocks' linear "
-            "layers quantised, as a protocol's weights. q8_0, q4_0 (GGUF): all matrices. Other formats are float32 only"
+            "layers quantised, as a protocol's weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl (GGUF): all matrices. "
+            "Other formats are float32 only"
         ),
     ] = "float32",
     if_none_match: IfNoneMatch = None,

@@ -25,13 +25,14 @@ source's count in the same groups.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from edgefront.core.cost.shapes import Numbers, Shapes
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
+from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, SHORT_CONV, Flags, Numbers, Shapes
+from edgefront.core.number_formats import GGUF_BLOCKS, GGUF_QUANTISED, GgufBlocks, GgufQuantisation, Quantisation
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gguf_mixtures import formats_of, is_raised
 
 
 class Parameters(NamedTuple):
@@ -66,17 +67,68 @@ def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_s
     """(n,) bytes of all weights, of `width` bytes each where they are not quantised.
 
     int8: of linear layers one byte for each weight, and a scale for each layer. int4: of them 4 bits a weight and a
-    scale for each block of `block_size` weights of a row, the last block padded. q8_0 and q4_0: of all matrices but
-    positions, whose rows blocks of 32 fill; all others are float32.
+    scale for each block of `block_size` weights of a row, the last block padded. Formats of GGUF files: those of the
+    file, in which positions and all that is no matrix are float32.
     """
     total = shapes.total_parameters
     if quantisation == "full":
         return width * total
     weights: Numbers = shapes.linear_weights.sum(axis=1)
     if quantisation in GGUF_QUANTISED:
-        matrices = weights + shapes.embedding_parameters
-        return np.asarray((total - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[quantisation])
+        return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
     if quantisation == "int4":
         blocks = [(out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
         return np.asarray((total - weights) * width + np.add.reduce(blocks) * (block_size // 2 + 4))
     return np.asarray((total - weights + linear_layers(shapes)) * width + weights)
+
+
+def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
+    """(n,) bytes of the tensors of GGUF files, without the zeros that stand for a part which a layer lacks."""
+    d, table = shapes.d_model, shapes.vocab_size * shapes.d_model
+    tied = shapes.embedding_parameters < 2 * table
+    total = (shapes.total_parameters - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
+    total = total + _bytes_of_rows(table, d, formats_of(numbers, "output"))
+    total = total + _bytes_of_rows(table * ~tied, d, formats_of(numbers, "other"))
+
+    width = np.broadcast_to(d[:, None], shapes.kind.shape)
+    attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
+    (out, _), (second, inner), _ = shapes.linear_layers
+    # Where feed_forwards have no gate, llama.cpp has queries, keys and values as one matrix.
+    fused = (feed_forward & ~shapes.gated).any(axis=1, keepdims=True)
+    values = np.where(fused, out, shapes.kv_width) * attention
+    ways_down = second * feed_forward
+    blocks = _bytes_of_rows((out - values) * width, width, formats_of(numbers, "other"))
+    blocks = blocks + _bytes_of_rows((second - ways_down) * inner, inner, formats_of(numbers, "other"))
+    raised_values, raised_down = _raised(shapes, numbers)
+    for raised, more_values, more_down in ((False, ~raised_values, ~raised_down), (True, raised_values, raised_down)):
+        blocks = blocks + _bytes_of_rows(values * width * more_values, width, formats_of(numbers, "values", raised))
+        blocks = blocks + _bytes_of_rows(ways_down * inner * more_down, inner, formats_of(numbers, "down", raised))
+    return np.asarray(total + blocks.sum(axis=1))
+
+
+def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
+    """(n, L) whether the values of an attention, and the way down of a feed-forward, have more bits."""
+    attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
+    mixer = attention | (shapes.kind == SHORT_CONV)
+    layer, lacks = np.zeros(shapes.kind.shape, np.int64), np.zeros(len(shapes), np.bool_)
+    last = np.full(len(shapes), -1)
+    for block in range(mixer.shape[1]):  # a feed-forward joins the mixer before it (`core.spaces.gguf`)
+        last = last + (mixer[:, block] | feed_forward[:, block] & ~lacks)
+        lacks = mixer[:, block] | lacks & ~feed_forward[:, block]
+        layer[:, block] = last
+    first = mixer & (layer == 0)
+    zeros = ~first.any(axis=1, keepdims=True)  # a first layer without a mixer gets an attention of zeros
+    group = (shapes.width // np.maximum(shapes.kv_width, 1) * (first & attention)).sum(axis=1, keepdims=True)
+    place, places = attention.cumsum(axis=1) - 1 + zeros, attention.sum(axis=1, keepdims=True) + zeros
+    values = is_raised(numbers, "values", place, places, group)
+    down = is_raised(numbers, "down", layer, last[:, None] + 1, group)
+    shape = shapes.kind.shape
+    return np.broadcast_to(values, shape).astype(np.bool_), np.broadcast_to(down, shape).astype(np.bool_)
+
+
+def _bytes_of_rows(weights: Numbers, width: Numbers, formats: tuple[GgufBlocks, ...]) -> Numbers:
+    """Of so many weights in rows of this width, in the first of these formats whose blocks fill a row, else float16."""
+    size = weights * 2
+    for count, bytes_ in (GGUF_BLOCKS[blocks] for blocks in reversed(formats)):
+        size = np.where(width % count == 0, weights // count * bytes_, size)
+    return size

@@ -12,22 +12,23 @@ saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-w
 every block has a float32 scale. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low half.
 It is what `MatMulNBits` of ONNX Runtime (com.microsoft) reads.
 
-"q8_0" and "q4_0" are llama.cpp's, of matrices in GGUF files alone (`core.graph.gguf`).
+The formats of `GGUF_BLOCKS` are llama.cpp's, of matrices in GGUF files alone (`core.graph.gguf`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.graph.ggml import quantised
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, Quantisation
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCKS, GgufBlocks, Quantisation
 
-Format = Literal["f32", "f16", "bf16", "s7", "u4", "q8_0", "q4_0"]
+Format = Literal["f32", "f16", "bf16", "s7", "u4", GgufBlocks]
 
 _UNITS: dict[Format, tuple[int, int]] = {
     "f32": (1, 4),
@@ -35,8 +36,7 @@ _UNITS: dict[Format, tuple[int, int]] = {
     "bf16": (1, 2),
     "s7": (1, 1),
     "u4": (2, 1),
-    "q8_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q8_0"]),
-    "q4_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q4_0"]),
+    **dict(GGUF_BLOCKS.items()),
 }
 """How many values share how many bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -109,7 +109,8 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
     bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
-    units of `INT4_SCALE`, an even number of them, two to a byte. q8_0 and q4_0 are whole blocks, as bytes.
+    units of `INT4_SCALE`, an even number of them, two to a byte. llama.cpp's are whole blocks, as bytes; `Unavailable`
+    for those that need xllamacpp where it is not installed (`core.graph.ggml`).
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -121,6 +122,8 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         return _q8_0(values.reshape(-1, GGUF_BLOCK))
     if kind == "q4_0":
         return _q4_0(values.reshape(-1, GGUF_BLOCK))
+    if kind in GGUF_BLOCKS:
+        return quantised(values, cast(GgufBlocks, kind))
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
@@ -132,7 +135,7 @@ def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
     with np.errstate(divide="ignore"):
         units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
     units += np.copysign(np.float32(0.5), units)  # halves are rounded away from zero; the conversion cuts off
-    made = np.empty((len(blocks), GGUF_BLOCK_BYTES["q8_0"]), np.uint8)
+    made = np.empty((len(blocks), GGUF_BLOCKS["q8_0"][1]), np.uint8)
     made[:, :2] = scale.astype("<f2").view(np.uint8)
     made[:, 2:] = units.astype(np.int8).view(np.uint8)
     return made.reshape(-1)
@@ -149,7 +152,7 @@ def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
     units += np.float32(_ZERO + 0.5)  # the conversion cuts off
     nibbles = np.minimum(units.astype(np.uint8), 2 * _ZERO - 1)
     half = GGUF_BLOCK // 2
-    made = np.empty((len(blocks), GGUF_BLOCK_BYTES["q4_0"]), np.uint8)
+    made = np.empty((len(blocks), GGUF_BLOCKS["q4_0"][1]), np.uint8)
     made[:, :2] = scale.astype("<f2").view(np.uint8)
     made[:, 2:] = nibbles[:, :half] | nibbles[:, half:] << np.uint8(4)
     return made.reshape(-1)

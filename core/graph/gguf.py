@@ -1,8 +1,8 @@
 """Writes a model to one GGUF file, which llama.cpp reads, without torch.
 
-What GGUF can express says `core.spaces.gguf`. Matrices are float32, float16, or blocks of 32 weights with a float16
-scale: q8_0 (eight bits a weight) or q4_0 (four). Vectors, positions and convolutions are always float32, as llama.cpp
-keeps them.
+What GGUF can express says `core.spaces.gguf`. Matrices are float32, float16, or quantised in blocks, all alike (q8_0,
+q4_0) or in a mixture (`core.spaces.gguf_mixtures`). Vectors, positions and convolutions are always float32, as
+llama.cpp keeps them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -25,7 +25,7 @@ from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocab
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.number_formats import GGUF_QUANTISED, GgufFormat
+from edgefront.core.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH, Attention, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
@@ -45,12 +45,18 @@ _LAYOUT = 2
 """Counts up where the same model is written otherwise, so that devices measure no file of before."""
 _SHARE = 4
 """Of the cache's bytes one part in so many is for files written for measuring."""
-_FORMATS: Mapping[GgufFormat, Format] = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4_0"}
+_COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
+_COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
+"""Formats that llama.cpp copies into the layouts of all processors' kernels, and those only into ARM's (2026.10)."""
 _FILE_TYPES: Mapping[GgufFormat, str] = {
     "float32": "ALL_F32",
     "float16": "MOSTLY_F16",
     "q8_0": "MOSTLY_Q8_0",
     "q4_0": "MOSTLY_Q4_0",
+    "q4_k_m": "MOSTLY_Q4_K_M",
+    "q5_k_m": "MOSTLY_Q5_K_M",
+    "q6_k": "MOSTLY_Q6_K",
+    "iq4_nl": "MOSTLY_IQ4_NL",
 }
 
 
@@ -104,12 +110,12 @@ def write_gguf(
     vocabulary = vocabulary_of(files or {}, size) or numbered(size)
     values = SeededValues(weights) if isinstance(weights, int) else weights
 
-    last: tuple[str, NDArray[Any]] | None = None  # tensors of one parameter follow each other
+    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
 
     def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> NDArray[Any]:
         nonlocal last
-        if last is None or last[0] != spec.name:
-            last = spec.name, np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
+        if last is None or last[0] != (spec.name, kind):
+            last = (spec.name, kind), np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
         return tensor.of(last[1])
 
     with whole_file(Path(path)) as file:
@@ -224,11 +230,10 @@ def _write(
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
     _add_vocabulary(writer, vocabulary)
-    ordered = sorted(tensors(architecture, form, room=int(measured)), key=lambda tensor: _is_repacked(tensor, numbers))
-    for tensor in ordered:
-        kind = tensor.kind or _FORMATS[numbers]
+    ordered = sorted(tensors(architecture, form, numbers, room=int(measured)), key=lambda item: _copied(*item))
+    for tensor, kind in ordered:
         size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
-        if kind in GGUF_QUANTISED:  # such shapes are given in bytes
+        if kind in GGUF_BLOCKS:  # such shapes are given in bytes
             rows = tensor.shape[0]
             writer.add_tensor_info(tensor.name, (rows, size // rows), np.dtype("u1"), size, type_)
         else:
@@ -236,20 +241,22 @@ def _write(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for tensor in ordered:
-        written: Any = tensor.constant
-        if tensor.spec is not None:
-            written = data(tensor, tensor.spec, tensor.kind or _FORMATS[numbers])
-        writer.write_tensor_data(written)
-    writer.close()
+    with closing(writer):
+        for tensor, kind in ordered:
+            written: Any = tensor.constant
+            if tensor.spec is not None:
+                written = data(tensor, tensor.spec, kind)
+            writer.write_tensor_data(written)
 
 
-def _is_repacked(tensor: GgufTensor, numbers: GgufFormat) -> bool:
-    """Whether llama.cpp copies this matrix into the layout of its CPU kernels. It keeps its file mapped from the first
-    to the last tensor that it reads there, so what it copies is at the file's end: else it would be in memory twice.
+def _copied(tensor: GgufTensor, kind: Format) -> int:
+    """Whether llama.cpp copies this matrix into the layout of its CPU kernels: 0 no, 1 on some processors, 2 on all. It
+    keeps its file mapped from the first to the last tensor that it reads there, so what it copies is at the file's end:
+    else it would be in memory twice.
     """
-    kind = tensor.kind or _FORMATS[numbers]
-    return kind in GGUF_QUANTISED and tensor.name != _EMBEDDING and tensor.shape[0] % _REPACKED_ROWS == 0
+    if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
+        return 0
+    return 2 if kind in _COPIED_BY_ALL else int(kind in _COPIED_BY_SOME)
 
 
 def _length(architecture: Architecture, measured: bool) -> int:

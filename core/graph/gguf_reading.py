@@ -286,7 +286,7 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
         self._parts: dict[str, list[GgufTensor]] = {spec.name: [] for spec in parameters(architecture)}
         self._shapes = {spec.name: spec.shape for spec in parameters(architecture)}
         read = set()
-        for tensor in tensors(architecture, gguf_form(architecture)):
+        for tensor, _ in tensors(architecture, gguf_form(architecture), "float32"):
             read.add(tensor.name)
             if tensor.spec is not None:
                 stored = file._tensor(tensor.name)

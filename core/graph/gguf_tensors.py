@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.graph.formats import Format, bytes_of
+from edgefront.core.graph.formats import OF_DTYPE, Format, bytes_of
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import rotary_frequencies
-from edgefront.core.number_formats import GGUF_BLOCK
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED, GgufFormat, GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RotaryPositions
 from edgefront.core.spaces.gguf import GgufForm
+from edgefront.core.spaces.gguf_mixtures import Part, format_of_rows, formats_of, is_raised
 
 PADDED_INNER = GGUF_BLOCK
 """Inner width of a feed_forward of zeros: `deci` leaves out a layer's attention where it has no feed_forward."""
@@ -56,6 +58,8 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
 }
 _NEIGHBOURS = ("llama", "smollm3", "granite", "deci")
 """Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
+_OF_LAYER = re.compile(r"blk\.(\d+)\.(attn_v|attn_qkv|ffn_down)\.weight")
+"""Matrices whose formats in a mixture depend on their layer: values of an attention, and ways down."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,42 @@ class GgufTensor:
         return bytes_of(math.prod(self.shape), kind)
 
 
-def tensors(architecture: Architecture, form: GgufForm, room: int = 0) -> Iterator[GgufTensor]:
-    """All tensors, those of one parameter one after the other. `room`: learned positions more, of zeros."""
+def tensors(
+    architecture: Architecture, form: GgufForm, numbers: GgufFormat, room: int = 0
+) -> list[tuple[GgufTensor, Format]]:
+    """All tensors of a file, each with its format, those of one parameter one after the other. `room`: learned
+    positions more, of zeros.
+    """
+    every = list(_tensors(architecture, form, room))
+    if numbers not in GGUF_QUANTISED:
+        return [(tensor, tensor.kind or OF_DTYPE[numbers]) for tensor in every]
+    formats = _quantised(architecture, form, every, cast(GgufQuantisation, numbers))
+    return [(tensor, tensor.kind or format_) for tensor, format_ in zip(every, formats, strict=True)]
+
+
+def _quantised(
+    architecture: Architecture, form: GgufForm, every: list[GgufTensor], numbers: GgufQuantisation
+) -> Iterator[Format]:
+    """The format of each as a matrix of a quantised file."""
+    first = None if form.layers[0].mixer is None else architecture.blocks[form.layers[0].mixer]
+    group = first.n_head // first.kv_heads if isinstance(first, Attention) else 0
+    scores = "token_embd.weight" if all(tensor.name != "output.weight" for tensor in every) else "output.weight"
+    found = [_OF_LAYER.fullmatch(tensor.name) for tensor in every]
+    layers: dict[Part, list[int]] = {"values": [], "down": []}
+    for match in found:
+        if match is not None:
+            layers["down" if match[2] == "ffn_down" else "values"].append(int(match[1]))
+    for tensor, match in zip(every, found, strict=True):
+        part: Part = "output" if tensor.name == scores else "other"
+        raised = False
+        if match is not None:
+            part = "down" if match[2] == "ffn_down" else "values"
+            place = sum(layer < int(match[1]) for layer in layers[part])
+            raised = is_raised(numbers, part, place, len(layers[part]), group)
+        yield format_of_rows(formats_of(numbers, part, raised), tensor.shape[-1])
+
+
+def _tensors(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
     names = {**_PARTS, **_OF_KIND.get(form.kind, {})}
     places = {index: place for place, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)}
     for spec in parameters(architecture):

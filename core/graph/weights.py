@@ -17,6 +17,7 @@ from edgefront.core.files import locked, refusing_full_disk
 from edgefront.core.graph.formats import Format, bytes_of, encode, values_in
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import chunks, values
+from edgefront.core.number_formats import GGUF_BLOCKS
 
 __all__ = ["WeightCache", "values"]
 
@@ -27,8 +28,7 @@ _NUMPY: dict[Format, str] = {
     "bf16": "<u2",
     "s7": "i1",
     "u4": "u1",
-    "q8_0": "u1",
-    "q4_0": "u1",
+    **dict.fromkeys(GGUF_BLOCKS, "u1"),
 }
 
 
@@ -72,7 +72,7 @@ class WeightCache:
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
         """The parameter, mapped copy-on-write: no page is read before it is used, and writing stays private.
 
-        float32, float16 or int8; bfloat16 as its bits, uint16; int4, q8_0 and q4_0 as flat bytes.
+        float32, float16 or int8; bfloat16 as its bits, uint16; int4 and llama.cpp's as flat bytes.
         """
         shape = (bytes_of(spec.size, kind),) if _NUMPY[kind] == "u1" else spec.shape
         return np.memmap(self.file(spec, seed, kind), _NUMPY[kind], mode="c", shape=shape)

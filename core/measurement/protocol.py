@@ -26,6 +26,7 @@ from edgefront.core.number_formats import (
     BLOCK_SIZE,
     KV_CACHE_DEFAULT,
     GgufFormat,
+    GgufQuantisation,
     KnownFormat,
     KvCache,
     Quantisation,
@@ -36,7 +37,7 @@ MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode", "generate"]
 Latency = Literal["total", "first_token", "token"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
+Weights = Literal[Quantisation, "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 WhenBusy = Literal["mark", "wait"]
 BUSY_WAIT_S = 300.0
@@ -57,7 +58,7 @@ _WEIGHTS_OF: Mapping[Runtime, tuple[Weights, ...]] = {
     "onnxruntime": ("full", "int8", "int4"),
     "pytorch": ("full", "int8"),
     "openvino": ("full", "int8", "int4"),
-    "llamacpp": ("full", "q8_0", "q4_0"),
+    "llamacpp": ("full", *get_args(GgufQuantisation)),
 }
 _LLAMACPP: Mapping[str, tuple[Any, ...]] = {
     "logits": ("last",),
@@ -113,8 +114,9 @@ class MeasurementProtocol(BaseModel):
     """Of weights, activations and state."""
     weights: Weights = "full"
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
-    bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored
-    measurements alone, which were taken with weights of eight bits; no device measures it any more."""
+    bits a weight, and a scale for each block of weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl: llama.cpp's, of all
+    matrices. int8_8bit: of stored measurements alone, which were taken with weights of eight bits; no device measures
+    it any more."""
     block_size: Annotated[BlockSize, Field(exclude_if=lambda size: size == BLOCK_SIZE)] = BLOCK_SIZE
     """With weights int4: weights of one output that share a scale. At its default it is neither sent nor part of the
     identity: agents and digests from before it came know no such field."""
@@ -145,7 +147,8 @@ class MeasurementProtocol(BaseModel):
     def _known_weights(cls, value: Any) -> Any:
         """An error offers what can be measured: not what is only read."""
         if value not in get_args(Weights):
-            raise PydanticKnownError("literal_error", {"expected": "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"})
+            *names, last = (repr(name) for name in get_args(Quantisation))
+            raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
         return value
 
     @model_validator(mode="before")

@@ -16,6 +16,7 @@ from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
 from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, QkNorm, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
+from edgefront.core.spaces.gguf_mixtures import MIXTURES
 
 GgufKind = Literal[
     "gpt2",
@@ -398,8 +399,8 @@ def _uneven(blocks: list[tuple[int, Any]], kind: GgufKind, **fields: Any) -> Ite
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
-    """Rows that are no whole number of blocks."""
-    if numbers not in GGUF_QUANTISED:
+    """Rows that are no whole number of blocks, where there is no other format for them."""
+    if numbers not in GGUF_QUANTISED - MIXTURES:
         return
     rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]
     rows += [(f"blocks.{index}.d_inner", block.d_inner) for index, block in _of(architecture, FeedForward)]

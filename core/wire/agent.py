@@ -83,7 +83,7 @@ class RuntimeFacts(_Message):
     numbers: Annotated[
         dict[
             Annotated[str, Field(max_length=40), Printable],
-            Annotated[tuple[KnownFormat, ...], Field(max_length=8, fail_fast=True)],
+            Annotated[tuple[KnownFormat, ...], Field(max_length=16, fail_fast=True)],
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)

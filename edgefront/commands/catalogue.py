@@ -54,7 +54,12 @@ def describe(
     ] = None,
     logits: Annotated[str, typer.Option(help="Positions whose logits are computed: all, last or none.")] = "all",
     dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
-    weights: Annotated[str, typer.Option(help="full, or int8 or int4 for the linear layers of the blocks.")] = "full",
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="full, int8 or int4 for the linear layers of the blocks, or a format of GGUF files: q8_0, q4_k_m …"
+        ),
+    ] = "full",
     tokens: TrainedOn = None,
 ) -> None:
     """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality; of a

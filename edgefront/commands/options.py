@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
@@ -21,9 +21,9 @@ from edgefront.commands.completion import (
     complete_training,
 )
 from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import KvCache, NumberFormat
+from edgefront.core.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat, WeightFormat
 
-NumberName = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0", "f32", "f16"]
+NumberName = Literal[NumberFormat, "f32", "f16"]
 """A number format, also as llama.cpp calls it."""
 _SHORT: dict[str, NumberFormat] = {"f32": "float32", "f16": "float16"}
 
@@ -55,7 +55,7 @@ MEMORY_LENGTH = (
 DTYPE = "Number format of weights, activations and state."
 WEIGHTS = (
     "Of the linear layers of the blocks. int8: their inputs are quantised too, dynamically. int4: a scale per block. "
-    "q8_0, q4_0: llamacpp's, of all matrices."
+    f"{', '.join(get_args(GgufQuantisation))}: llamacpp's, of all matrices."
 )
 
 KvCacheFormat = Annotated[
@@ -118,7 +118,7 @@ class ProtocolOptions(Options):
     context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None
     latency: Annotated[str | None, typer.Option(help=LATENCY)] = None
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None
-    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None
+    weights: Annotated[str | None, typer.Option(help=f"full, or a format. {WEIGHTS}")] = None
     kv_cache: KvCacheFormat = None
 
     @property
@@ -280,7 +280,8 @@ class PublishedOptions(Options):
     formats: Annotated[
         str | None,
         typer.Option(
-            help="Formats of weights, with commas: f32, f16, bf16, int8, int4, q8_0, q4_0. Default: 8, 4 bits."
+            help=f"Formats of weights, with commas: {', '.join(get_args(WeightFormat))}. "
+            "Default: 8, 4 bits (of llamacpp q8_0, q4_0)."
         ),
     ] = None
     kv: Annotated[
@@ -391,7 +392,7 @@ InNumbers = Annotated[
         "--numbers",
         "--weights",
         help="Of an ONNX file: float32, float16, bfloat16, or int8 and int4 for the blocks' linear layers. Of a GGUF "
-        "file: float32, float16, q8_0, q4_0.",
+        f"file: {', '.join(get_args(GgufFormat))}.",
     ),
 ]
 Described = Annotated[

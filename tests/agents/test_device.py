@@ -22,6 +22,7 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.runtimes import Runtime, not_installed
+from edgefront.core.number_formats import GgufQuantisation
 from edgefront.core.services.measuring import anchors
 from edgefront.core.wire.agent import DeviceFacts, EnrolRequest, RuntimeFacts
 
@@ -50,7 +51,7 @@ FORMATS = {
     "onnxruntime": {"float32", "int8", "int4"},
     "pytorch": {"float32", "int8"},
     "openvino": {"float32"},
-    "llamacpp": {"float32", "float16", "q8_0", "q4_0"},
+    "llamacpp": {"float32", "float16", *get_args(GgufQuantisation)},
 }
 """What every processor computes in, by runtime."""
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import pytest
@@ -18,7 +18,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import KV_CACHE_BYTES
+from edgefront.core.number_formats import KV_CACHE_BYTES, GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import TargetRequest
@@ -34,6 +34,8 @@ FORMATS: list[dict[str, str]] = [
     {"dtype": "float16"},
     {"weights": "q8_0"},
     {"weights": "q4_0", "kv_cache": "f16"},
+    {"weights": "q4_k_m", "kv_cache": "f16"},
+    {"weights": "iq4_nl", "kv_cache": "f16"},
 ]
 
 
@@ -187,7 +189,7 @@ def test_weights_are_mapped_and_counted_by_size(measurer: Measurer) -> None:
 
 def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
     model = subjects.gpt(layers=4, d_model=512, vocabulary=8192)
-    for weights in ("full", "q8_0", "q4_0"):
+    for weights in ("full", *get_args(GgufQuantisation)):
         protocol = MeasurementProtocol.model_validate(
             {"runtime": "llamacpp", "sequence_length": 4, "weights": weights, "repeats": 2}
         )
@@ -195,7 +197,11 @@ def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
         assert result.memory is not None, result.message
         expected = costs(model, CostOptions(weights=weights)).weight_bytes
         mapped = result.memory.mapped_weight_bytes
-        if weights == "q4_0":  # a CPU's kernels may want copies, which are there instead of what is mapped
+        if weights in (
+            "q4_0",
+            "q4_k_m",
+            "iq4_nl",
+        ):  # a CPU's kernels may want copies, which are there instead of what is mapped
             assert mapped <= 1.1 * expected
         else:
             assert mapped == pytest.approx(expected, rel=0.1)

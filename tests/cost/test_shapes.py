@@ -73,7 +73,7 @@ def test_rows_of_a_batch_are_counted_as_each_alone() -> None:
         assert products(shapes, run).tolist() == [products(one, run)[0] for one in alone]
         found = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
         assert found.tolist() == [kept_bytes(kept(one, run.batch, run.memory, run.source), 2, None)[0] for one in alone]
-    quantisations: tuple[Quantisation, ...] = ("full", "int8", "int4", "q8_0")
+    quantisations: tuple[Quantisation, ...] = ("full", "int8", "int4", "q8_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl")
     for quantisation in quantisations:
         found = weight_bytes(shapes, 4, quantisation, 64)
         assert found.tolist() == [weight_bytes(one, 4, quantisation, 64)[0] for one in alone]

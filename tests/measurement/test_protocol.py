@@ -11,6 +11,7 @@ from edgefront.core.errors import InvalidInput, ProtocolError
 from edgefront.core.measurement.passes import protocol_costs, source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime, not_installed
+from edgefront.core.number_formats import GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import invalid_input
@@ -99,7 +100,7 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
         {"runtime": "openvino", "weights": "int4"},
         {"runtime": "llamacpp"},
         {"runtime": "llamacpp", "weights": "q8_0"},
-        {"runtime": "llamacpp", "weights": "q4_0"},
+        *({"runtime": "llamacpp", "weights": weights} for weights in get_args(GgufQuantisation) if weights != "q8_0"),
         {"runtime": "llamacpp", "weights": "q4_0", "dtype": "float16"},
     ]
     assert len({MeasurementProtocol(**choice).digest for choice in choices}) == len(choices)
@@ -205,7 +206,11 @@ def test_decode_is_one_token_after_192_by_default() -> None:
         ({"mode": "backward"}, "mode", "'forward', 'prefill', 'decode' or 'generate'"),
         ({"memory_length": -1}, "memory_length", "greater than or equal to 0"),
         ({"dtype": "float64"}, "dtype", "'float32', 'bfloat16' or 'float16'"),
-        ({"weights": "int3"}, "weights", "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"),
+        (
+            {"weights": "int3"},
+            "weights",
+            "'full', 'int8', 'int4', 'q8_0', 'q4_0', 'q4_k_m', 'q5_k_m', 'q6_k' or 'iq4_nl'",
+        ),
         ({"weights": "int4", "runtime": "pytorch"}, "weights", "full, int8"),
         ({"weights": "q4_0"}, "weights", "full, int8, int4"),
         ({"weights": "int4", "dtype": "float16"}, "weights", "full, or dtype float32"),

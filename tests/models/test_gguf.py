@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -65,12 +65,23 @@ def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, model: Architecture)
     assert max(abs(score - float(first[token])) for token, score in scores.items()) < 0.02
 
 
-@pytest.mark.parametrize(("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.05), ("q4_0", 0.6)])
+@pytest.mark.parametrize(
+    ("numbers", "bound"),
+    [
+        ("float16", 0.02),
+        ("q8_0", 0.05),
+        ("q4_0", 0.6),
+        ("q4_k_m", 0.4),
+        ("q5_k_m", 0.3),
+        ("q6_k", 0.1),
+        ("iq4_nl", 0.5),
+    ],
+)
 def test_the_error_of_each_format_is_bounded(tmp_path: Path, numbers: GgufFormat, bound: float) -> None:
     assert error_of(gpt2(), numbers, tmp_path / "model.gguf") < bound
 
 
-@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0"])
+@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0", "q4_k_m", "iq4_nl"])
 def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(tmp_path: Path, numbers: GgufFormat) -> None:
     import gguf
 
@@ -106,7 +117,7 @@ def test_what_gguf_cannot_express_is_named(tmp_path: Path, fields: dict[str, Any
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("numbers", ["float32", "float16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("numbers", get_args(GgufFormat))
 def test_a_model_is_shipped_in_each_format(tmp_path: Path, numbers: GgufFormat) -> None:
     path = tmp_path / file_name(gpt2().digest, 7, "gguf", numbers)
     assert path.name.endswith(f"-untrained-seed7{'' if numbers == 'float32' else f'-{numbers}'}.gguf")

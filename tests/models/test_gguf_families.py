@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -124,12 +124,14 @@ def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "deci without a feed_forward", "qwen2", "qwen3", "lfm2"])
-@pytest.mark.parametrize(("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.06), ("q4_0", 0.8)])
+@pytest.mark.parametrize(
+    ("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.06), ("q4_0", 0.8), ("q4_k_m", 0.8), ("iq4_nl", 0.8)]
+)
 def test_the_error_of_each_format_is_bounded(tmp_path: Path, name: str, numbers: GgufFormat, bound: float) -> None:
     assert error_of(STACKS[name], numbers, tmp_path / "model.gguf") < bound
 
 
-@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0"])
+@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0", "q4_k_m", "iq4_nl"])
 @pytest.mark.parametrize("name", ["llama", "deci", "lfm2"])
 def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
     tmp_path: Path, name: str, numbers: GgufFormat
@@ -223,5 +225,5 @@ def test_rows_that_are_no_whole_blocks_are_named(tmp_path: Path) -> None:
 def test_named_models_are_expressed_in_every_format(name: str, kind: str) -> None:
     model = named_models()[name].architecture
     assert gguf_form(model).kind == kind
-    for numbers in ("float32", "float16", "q8_0", "q4_0"):
+    for numbers in get_args(GgufFormat):
         assert gguf_fault(model, numbers) is None

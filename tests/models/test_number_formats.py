@@ -37,6 +37,7 @@ from edgefront.core.graph.weights import WeightCache, values
 from edgefront.core.nn.int8 import Int8Linear
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
+from edgefront.core.number_formats import GGUF_BLOCKS
 from edgefront.core.spaces.architecture import Architecture
 
 # How far int8 may be from float32, relative to its norm: seven bits of weights, eight of inputs.
@@ -122,9 +123,9 @@ def test_given_weights_get_a_scale_of_their_own() -> None:
 def test_the_cache_keeps_every_format_and_grows_it(tmp_path: Path, kind: Format) -> None:
     cache, large = WeightCache(tmp_path), LARGE
     front = ParameterSpec(LARGE.name, (7, 3))
-    if kind in ("u4", "q8_0", "q4_0"):  # rows of whole blocks
+    if kind == "u4" or kind in GGUF_BLOCKS:  # rows of whole blocks
         pytest.importorskip("gguf")
-        front, large = (ParameterSpec(LARGE.name, (rows, 32)) for rows in (7, CHUNK // 16 + 1))
+        front, large = (ParameterSpec(LARGE.name, (rows, 256)) for rows in (7, CHUNK // 128 + 1))
     small = cache.array(front, 3, kind)
     assert np.array_equal(small, encode(values(front, 3), kind))
     assert np.array_equal(cache.array(large, 3, kind), encode(values(large, 3), kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import LOADS_IN, SearchSpace
 
-NUMBERS: tuple[GgufFormat, ...] = ("float32", "float16", "q8_0", "q4_0")
+NUMBERS: tuple[GgufFormat, ...] = get_args(GgufFormat)
 
 
 def loaded(architecture: Architecture) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import GgufQuantisation
 from edgefront.core.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -38,7 +39,7 @@ def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 
-@pytest.mark.parametrize("weights", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("weights", get_args(GgufQuantisation))
 def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
     protocol = MeasurementProtocol(runtime="llamacpp", weights=weights)
     architectures = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]

@@ -84,6 +84,10 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
         [
             "GGUF (llama.cpp)",
             "GGUF q8_0",
+            "GGUF q6_k",
+            "GGUF q5_k_m",
+            "GGUF q4_k_m",
+            "GGUF iq4_nl",
             "GGUF q4_0",
             "transformers (tar)",
             "ONNX",

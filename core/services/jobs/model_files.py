@@ -41,8 +41,12 @@ _SHARE_AT_LEAST: dict[NumberFormat, float] = {
     "bfloat16": 0.5,
     "int8": 0.25,
     "q8_0": 0.25,
+    "q6_k": 0.1875,
+    "q5_k_m": 0.15625,
     "int4": 0.125,
     "q4_0": 0.125,
+    "q4_k_m": 0.125,
+    "iq4_nl": 0.125,
 }
 """Least share of the bytes of float32 that a file has: quantised formats keep some matrices as they are."""
 _ABANDONED_S = 24 * 3600.0

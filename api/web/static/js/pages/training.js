@@ -226,6 +226,10 @@ function fileItem(file) {
 const FORMATS = [
   { format: "gguf", label: "GGUF (llama.cpp)" },
   { format: "gguf", numbers: "q8_0", label: "GGUF q8_0" },
+  { format: "gguf", numbers: "q6_k", label: "GGUF q6_k" },
+  { format: "gguf", numbers: "q5_k_m", label: "GGUF q5_k_m" },
+  { format: "gguf", numbers: "q4_k_m", label: "GGUF q4_k_m" },
+  { format: "gguf", numbers: "iq4_nl", label: "GGUF iq4_nl" },
   { format: "gguf", numbers: "q4_0", label: "GGUF q4_0" },
   { format: "transformers", label: "transformers (tar)" },
   { format: "onnx", label: "ONNX" },

@@ -1,0 +1,115 @@
+"""Mixtures of llama.cpp's formats: each tensor has the one that llama.cpp itself chooses, and the files run."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from in_llama_cpp import error_of, generated
+
+from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.cost.parameters import weight_bytes
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import Unavailable
+from edgefront.core.graph import ggml
+from edgefront.core.graph.formats import encode
+from edgefront.core.graph.gguf import write_gguf
+from edgefront.core.graph.gguf_header import GgufHeader
+from edgefront.core.graph.gguf_tensors import tensors
+from edgefront.core.number_formats import BITS, GGUF_BLOCKS, GgufBlocks, GgufQuantisation
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gguf import gguf_fault, gguf_form
+from edgefront.core.spaces.models import named_models
+
+pytestmark = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
+)
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "gguf_mixtures.jsonl"
+MODELS = {row["name"]: row for row in map(json.loads, GOLDEN.read_text().splitlines())}
+FILES = [(name, numbers) for name, row in MODELS.items() for numbers in row["files"]]
+
+
+@pytest.mark.parametrize(("name", "numbers"), FILES)
+def test_files_have_the_formats_that_llama_cpp_chooses(tmp_path: Path, name: str, numbers: GgufQuantisation) -> None:
+    model, golden = Architecture.parse(MODELS[name]["architecture"]), MODELS[name]["files"][numbers]
+    write_gguf(model, 1, tmp_path / "model.gguf", numbers)
+    zeros = {tensor.name for tensor, _ in tensors(model, gguf_form(model), numbers) if tensor.spec is None}
+    stored = {name: tensor for name, tensor in GgufHeader(tmp_path / "model.gguf").tensors.items() if name not in zeros}
+    expected = {f"{name}.weight": kind for kind, names in golden["types"].items() for name in names}
+    assert {name: tensor.kind_name.lower() for name, tensor in stored.items()} == {
+        name: expected.get(name, "f32") for name in stored
+    }
+    assert set(expected) <= set(stored)
+    assert sum(tensor.nbytes or 0 for tensor in stored.values()) == golden["bytes"]
+    assert costs(model, CostOptions(sequence_length=1, weights=numbers)).weight_bytes == golden["bytes"]
+
+
+def test_weights_of_many_models_at_once_are_counted_as_llama_cpp_counts() -> None:
+    shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in MODELS.values()])
+    for numbers in ("q4_k_m", "q5_k_m", "q6_k", "iq4_nl"):
+        expected = [row["files"][numbers]["bytes"] for row in MODELS.values()]
+        assert weight_bytes(shapes, 4, numbers, 32).tolist() == expected
+
+
+def test_weights_of_named_models_are_counted_exactly() -> None:
+    numbers: GgufQuantisation
+    for numbers in ("q8_0", "q4_k_m", "iq4_nl"):
+        for name, named in named_models().items():
+            model = named.architecture
+            if gguf_fault(model, numbers) is not None:
+                continue
+            every = tensors(model, gguf_form(model), numbers)
+            in_file = sum(tensor.bytes_in(kind) for tensor, kind in every if tensor.spec is not None)
+            assert costs(model, CostOptions(sequence_length=1, weights=numbers)).weight_bytes == in_file, name
+
+
+@pytest.mark.parametrize("blocks", sorted(set(GGUF_BLOCKS) - {"q8_0", "q4_0"}))
+def test_blocks_are_near_the_weights(blocks: GgufBlocks) -> None:
+    import gguf
+
+    values = np.random.default_rng(0).normal(0, 0.02, (64, 512)).astype(np.float32)
+    values[0] = 0
+    count, size = GGUF_BLOCKS[blocks]
+    kind = gguf.GGMLQuantizationType[blocks.upper()]
+    assert tuple(gguf.GGML_QUANT_SIZES[kind]) == (count, size)
+    read = gguf.dequantize(encode(values, blocks).reshape(64, -1), kind)
+    error = np.abs(read - values).mean() / np.abs(values).mean()
+    assert not read[0].any()
+    bits = next(int(letter) for letter in blocks if letter.isdigit())
+    assert error < {4: 0.1, 5: 0.06, 6: 0.03}[bits]
+
+
+@pytest.mark.parametrize("name", ["grouped, rows of 256", "convolutions first", "parts left out", "rows of 100"])
+@pytest.mark.parametrize("numbers", ["q4_k_m", "q5_k_m", "q6_k", "iq4_nl"])
+def test_random_weights_generate_in_llama_cpp(tmp_path: Path, name: str, numbers: GgufQuantisation) -> None:
+    write_gguf(Architecture.parse(MODELS[name]["architecture"]), 3, tmp_path / "model.gguf", numbers)
+    tokens, scores = generated(tmp_path / "model.gguf", [1, 2, 3], 4)
+    assert len(tokens) == 4
+    assert all(map(math.isfinite, scores.values()))
+
+
+def test_more_bits_are_nearer(tmp_path: Path) -> None:
+    description: dict[str, Any] = {**MODELS["grouped, rows of 256"]["architecture"], "embedding": {"vocab_size": 331}}
+    description["blocks"] = description["blocks"][:6]
+    model = Architecture.parse(description)
+    order: tuple[GgufQuantisation, ...] = ("q4_k_m", "q5_k_m", "q6_k")
+    errors = [error_of(model, numbers, tmp_path / "model.gguf") for numbers in order]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] < 0.5
+    assert [BITS[numbers] for numbers in order] == [4, 5, 6]
+
+
+def test_without_xllamacpp_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Architecture.parse(MODELS["untied, pairs, rows of 32"]["architecture"])
+    ggml._quantize_chunk.cache_clear()
+    monkeypatch.setattr(ggml, "find_spec", lambda _: None)
+    write_gguf(model, 1, tmp_path / "model.gguf", "q4_0")
+    with pytest.raises(Unavailable, match=r"xllamacpp.*pip install 'edgefront-lm\[llamacpp\]'"):
+        write_gguf(model, 1, tmp_path / "other.gguf", "q4_k_m")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
