@@ -43,13 +43,13 @@ from edgefront.workflows.measure import time_limit_s
 PUBLISHED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MODELS = (
     "HuggingFaceTB/SmolLM2-135M",
-    "facebook/MobileLLM-125M",
     "EleutherAI/pythia-160m",
+    "google/gemma-3-270m",
+    "ibm-granite/granite-4.0-350m",
     "LiquidAI/LFM2-350M",
     "HuggingFaceTB/SmolLM2-360M",
     "Qwen/Qwen2.5-0.5B",
     "Qwen/Qwen3-0.6B",
-    "TinyLlama/TinyLlama_v1.1",
 )
 FORMATS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "llamacpp": tuple({"weights": weights, "kv_cache": "f16"} for weights in ("full", "q8_0", "q4_0")),
