@@ -43,6 +43,10 @@ def descriptions(
     for before, block in pairwise(blocks):
         if norms["norm"] in ("pre", "both") and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
             block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
+    shared = blocks[-draw(st.sampled_from([1, 2])) :]
+    can_share = all(block["kind"] in ("attention", "feed_forward") for block in shared)
+    if can_share and shared[0].get("parallel") is None and draw(st.booleans()):
+        blocks += [{**block, "shares": len(shared)} for block in shared]
     if source and not any(block.get("attends") in ("source", "both") for block in blocks):
         reader = draw(st.sampled_from(["source", "both"]))
         blocks.append({"kind": "srupp", "d_attn": 4, "n_head": 2, "attends": reader})

@@ -41,6 +41,7 @@ class BlockRow(NamedTuple):
     source_keys: bool = False
     of_source: bool = False
     twice_normed: bool = False
+    shared: bool = False
 
 
 class EndsRow(NamedTuple):
@@ -114,7 +115,14 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
         other = block_norm_parameters(architecture, shares=block.parallel == "shared_norm")
         other += feed_forward_biases(d, block.d_inner, gated=block.gated) if block.bias else 0
         return BlockRow(
-            d, kind, other, width=block.d_inner, gated=block.gated, biased=block.bias, twice_normed=twice_normed
+            d,
+            kind,
+            other,
+            width=block.d_inner,
+            gated=block.gated,
+            biased=block.bias,
+            twice_normed=twice_normed,
+            shared=block.shares is not None,
         )
     if isinstance(block, Sru):
         return BlockRow(d, kind, 4 * d, width=block.d_proj or 0)
@@ -166,6 +174,7 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
         relative=relative,
         clamp=(positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
         twice_normed=architecture.norm == "both",
+        shared=block.shares is not None,
     )
 
 

@@ -12,7 +12,7 @@ V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS nor
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
 - short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.
-- identity: nothing.
+- identity: nothing; nor has a block that shares the weights of another.
 
 Products of two widths are the weights of linear layers (`Shapes.linear_layers`), all others `core.cost.columns` counts.
 
@@ -59,25 +59,31 @@ def count_of(shapes: Shapes) -> Parameters:
 
 
 def linear_layers(shapes: Shapes) -> Numbers:
-    """(n,) number of the linear layers of all blocks: each has a scale in int8."""
-    return np.asarray(np.add.reduce([(out > 0).sum(axis=1) for out, _ in shapes.linear_layers]))
+    """(n,) number of the linear layers of all blocks that have weights: each has a scale in int8."""
+    own = ~shapes.shared
+    return np.asarray(np.add.reduce([((out > 0) & own).sum(axis=1) for out, _ in shapes.linear_layers]))
 
 
-def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_size: int) -> Numbers:
-    """(n,) bytes of all weights, of `width` bytes each where they are not quantised.
+def weight_bytes(
+    shapes: Shapes, width: int, quantisation: Quantisation, block_size: int, *, repeated: bool = False
+) -> Numbers:
+    """(n,) bytes of all weights, of `width` bytes each where they are not quantised. `repeated`: shared
+    weights as often as they are used, as in files without sharing: GGUF (q8_0 and q4_0 always), transformers.
 
     int8: of linear layers one byte for each weight, and a scale for each layer. int4: of them 4 bits a weight and a
     scale for each block of `block_size` weights of a row, the last block padded. Formats of GGUF files: those of the
     file, in which positions and all that is no matrix are float32.
     """
-    total = shapes.total_parameters
+    total, own = shapes.total_parameters, ~shapes.shared
+    if repeated or quantisation in GGUF_QUANTISED:
+        total, own = total + shapes.repeated.sum(axis=1), np.ones_like(own)
     if quantisation == "full":
-        return width * total
-    weights: Numbers = shapes.linear_weights.sum(axis=1)
+        return np.asarray(width * total)
+    weights: Numbers = (shapes.linear_weights * own).sum(axis=1)
     if quantisation in GGUF_QUANTISED:
         return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
     if quantisation == "int4":
-        blocks = [(out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
+        blocks = [(own * out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
         return np.asarray((total - weights) * width + np.add.reduce(blocks) * (block_size // 2 + 4))
     return np.asarray((total - weights + linear_layers(shapes)) * width + weights)
 

@@ -81,6 +81,10 @@ class GraphContext:
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
+    def weights_of(self, name: str) -> str:
+        """Name of the block that has the weights of the block `name`."""
+        return f"{self.prefix}blocks.{self.architecture.owner(int(name.rpartition('.')[2]))}"
+
     def keys_values(
         self,
         name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import gguf
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.graph.formats import OF_DTYPE, Format, bytes_of
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.parameters import owning, parameters
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED, GgufFormat, GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -106,10 +106,16 @@ class GgufTensor:
 def tensors(
     architecture: Architecture, form: GgufForm, numbers: GgufFormat, room: int = 0
 ) -> list[tuple[GgufTensor, Format]]:
-    """All tensors of a file, each with its format, those of one parameter one after the other. `room`: learned
-    positions more, of zeros.
+    """All tensors of a file, each with its format, those of one parameter of a block one after the other. `room`:
+    learned positions more, of zeros.
+
+    A format without sharing: shared weights are there once for each block that has them.
     """
-    every = list(_tensors(architecture, form, room))
+    specs = {spec.name: spec for spec in parameters(architecture)}
+    every = []
+    for tensor in _unshared(architecture.unshared, form, room):
+        spec = tensor.spec and specs[owning(architecture, tensor.spec.name)]
+        every.append(tensor if spec == tensor.spec else replace(tensor, spec=spec))
     if numbers not in GGUF_QUANTISED:
         return [(tensor, tensor.kind or OF_DTYPE[numbers]) for tensor in every]
     formats = _quantised(architecture, form, every, cast(GgufQuantisation, numbers))
@@ -138,7 +144,7 @@ def _quantised(
         yield format_of_rows(formats_of(numbers, part, raised), tensor.shape[-1])
 
 
-def _tensors(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
+def _unshared(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
     names = {**_PARTS, **_OF_KIND.get(form.kind, {})}
     places = {index: place for place, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)}
     for spec in parameters(architecture):

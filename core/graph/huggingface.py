@@ -24,7 +24,7 @@ from edgefront.core.graph.export import metadata, safetensors_head
 from edgefront.core.graph.folder_tensors import WEIGHTS, FolderTensors, unfit
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.parameters import owning, parameters
 from edgefront.core.hugging_face import GENERATION_CONFIG
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
@@ -69,7 +69,7 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.decoder.final_layer_norm",),
         "output.projections.0": ("model.decoder.project_out.weight",),
     },
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "stablelm", "granite"), _LLAMA),
+    **dict.fromkeys(("llama", "mobilellm", "mistral", "qwen2", "qwen3", "smollm3", "stablelm", "granite"), _LLAMA),
     "olmo2": {
         **_LLAMA,
         "attention.norm": ("post_attention_layernorm",),
@@ -176,7 +176,8 @@ def write_transformers(
     """
     config = {**to_config(architecture), "dtype": "float32"}
     values = SeededValues(weights) if isinstance(weights, int) else weights
-    tensors, specs = list(twins(architecture, config["model_type"])), {s.name: s for s in parameters(architecture)}
+    tensors = list(twins(architecture.unshared, config["model_type"]))
+    specs = {spec.name: spec for spec in parameters(architecture)}
     # transformers takes only files whose format is pt.
     about = {**metadata(architecture, values), "format": "pt"}
     head = safetensors_head(about, {twin.name: twin.shape for twin in tensors})
@@ -197,8 +198,8 @@ def write_transformers(
         file.write(head)
         whole: dict[str, NDArray[Any]] = {}
         for twin in tensors:
-            if twin.ours not in whole:  # those of one parameter follow each other
-                spec = specs[twin.ours]
+            if twin.ours not in whole:  # those of one parameter of a block follow each other
+                spec = specs[owning(architecture, twin.ours)]
                 whole = {twin.ours: np.concatenate(list(values.chunks(spec))).reshape(spec.shape)}
             file.write(twin.of(whole[twin.ours]).astype("<f4", copy=False).data)
         _end(file, size)
@@ -307,7 +308,8 @@ def twins(architecture: Architecture, model_type: str) -> Iterator[Twin]:
             if owner.startswith("blocks."):
                 index = int(owner.split(".")[1])
                 key = f"{architecture.blocks[index].kind}.{owner.split('.')[2]}"
-                prefix = f"{layers}.{index // 2}."
+                own = sum(architecture.owner(before) == before for before in range(index))
+                prefix = f"{layers}.{own // 2}."
             theirs = tuple(f"{prefix}{name}.{last}" for name in names[key])
         yield from _split(architecture, spec, theirs, model_type)
 

@@ -23,6 +23,7 @@ __all__ = [
     "output_projection_specs",
     "output_table_specs",
     "own_projection",
+    "owning",
     "parameters",
     "projected",
     "table_specs",
@@ -112,9 +113,17 @@ def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
     own, the embedding's or, as in Transformer-XL's adaptive softmax, its own for the head and the embedding's for the
     tails (`output.tied_projections`). With cut-offs it also has a row and a bias for each tail's cluster.
 
-    The parameters of a `source` come first and carry the prefix "source.".
+    The parameters of a `source` come first and carry the prefix "source.". A block that shares another's has none.
     """
     return tuple(_parameters(architecture))
+
+
+def owning(architecture: Architecture, name: str) -> str:
+    """Name of the parameter in `parameters` that is this one of `architecture.unshared`."""
+    if not name.startswith("blocks."):
+        return name
+    _, index, rest = name.split(".", 2)
+    return f"blocks.{architecture.owner(int(index))}.{rest}"
 
 
 def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -133,6 +142,8 @@ def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
     if architecture.embedding.norm:
         yield from norm("embedding.norm", d_model, architecture.norm_kind)
     for index, block in enumerate(architecture.blocks):
+        if architecture.owner(index) != index:
+            continue
         for spec in block_graph(block).parameters(block, architecture):
             yield spec.under(f"blocks.{index}")
     if architecture.has_final_norm:

@@ -57,6 +57,7 @@ def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode:
             weights=protocol.quantisation,
             block_size=protocol.block_size,
             kv_cache=protocol.kv_cache,
+            repeated=protocol.runtime == "llamacpp",
         ),
     )
 

@@ -108,7 +108,9 @@ class MemoryPredictor:
 
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
     """(n,) bytes of all weights in the protocol's number type."""
-    return parameters.weight_bytes(shapes, BYTES[protocol.dtype], protocol.quantisation, protocol.block_size)
+    width, block_size = BYTES[protocol.dtype], protocol.block_size
+    repeated = protocol.runtime == "llamacpp"  # whose files have no sharing
+    return parameters.weight_bytes(shapes, width, protocol.quantisation, block_size, repeated=repeated)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:

@@ -21,7 +21,8 @@ from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.json_lines import lines_of, object_in
-from edgefront.core.spaces.architecture import MAX_BLOCKS, Architecture
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import MAX_BLOCKS
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.validation import short

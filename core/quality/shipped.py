@@ -163,6 +163,8 @@ def unstudied(architecture: Architecture) -> str | None:
         return "qk_norm whole"
     if any(isinstance(block, Attention) and block.theta is not None for block in architecture.blocks):
         return "theta of attention"
+    if architecture.has_shared_blocks:
+        return "blocks that share weights"
     multipliers = (
         ("residual_multiplier", architecture.residual_multiplier),
         ("embedding.multiplier", architecture.embedding.multiplier),

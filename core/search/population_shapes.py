@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import GRIDS, Shapes
+from edgefront.core.cost.shapes import DERIVED, GRIDS, Shapes
 from edgefront.core.spaces.block import Attention, Block, FeedForward
 from edgefront.core.spaces.rules.base import NO_BLOCK
 from edgefront.core.spaces.rules.table import Codes
@@ -35,7 +35,7 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
     columns = (shapes.d_model, shapes.d_embed, shapes.div, shapes.embedding_parameters)
     for factor, column in zip(_FACTORS[0], columns, strict=False):
         keys += column.astype(np.uint64) * factor
-    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", "parameters", "linear_weights")]
+    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", *DERIVED)]
     for factors, grid in zip(_FACTORS[1:], [shapes.kind + 1, *grids], strict=False):
         keys += (grid.astype(np.uint64) * factors[: grid.shape[1]]).sum(axis=1, dtype=np.uint64)
     return keys

@@ -17,7 +17,17 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.canonical import canonical_json, digest
 from edgefront.core.errors import ArchitectureError, InvalidInput
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, FeedForward, Part, Srupp, Width
+from edgefront.core.spaces.block import (
+    BLOCK_KINDS,
+    MAX_BLOCKS,
+    Attention,
+    Biases,
+    Block,
+    FeedForward,
+    Part,
+    Srupp,
+    Width,
+)
 from edgefront.core.spaces.embeddings_and_head import (
     MAX_CONTEXT,
     POSITION_KINDS,
@@ -35,7 +45,6 @@ from edgefront.core.spaces.versions import upgraded
 from edgefront.core.validation import invalid_input, short
 
 VERSION = 1
-MAX_BLOCKS = 1024
 MAX_LAYER_PAIRS = MAX_BLOCKS // 2
 """Layers of a mixer of tokens and a feed_forward each."""
 
@@ -227,6 +236,27 @@ class Architecture(Part):
     def _default_bias(self) -> Biases:
         return "none" if isinstance(self.positions, RelativePositions) else "all"
 
+    def owner(self, index: int) -> int:
+        """Number of the block whose weights the block of this number has: its own unless it shares."""
+        return index - (getattr(self.blocks[index], "shares", None) or 0)
+
+    @property
+    def has_shared_blocks(self) -> bool:
+        """Whether a block has the weights of another."""
+        return any(self.owner(index) != index for index in range(len(self.blocks)))
+
+    @cached_property
+    def unshared(self) -> Architecture:
+        """The model that computes the same with weights of its own in every block: what formats without sharing hold.
+
+        Itself where no block shares.
+        """
+        if not self.has_shared_blocks:
+            return self
+        canonical = self.canonical
+        blocks = [{name: block[name] for name in block if name != "shares"} for block in canonical["blocks"]]
+        return Architecture.parse({**canonical, "blocks": blocks})
+
     @cached_property
     def canonical(self) -> dict[str, Any]:
         """The description with every field at its default left out, except version and kinds."""
@@ -286,6 +316,7 @@ class Architecture(Part):
     def _faults(self) -> Iterator[ArchitectureError]:
         yield from self._head_faults()
         yield from self._parallel_faults()
+        yield from self._shared_faults()
         if self.context_length is not None and self.max_length is not None:
             yield ArchitectureError(
                 f"context_length {self.context_length} does not go with learned positions: their length is theirs",
@@ -360,6 +391,21 @@ class Architecture(Part):
                         allowed=f"omit it, or {needs}",
                     )
             before = block
+
+    def _shared_faults(self) -> Iterator[ArchitectureError]:
+        for index, block in enumerate(self.blocks):
+            if not isinstance(block, Attention | FeedForward) or block.shares is None:
+                continue
+            owner = self.owner(index)
+            if owner < 0 or self.blocks[owner] != block.model_copy(update={"shares": None}):
+                where = "there is none" if owner < 0 else f"blocks.{owner} is another"
+                yield ArchitectureError(
+                    f"blocks.{index}.shares {block.shares} needs the same block, without shares, so many before it: "
+                    f"{where}",
+                    field=f"blocks.{index}.shares",
+                    value=block.shares,
+                    allowed="omit it, or how many blocks before it the same block stands that has weights of its own",
+                )
 
     @property
     def has_parallel_blocks(self) -> bool:

@@ -125,6 +125,9 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
     for index, fed in _of(model, FeedForward):
         if fed.parallel is not None:
             yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
+    for index, block in enumerate(model.blocks):
+        if model.owner(index) != index:
+            yield Fault(f"blocks.{index}.shares", getattr(block, "shares"), "its blocks have weights of their own")  # noqa: B009
     yield from _uneven(model, Attention, "rope", lambda block: block.rope)
     yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
     yield from _uneven(model, Attention, "theta", lambda block: block.theta)

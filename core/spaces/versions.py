@@ -29,10 +29,12 @@ FIELDS = 5
 Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
 silu, short convolutions); 3 has those of more published decoders (blocks in parallel, and without
 positions); 4 those of OLMo 2 (norms within the residual branch, and of whole queries and keys); 5 those of Granite
-(multipliers of embedding, attention, residual and logits) and of Gemma 3 (rotary bases by block).
+(multipliers of embedding, attention, residual and logits), of Gemma 3 (rotary bases by block), and blocks that share
+weights (MobileLLM-LS).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
 _ADDED_3 = ("parallel", "rope")
+_ADDED_5 = ("scale", "theta", "shares")
 
 
 def fields_of(description: Mapping[str, Any]) -> int:
@@ -46,7 +48,7 @@ def _has_additions_5(model: Mapping[str, Any]) -> bool:
         "residual_multiplier" in model
         or "multiplier" in model.get("embedding", {})
         or "logits_scaling" in model.get("output", {})
-        or any("scale" in block or "theta" in block for block in model.get("blocks", ()))
+        or any(name in block for name in _ADDED_5 for block in model.get("blocks", ()))
     )
 
 

@@ -32,7 +32,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import carries_state, check_task
+from edgefront.core.recipes.task import carries_state, check_sharding, check_task
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.checkpoint import (
     Checkpoints,
@@ -93,6 +93,7 @@ class Trainer:
             Architecture.parse(spec.architecture), self.data.vocab_size, self.data.source_vocab_size
         )
         check_task(self.architecture, self.recipe)
+        check_sharding(self.architecture, spec.sharding)
         self.batches = make_batches(
             self.data, self.recipe, split="train", seed=spec.seed, rank=ranks.rank, ranks=ranks.ranks
         )

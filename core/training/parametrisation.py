@@ -27,6 +27,7 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
   its output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, of readout and queries).
 - Under norm post every block's sum is normalised: n is left out. Under norm branch and both it is the gain of the norm
   of a block's update that has 1/n, in value and rate, and the last linear layer before it is like the others.
+  Blocks that share weights count as often as they run.
 - What blocks add is multiplied by `residual_multiplier` in the forward pass: n has that factor. Likewise
   `logits_scaling` divides scores: an output layer's own tables, or the norm before a tied output, have that much more.
 - Attention's scores stay divided by √d_head, or multiplied by their `scale`: over widths of equal d_head that is the
@@ -69,7 +70,7 @@ class Rules:
         self._last_norm: str | None = None
         if architecture.has_final_norm:
             self._last_norm = "final_norm"
-        elif architecture.norm == "post" and blocks:
+        elif architecture.norm == "post" and blocks and architecture.owner(blocks[-1]) == blocks[-1]:
             self._last_norm = f"blocks.{blocks[-1]}.norm"
 
     def __call__(self, parameter: Parameter) -> Rule:

@@ -78,6 +78,9 @@ GEMMA: dict[str, Any] = {
 STACKS = {
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
+    "llama without shared layers": stack(
+        *[attention(), inner(), attention(shares=2), inner(shares=2)] * 2, output={"tied": False}
+    ),
     "llama with biases": stack(*[attention(bias="all"), inner(bias=True)] * 2, theta=500_000),
     "llama of wide heads": stack(*[attention(d_head=32, bias="qkv"), inner()] * 2, norm_eps="1e-6"),
     "llama stretched": stack(*[attention(), inner()] * 2, scaling={"factor": 8, "length": 16}),

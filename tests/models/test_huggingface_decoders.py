@@ -83,6 +83,30 @@ def llama(biased: bool = False) -> Model:
     return transformers.LlamaForCausalLM(config), ours, from_llama
 
 
+def mobilellm() -> Model:
+    """Each layer twice with the same weights. transformers has no such type: a Llama whose layers have one another's
+    parameters, each with keys and values of its own."""
+    sizes = {**SHARED, "num_hidden_layers": 2 * LAYERS}
+    config = transformers.LlamaConfig(**sizes, rms_norm_eps=1e-6, tie_word_embeddings=True)
+    theirs = transformers.LlamaForCausalLM(config)
+    for first, second in zip(theirs.model.layers[::2], theirs.model.layers[1::2], strict=True):
+        for module, again in zip(first.modules(), second.modules(), strict=True):
+            again._parameters = module._parameters
+    attention, fed = _architecture({}).canonical["blocks"][:2]
+    blocks = [attention, fed, {**attention, "shares": 2}, {**fed, "shares": 2}] * LAYERS
+
+    def rename(state: Any, architecture: Architecture) -> Any:
+        layers = {f"layers.{2 * layer}.": f"layers.{layer}." for layer in range(LAYERS)}
+        named = {}
+        for name, value in state.items():
+            layer = ".".join(name.split(".")[1:3]) + "."
+            if layer in layers or not layer.startswith("layers."):
+                named[name.replace(layer, layers.get(layer, layer))] = value
+        return by_name("mobilellm")(named, architecture)
+
+    return theirs, _architecture({}, blocks=blocks), rename
+
+
 def qwen2(window: int | None = None) -> Model:
     """Tied; biases of queries, keys and values alone. With a window in the layers after the first."""
     config = transformers.Qwen2Config(
@@ -234,6 +258,7 @@ def gemma3(plain: bool = False) -> Model:
 MODELS = {
     "llama": llama,
     "llama with biases": lambda: llama(biased=True),
+    "mobilellm that shares layers": mobilellm,
     "qwen2": qwen2,
     "qwen2 with windows": lambda: qwen2(window=5),
     "qwen3": qwen3,

@@ -144,6 +144,8 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
         {"blocks": [{**_LAYER[0], "theta": 500}]},
     ):
         assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 5
+    shared = {**SMOL.canonical, "blocks": [*_LAYER, *({**block, "shares": 2} for block in _LAYER)]}
+    assert fields_of(Architecture.parse(shared).canonical) == FIELDS == 5
     assert not can_read({}, SMOL.canonical)
     assert can_read({"descriptions": FIELDS}, SMOL.canonical)
 

@@ -67,7 +67,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     from edgefront.core.graph.blocks.fused_attention import is_fused, write_fused
     from edgefront.core.graph.positions import write_rotary
 
-    graph, architecture = context.graph, context.architecture
+    graph, architecture, name, prefix = context.graph, context.architecture, prefix, context.weights_of(prefix)
     positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
     heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
     n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
@@ -85,12 +85,12 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         factor = architecture.attention_scale(block) if query else None
         if factor is not None and not block.qk_norm:
             x = graph.op("Mul", x, graph.number(factor))
-        name = f"{prefix}.{'q' if query else 'k'}_norm"
+        norm_name = f"{prefix}.{'q' if query else 'k'}_norm"
         if block.qk_norm == "whole":
-            x = graph.rms_norm(x, name, factor)
+            x = graph.rms_norm(x, norm_name, factor)
         x = graph.unflatten(x, count, d_head)
         if block.qk_norm is True:
-            x = graph.rms_norm(x, name, factor)
+            x = graph.rms_norm(x, norm_name, factor)
         if rotary is not None:
             rotation = context.rotations(rotary, d_head, window)[0 if query else 1]
             x = write_rotary(graph, x, rotation, rotary.width(d_head), d_head)
@@ -107,8 +107,8 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
 
     read, own = normed(graph, architecture, prefix, hidden), None
     context.beside = {"own_norm": hidden, "shared_norm": read}
-    if is_fused(context, block, prefix):
-        mixed = write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
+    if is_fused(context, block, name):
+        mixed = write_fused(context, block, name, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
         update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
         return added(graph, architecture, prefix, hidden, update)
     if block.attends == "source" or context.projects_earlier(block.attends):
@@ -120,7 +120,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         else:
             q, k, v = graph.ops("Split", qkv, graph.integers(*heads.rows), outputs=3, axis=-1)
         own = keys_values(k, v)
-    keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
+    keys, values = context.keys_values(name, block.attends, hidden, own, project, window)
     keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
     if isinstance(positions, RelativePositions):
         scale = graph.number(1 / math.sqrt(d_head))

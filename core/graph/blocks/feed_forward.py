@@ -32,7 +32,7 @@ def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -
 
     Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
     """
-    graph, architecture = context.graph, context.architecture
+    graph, architecture, prefix = context.graph, context.architecture, context.weights_of(prefix)
     read = hidden if block.parallel is None else context.beside[block.parallel]
     if block.parallel != "shared_norm":
         read = normed(graph, architecture, prefix, read)

@@ -53,7 +53,9 @@ def write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) 
         q, k, v = graph.ops("Split", qkv, graph.integers(*rows), outputs=3, axis=-1)
         whole = block.qk_norm == "whole"
         q, k = (
-            graph.rms_norm(x if whole else graph.unflatten(x, count, d_head), f"{prefix}.{name}_norm")
+            graph.rms_norm(
+                x if whole else graph.unflatten(x, count, d_head), f"{context.weights_of(prefix)}.{name}_norm"
+            )
             for x, count, name in ((q, block.n_head, "q"), (k, block.kv_heads, "k"))
         )
         parts = [graph.unflatten(x, width) for x, width in zip((q, k, v), rows, strict=True)]

@@ -104,7 +104,9 @@ def artifact_for(
         if file is not None:
             return file
         if format_ != "architecture":
-            _check_room(folder, costs(architecture, CostOptions(sequence_length=1)).weight_bytes, number_format, most)
+            repeated = format_ in ("gguf", "transformers")
+            counted = costs(architecture, CostOptions(sequence_length=1, repeated=repeated))
+            _check_room(folder, counted.weight_bytes, number_format, most)
         sha256, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:

@@ -13,7 +13,7 @@ from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.default import default_recipe
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import check_task
+from edgefront.core.recipes.task import check_sharding, check_task
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
@@ -95,6 +95,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
+        check_sharding(subject.architecture, request.requires.sharding)
     if chosen.start is not None:
         _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)

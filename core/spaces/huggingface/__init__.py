@@ -78,6 +78,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     kind = fields.one_of("model_type", tuple(READERS))
     if "auto_map" in config:
         fields.ignore("auto_map")
+    if "auto_map" in config and kind != "mobilellm":
         fields.fault("auto_map", config["auto_map"], "it brings code of its own, which a description cannot", "omit it")
     if kind not in READERS:
         fields.ignore(*config)  # what its fields mean is not known
@@ -117,10 +118,11 @@ def _check_classes(fields: Fields) -> None:
 
 
 def to_config(architecture: Architecture) -> dict[str, Any]:
-    """The `config.json` with which transformers makes this model.
+    """The `config.json` with which transformers makes this model; of blocks that share weights each has its own there.
 
     Raises `InvalidInput` naming the fields by which the model differs from the nearest that transformers has.
     """
+    architecture = architecture.unshared
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
     refused: list[str] = []
     for kind, config in nearest_configurations(architecture):

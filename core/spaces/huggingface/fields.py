@@ -14,7 +14,7 @@ from edgefront.core.validation import short
 
 _MAX_ERRORS = 20
 """So many fields are listed."""
-_REQUIRED: Any = object()
+REQUIRED: Any = object()
 _POSITIVE = "a positive number"
 _Value = TypeVar("_Value")
 
@@ -74,7 +74,7 @@ class Fields:
         """The value of one of these types, a null or a missing one being the default."""
         value = self.value(field)
         if value is None:
-            if default is _REQUIRED:
+            if default is REQUIRED:
                 self.fault(field, value, "it is missing", allowed)
             return default
         if type(value) not in kinds:
@@ -89,16 +89,16 @@ class Fields:
             self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
         return given[0] if given else fields[0]
 
-    def count(self, field: str, default: int = _REQUIRED, *, null: int | None = None) -> int:
+    def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
         """A positive integer; 1 where it is wrong. `null`: what a null stands for, if not for the default."""
         if null is not None and field in self.config and self.config[field] is None:
             default = null
         value = self.get(field, (int,), "a positive integer", default)
-        if value is not _REQUIRED and value is not None and not 1 <= value <= MAX_CONTEXT:
+        if value is not REQUIRED and value is not None and not 1 <= value <= MAX_CONTEXT:
             allowed = f"a positive integer up to {MAX_CONTEXT}"
             self.fault(field, value, f"must be {allowed}", allowed)
             return 1
-        return 1 if value is _REQUIRED else value
+        return 1 if value is REQUIRED else value
 
     def flag(self, field: str, default: bool) -> bool:
         return self.get(field, (bool,), "true or false", default)
@@ -110,10 +110,10 @@ class Fields:
             allowed = json.dumps(required)
             self.fault(field, value, reason or f"only {allowed} can be expressed", allowed)
 
-    def one_of(self, field: str, allowed: tuple[str, ...], default: str = _REQUIRED) -> str:
+    def one_of(self, field: str, allowed: tuple[str, ...], default: str = REQUIRED) -> str:
         words = " or ".join((", ".join(allowed[:-1]), allowed[-1]))
         value = self.get(field, (str,), words, default)
-        if value is not _REQUIRED and value not in allowed:
+        if value is not REQUIRED and value not in allowed:
             self.fault(field, value, f"there are {words}", words)
         return value
 

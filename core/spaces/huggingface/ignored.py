@@ -38,6 +38,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     """),
     "opt": _names("activation_dropout dropout init_std layerdrop"),
     "llama": _names("is_llama_config pretraining_tp"),
+    "mobilellm": _names("pretraining_tp"),
     "smollm3": _names("max_window_layers pretraining_tp"),
     "gpt_neox": _names("classifier_dropout hidden_dropout"),
     "stablelm": _names("hidden_dropout"),

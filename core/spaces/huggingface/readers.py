@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS
 from edgefront.core.spaces.block import MAX_WIDTH
-from edgefront.core.spaces.huggingface.fields import Fields
+from edgefront.core.spaces.huggingface.fields import REQUIRED, Fields
 from edgefront.core.spaces.numbers import as_number
 
 
@@ -75,6 +75,20 @@ def _granite(fields: Fields) -> dict[str, Any]:
         "residual_multiplier": as_number(fields.positive("residual_multiplier", 1.0)),
         "output": {**model["output"], "logits_scaling": as_number(fields.positive("logits_scaling", 1.0))},
     }
+
+
+def _mobilellm(fields: Fields) -> dict[str, Any]:
+    """Llama as facebook/MobileLLM's own code has it (Liu et al. 2024, arXiv 2402.14905): `share_embedding` ties the
+    output, and `layer_sharing` computes each layer twice, one time after the other, with the same weights."""
+    tied = fields.flag("share_embedding", REQUIRED) is True
+    layer = [
+        _attention(fields, bias="all" if fields.flag("attention_bias", False) else "none"),
+        _gated(fields, fields.flag("mlp_bias", False)),
+    ]
+    if fields.flag("layer_sharing", REQUIRED) is True:
+        layer += [{**block, "shares": 2} for block in layer]
+    model = _rotary_model(fields, layer * _bounded(fields, "num_hidden_layers"), tied=False, context=2048, eps=1e-5)
+    return {**model, "output": {"kind": "tokens", "tied": tied or model["output"]["tied"]}}
 
 
 def _mistral(fields: Fields) -> dict[str, Any]:
@@ -338,6 +352,7 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "opt": _opt,
     "llama": _llama,
     "granite": _granite,
+    "mobilellm": _mobilellm,
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
