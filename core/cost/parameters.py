@@ -68,31 +68,35 @@ def weight_bytes(
     shapes: Shapes, width: int, quantisation: Quantisation, block_size: int, *, repeated: bool = False
 ) -> Numbers:
     """(n,) bytes of all weights, of `width` bytes each where they are not quantised. `repeated`: shared
-    weights as often as they are used, as in files without sharing: GGUF (q8_0 and q4_0 always), transformers.
+    weights as often as they are used, as in files without sharing: GGUF (its quantised formats always), transformers.
 
     int8: of linear layers one byte for each weight, and a scale for each layer. int4: of them 4 bits a weight and a
     scale for each block of `block_size` weights of a row, the last block padded. Formats of GGUF files: those of the
     file, in which positions and all that is no matrix are float32.
     """
+    if quantisation in GGUF_QUANTISED:
+        return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
     total, own = shapes.total_parameters, ~shapes.shared
-    if repeated or quantisation in GGUF_QUANTISED:
-        total, own = total + shapes.repeated.sum(axis=1), np.ones_like(own)
+    if repeated:
+        total, own = _with_repeated(shapes), np.ones_like(own)
     if quantisation == "full":
         return np.asarray(width * total)
     weights: Numbers = (shapes.linear_weights * own).sum(axis=1)
-    if quantisation in GGUF_QUANTISED:
-        return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
     if quantisation == "int4":
         blocks = [(own * out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
         return np.asarray((total - weights) * width + np.add.reduce(blocks) * (block_size // 2 + 4))
     return np.asarray((total - weights + linear_layers(shapes)) * width + weights)
 
 
+def _with_repeated(shapes: Shapes) -> Numbers:
+    return np.asarray(shapes.total_parameters + shapes.repeated.sum(axis=1))
+
+
 def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
     """(n,) bytes of the tensors of GGUF files, without the zeros that stand for a part which a layer lacks."""
     d, table = shapes.d_model, shapes.vocab_size * shapes.d_model
     tied = shapes.embedding_parameters < 2 * table
-    total = (shapes.total_parameters - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
+    total = (_with_repeated(shapes) - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
     total = total + _bytes_of_rows(table, d, formats_of(numbers, "output"))
     total = total + _bytes_of_rows(table * ~tied, d, formats_of(numbers, "other"))
 
