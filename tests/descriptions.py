@@ -111,7 +111,7 @@ def _positions(*, relative: bool) -> st.SearchStrategy[Part]:
     )
     clamp = st.sampled_from([None, 1, 4, 100])
     distances = st.fixed_dictionaries({"kind": st.just("relative"), "shared": st.booleans(), "clamp": clamp})
-    return learned | plain | rotary | (distances if relative else rotary)
+    return learned | plain | rotary | (distances | st.just({"kind": "alibi"}) if relative else rotary)
 
 
 @st.composite
@@ -133,7 +133,7 @@ def _attention(
     def block(draw: st.DrawFn) -> Part:
         described = {"kind": "attention", **draw(heads if rotary else _heads(d_model))}
         described["n_kv_head"] = draw(st.sampled_from([None, *(n for n in (1, 2) if described["n_head"] % n == 0)]))
-        described["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
+        described["attends"] = draw(st.sampled_from(["self"] if rotary or positions["kind"] == "alibi" else attends))
         if described["attends"] == "self":
             described["window"] = draw(_windows(causal))
         described["qk_norm"] = draw(st.sampled_from([False, True, "whole"]))

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
+from edgefront.core.graph.positions import alibi_slopes, rotary_frequencies, write_rotations, write_sinusoids
 from edgefront.core.graph.state import (
     CAPACITY,
     Attends,
@@ -163,6 +163,22 @@ class GraphContext:
         if len(parts) < 2:
             return parts[0] if parts else None
         return self.graph.memoized(f"mask {attends} {window}", lambda: self.graph.op("Add", *parts))
+
+    def alibi(self, n_head: int, window: int | None = None) -> str:
+        """What ALiBi adds to the scores of so many heads, the mask included: [head, sequence, keys], or with a batch
+        before.
+        """
+        graph = self.graph
+
+        def make() -> str:
+            last, keys = self._places("self", window)
+            distance = graph.op("Cast", graph.op("Sub", keys, last), to=helper.np_dtype_to_tensor_dtype(graph.dtype))
+            slopes = graph.numbers(alibi_slopes(n_head).reshape(-1, 1, 1))
+            # What comes after a query is masked; without a mask there is none of it.
+            bias, mask = graph.op("Mul", distance, slopes), self.mask("self", window)
+            return bias if mask is None else graph.op("Add", bias, mask)
+
+        return graph.memoized(f"alibi {n_head} {window}", make)
 
     def keys(self, attends: Attends, window: int | None = None) -> str:
         """Number of keys of a block with this window, a vector of one."""
@@ -323,6 +339,14 @@ class GraphContext:
         """An entry with the buffer's length, if blocks that attend so write in place."""
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)
 
+    def _places(self, attends: Attends, window: int | None) -> tuple[str, str]:
+        """Of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64."""
+        graph = self.graph
+        earlier = self._earlier(attends, window)
+        last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
+        last = graph.op("Unsqueeze", last, graph.integers(1))
+        return last, graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))
+
     def _causal_mask(self, attends: Attends, window: int | None) -> str | None:
         """[sequence, keys]: 0 where the key is not after the query and within the window, else -∞."""
         if attends == "source" or not self.architecture.causal:
@@ -331,10 +355,7 @@ class GraphContext:
         least = min((size for size in (window, self._window) if size is not None), default=None)
 
         def make() -> str:
-            earlier = self._earlier(attends, window)
-            last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
-            last = graph.op("Unsqueeze", last, graph.integers(1))
-            keys = graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))
+            last, keys = self._places(attends, window)
             visible = graph.op("LessOrEqual", keys, last)
             if least is not None:
                 near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(least)))

@@ -49,7 +49,7 @@ _READ_FIELDS = frozenset(
 _OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
 """Fields that are read of one architecture alone."""
 _KINDS = get_args(GgufKind)
-_OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh"}
+_OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh", "bloom": "gelu_tanh"}
 """Those with layer norms, and the activation of the models that they are made for."""
 
 
@@ -91,7 +91,7 @@ class GgufFile:
             if name not in _READ_FIELDS | _OF_KIND.get(kind, frozenset()):
                 raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
-        rotary = kind != "gpt2"
+        positions = {"gpt2": "learned", "bloom": "alibi"}.get(kind, "rotary")
         width = self._count(own, kind, "embedding_length")
         layer_normed = kind in _OF_LAYER_NORMS
         epsilon = "attention.layer_norm_epsilon" if layer_normed else "attention.layer_norm_rms_epsilon"
@@ -101,7 +101,11 @@ class GgufFile:
             "norm": {"olmo2": "branch", "gemma3": "both"}.get(kind, "pre"),
             "norm_kind": "layer" if layer_normed else "rms",
             "activation": "gelu_tanh" if kind == "gemma3" else _OF_LAYER_NORMS.get(kind, "silu"),
-            "embedding": {"vocab_size": self._tensor("token_embd.weight").shape[0], "scaled": kind == "gemma3"},
+            "embedding": {
+                "vocab_size": self._tensor("token_embd.weight").shape[0],
+                "scaled": kind == "gemma3",
+                "norm": kind == "bloom",
+            },
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
@@ -113,7 +117,13 @@ class GgufFile:
             description["residual_multiplier"] = self._multiplier(own, kind, "residual_scale")
             description["embedding"]["multiplier"] = self._multiplier(own, kind, "embedding_scale")
             description["output"]["logits_scaling"] = self._multiplier(own, kind, "logit_scale")
-        if rotary:
+        if positions == "learned":
+            length = self._tensor("position_embd.weight").shape[0]
+            description |= {"positions": {"kind": "learned", "length": length}}
+            return description
+        description["positions"] = {"kind": positions}
+        description["context_length"] = self._count(own, kind, "context_length")
+        if positions == "rotary":
             base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
             theta: Any = int(base) if base == int(base) else base
             description["positions"] = {
@@ -122,10 +132,6 @@ class GgufFile:
                 "percent": self._percent(own, kind, description),
             }
             self._stretch(description)
-            description["context_length"] = self._count(own, kind, "context_length")
-        else:
-            length = self._tensor("position_embd.weight").shape[0]
-            description |= {"positions": {"kind": "learned", "length": length}}
         return description
 
     def _layer(

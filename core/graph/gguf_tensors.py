@@ -55,6 +55,11 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "olmo2": {"attention.norm": (_T.ATTN_POST_NORM,), "feed_forward.norm": (_T.FFN_POST_NORM,)},
     "gemma3": {"attention.after_norm": (_T.ATTN_POST_NORM,), "feed_forward.after_norm": (_T.FFN_POST_NORM,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
+    "bloom": {
+        "attention.qkv": (_T.ATTN_QKV,),
+        "feed_forward.up": (_T.FFN_UP,),
+        "embedding.norm": (_T.TOKEN_EMBD_NORM,),
+    },
 }
 _NEIGHBOURS = ("llama", "smollm3", "granite", "deci")
 """Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""

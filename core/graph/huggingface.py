@@ -91,6 +91,17 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "embedding.tables.0": ("gpt_neox.embed_in.weight",),
         "final_norm": ("gpt_neox.final_layer_norm",),
     },
+    "bloom": {
+        "attention.norm": ("input_layernorm",),
+        "attention.qkv": ("self_attention.query_key_value",),
+        "attention.out": ("self_attention.dense",),
+        "feed_forward.norm": ("post_attention_layernorm",),
+        "feed_forward.up": ("mlp.dense_h_to_4h",),
+        "feed_forward.down": ("mlp.dense_4h_to_h",),
+        "embedding.tables.0": ("transformer.word_embeddings.weight",),
+        "embedding.norm": ("transformer.word_embeddings_layernorm",),
+        "final_norm": ("transformer.ln_f",),
+    },
     "phi": {
         "attention.norm": ("input_layernorm",),
         "attention.qkv": _LLAMA["attention.qkv"],
@@ -121,8 +132,8 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
 _LESS_ONE = "gemma3_text"
 """Type that stores gains of norms less one."""
-_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers", "gpt_neox": "gpt_neox.layers"}
-_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
+_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers", "gpt_neox": "gpt_neox.layers", "bloom": "transformer.h"}
+_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox."}
 """What the names of all but the output begin with."""
 _OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}
 """That of GPT-NeoX is what files have, and version 5 of transformers reads both."""
@@ -131,6 +142,7 @@ _OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
 _BUFFERS = {
     "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
     "opt": r"(?!)",
+    "bloom": r"(?!)",
     "gpt_neox": r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",
 }
 """What older versions stored besides parameters, after the prefix: masks, frequencies."""
@@ -326,7 +338,7 @@ def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ..
         counts = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
     elif len(names) > 1 and isinstance(block, FeedForward):
         counts = [block.d_inner, block.d_inner]
-    if model_type == "gpt_neox" and part == "qkv" and isinstance(block, Attention):
+    if model_type in ("gpt_neox", "bloom") and part == "qkv" and isinstance(block, Attention):
         # Queries, keys and values of one head after the other.
         order = np.arange(spec.shape[0]).reshape(3, block.n_head, -1).swapaxes(0, 1).reshape(-1)
         yield Twin(names[0], spec.name, order, spec.shape, False)

@@ -23,6 +23,7 @@ from edgefront.core.quality.stored import from_json
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import (
+    AlibiPositions,
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
@@ -159,6 +160,8 @@ def unstudied(architecture: Architecture) -> str | None:
     """What a decoder has that no model of a table behind the laws has, in words; None where that is nothing."""
     if architecture.norms_update:
         return f"norm {architecture.norm}"
+    if isinstance(architecture.positions, AlibiPositions):
+        return "positions alibi"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
         return "qk_norm whole"
     if any(isinstance(block, Attention) and block.theta is not None for block in architecture.blocks):

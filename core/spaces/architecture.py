@@ -31,6 +31,7 @@ from edgefront.core.spaces.block import (
 from edgefront.core.spaces.embeddings_and_head import (
     MAX_CONTEXT,
     POSITION_KINDS,
+    AlibiPositions,
     Embedding,
     LearnedPositions,
     Output,
@@ -326,6 +327,7 @@ class Architecture(Part):
             )
         yield from self._relative_faults()
         yield from self._rotary_faults()
+        yield from self._alibi_faults()
         yield from self._source_faults()
         embedding = self.embedding
         if self.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
@@ -491,6 +493,15 @@ class Architecture(Part):
                     allowed="heads with an even number of turned features, 2 at least",
                 )
 
+    def _alibi_faults(self) -> Iterator[ArchitectureError]:
+        if isinstance(self.positions, AlibiPositions) and not self.causal:
+            yield ArchitectureError(
+                "positions.kind alibi needs causal true: distances only point back",
+                field="positions.kind",
+                value="alibi",
+                allowed="learned, sinusoidal, rotary or none",
+            )
+
     def _source_faults(self) -> Iterator[ArchitectureError]:
         readers = [
             index
@@ -526,7 +537,7 @@ class Architecture(Part):
                     value=value,
                     allowed=str(allowed),
                 )
-        if isinstance(self.positions, RelativePositions | RotaryPositions):
+        if isinstance(self.positions, RelativePositions | RotaryPositions | AlibiPositions):
             for index in readers:
                 if isinstance(self.blocks[index], Attention):
                     yield ArchitectureError(

@@ -89,6 +89,14 @@ class RotaryPositions(Part):
         return d_head * self.percent // 100
 
 
+class AlibiPositions(Part):
+    """Attention with linear biases (ALiBi; Press et al. 2022, arXiv 2108.12409, §3): every attention adds to the score
+    of a key its distance times a slope, which each head has of its own (`core.graph.positions.alibi_slopes`).
+    """
+
+    kind: Literal["alibi"] = "alibi"
+
+
 class NoPositions(Part):
     """No positions, as for SRU and SRU++, whose recurrence knows the order."""
 
@@ -96,10 +104,10 @@ class NoPositions(Part):
 
 
 Positions = Annotated[
-    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | NoPositions,
+    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | AlibiPositions | NoPositions,
     Field(discriminator="kind"),
 ]
-POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
+POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "alibi", "none")
 
 
 class Embedding(Part):
@@ -122,7 +130,7 @@ class Embedding(Part):
     segments: Annotated[int, Field(ge=0, le=16)] = 0
     """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
     norm: bool = False
-    """Whether a layer norm follows the sum of token, position and segment embeddings, as in BERT."""
+    """Whether a norm follows the sum of token, position and segment embeddings, as in BERT and BLOOM."""
 
     @model_validator(mode="after")
     def _clusters_hold_tokens(self) -> Embedding:

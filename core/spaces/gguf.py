@@ -31,6 +31,7 @@ GgufKind = Literal[
     "olmo2",
     "granite",
     "gemma3",
+    "bloom",
     "deci",
 ]
 _MAX_IN_MESSAGE = 3
@@ -73,7 +74,7 @@ class Fault(NamedTuple):
 class _Rules:
     """What one of llama.cpp's architectures computes."""
 
-    positions: Literal["learned", "rotary"] = "rotary"
+    positions: Literal["learned", "rotary", "alibi"] = "rotary"
     norm: NormPlace = "pre"
     norm_kind: NormKind = "rms"
     activations: tuple[Activation, ...] = ("silu",)
@@ -93,6 +94,7 @@ class _Rules:
     """How all feed_forwards may be placed."""
     local: bool = False
     """Layers are local, with one window, and global as in Gemma 3 (`LOCAL_LAYERS`)."""
+    embedding_norm: bool = False
     scaled: bool = False
     """The embedding is multiplied by √d_model."""
     without_positions: int | None = None
@@ -160,6 +162,17 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
     "granite": _Rules(multipliers=True),
     "gemma3": _Rules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
+    "bloom": _Rules(
+        positions="alibi",
+        norm_kind="layer",
+        activations=("gelu_tanh",),
+        gated=False,
+        biases=("all",),
+        feed_forward_biases=(True,),
+        grouped=False,
+        square=True,
+        embedding_norm=True,
+    ),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -198,8 +211,8 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, Gemma 3, GPT-NeoX, StableLM, Phi with the same layer "
-    "throughout; Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. "
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, Gemma 3, GPT-NeoX, StableLM, Phi, BLOOM with the same "
+    "layer throughout; Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. "
     "In a search: a space narrowed to loads_in=llamacpp"
 )
 """What GGUF can express, as text for errors."""
@@ -293,7 +306,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
         ("embedding.cutoffs", list(embedding.cutoffs), []),
         ("embedding.scaled", architecture.scaled_embedding, rules.scaled),
         ("embedding.segments", embedding.segments, 0),
-        ("embedding.norm", embedding.norm, False),
+        ("embedding.norm", embedding.norm, rules.embedding_norm),
         ("output.kind", output.kind, "tokens"),
         ("output.bias", architecture.output_bias, rules.output_bias),
     ):

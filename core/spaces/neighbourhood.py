@@ -16,7 +16,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.decoders import LFM, LLAMA
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.kinds import MIN_ATTENTION
@@ -107,6 +107,8 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
+    if isinstance(model.positions, AlibiPositions):
+        yield Fault("positions.kind", "alibi", "its attention has no biases of distances")
     has_mixers = base.deciding == "mixer"
     kinds = (Attention, FeedForward, ShortConv) if has_mixers else (Attention, FeedForward)
     allowed = " or ".join(kind.model_fields["kind"].default for kind in kinds)

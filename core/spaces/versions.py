@@ -29,8 +29,8 @@ FIELDS = 5
 Llama-like decoders (grouped queries, windows, query norms, gates and biases by block, rotary positions, RMS norms,
 silu, short convolutions); 3 has those of more published decoders (blocks in parallel, and without
 positions); 4 those of OLMo 2 (norms within the residual branch, and of whole queries and keys); 5 those of Granite
-(multipliers of embedding, attention, residual and logits), of Gemma 3 (rotary bases by block), and blocks that share
-weights (MobileLLM-LS).
+(multipliers of embedding, attention, residual and logits), of Gemma 3 (rotary bases by block), blocks that share
+weights (MobileLLM-LS), and linear biases (BLOOM).
 """
 _ADDED = ("n_kv_head", "window", "qk_norm", "bias", "gated")
 _ADDED_3 = ("parallel", "rope")
@@ -46,6 +46,7 @@ def fields_of(description: Mapping[str, Any]) -> int:
 def _has_additions_5(model: Mapping[str, Any]) -> bool:
     return (
         "residual_multiplier" in model
+        or model.get("positions", {}).get("kind") == "alibi"
         or "multiplier" in model.get("embedding", {})
         or "logits_scaling" in model.get("output", {})
         or any(name in block for name in _ADDED_5 for block in model.get("blocks", ()))

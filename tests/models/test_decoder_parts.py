@@ -110,10 +110,19 @@ def attention(read: Array, layer: Weights, block: Any, model: Architecture) -> A
             scores = np.array([turned(q[i], i, model, block) @ turned(k[j], j, model, block) for j in seen]) * (
                 1 / math.sqrt(size) if block.scale is None else float(block.scale)
             )
+            if model.positions.kind == "alibi":
+                scores -= slope(head, block.n_head) * (i - np.array(seen))
             share = np.exp(scores - scores.max())
             out[i, head * size : (head + 1) * size] = (share / share.sum()) @ v[first : i + 1]
     outputs: Array = out @ layer["out.weight"].T + layer.get("out.bias", 0.0)
     return outputs
+
+
+def slope(head: int, heads: int) -> float:
+    """Of ALiBi: 2^(-8/n), 2^(-16/n), …; beyond the largest power of two, of the odd steps of twice as many heads."""
+    power = 2 ** int(math.log2(heads))
+    step = head + 1 if head < power else head - power + 0.5
+    return 2.0 ** (-8 * step / power)
 
 
 def turned(x: Array, place: int, model: Architecture, block: Any) -> Array:
@@ -161,7 +170,7 @@ BLOCKS = st.lists(
         st.fixed_dictionaries(
             {
                 "kind": st.just("attention"),
-                "n_head": st.sampled_from([2, 4]),
+                "n_head": st.sampled_from([2, 4, 6]),
                 "d_head": st.sampled_from([4, 8]),
                 "n_kv_head": st.sampled_from([None, 1, 2]),
                 "window": st.sampled_from([None, 2, 3, 20]),
@@ -188,7 +197,9 @@ def decoders(draw: st.DrawFn) -> Architecture:
     """Of any blocks; a feed_forward after an attention may be parallel to it."""
     norm, blocks = draw(st.sampled_from(["pre", "post", "branch", "both"])), draw(BLOCKS)
     positions = draw(
-        st.sampled_from([{"kind": "rotary", "theta": 50}, {"kind": "rotary", "percent": 50}, {"kind": "none"}])
+        st.sampled_from(
+            [{"kind": "rotary", "theta": 50}, {"kind": "rotary", "percent": 50}, {"kind": "none"}, {"kind": "alibi"}]
+        )
     )
     for block in blocks:
         if positions["kind"] == "rotary" and block["kind"] == "attention":

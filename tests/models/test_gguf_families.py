@@ -63,6 +63,20 @@ def partly(attending: dict[str, Any], fed: dict[str, Any], activation: str, **ou
     return stack(*layer * 3, positions=positions, norm_kind="layer", activation=activation, output=output)
 
 
+def biased_by_distance(n_head: int, **output: Any) -> Architecture:
+    """Positions alibi, and a norm of the embedding."""
+    layer = [{"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": 96}]
+    return stack(
+        *layer * 3,
+        d_model=16 * n_head,
+        positions={"kind": "alibi"},
+        norm_kind="layer",
+        activation="gelu_tanh",
+        embedding={"vocab_size": 331, "norm": True},
+        output={"kind": "tokens", **output},
+    )
+
+
 UNGROUPED = {"n_kv_head": 4, "bias": "all"}
 MULTIPLIED: dict[str, Any] = {
     "embedding": {"vocab_size": 331, "multiplier": 12},
@@ -107,6 +121,8 @@ STACKS = {
     "stablelm": partly({"bias": "qkv"}, {"gated": True, "bias": False}, "silu"),
     "stablelm in parallel": partly({}, {"gated": True, "bias": False, "parallel": "shared_norm"}, "silu"),
     "phi2": partly({"bias": "all"}, {"parallel": "shared_norm"}, "gelu_tanh", bias=True),
+    "bloom": biased_by_distance(4),
+    "bloom of six heads, untied": biased_by_distance(6, tied=False),
     "lfm2": stack(CONV, inner(), normed(), inner(), CONV, inner(), normed(n_kv_head=1), inner(), norm_eps="1e-6"),
     "lfm2 with a window": stack(CONV, inner(), normed(window=8), inner(), CONV, inner(), theta=1_000_000),
     "lfm2 of kernel 4": stack(normed(), inner(), {**CONV, "kernel": 4}, inner(), output={"tied": False}),

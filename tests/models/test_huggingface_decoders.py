@@ -255,7 +255,28 @@ def gemma3(plain: bool = False) -> Model:
     )
 
 
+def bloom(heads: int = HEADS, tied: bool = True) -> Model:
+    """Biases of distances, a norm of the embedding, and queries, keys and values of one head after the other."""
+    config = transformers.BloomConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=LAYERS, n_head=heads, layer_norm_epsilon=1e-5,
+        bos_token_id=0, eos_token_id=0, tie_word_embeddings=tied,
+    )  # fmt: skip
+    ours = _architecture(
+        {},
+        positions={"kind": "alibi"},
+        norm_kind="layer",
+        norm_eps="1e-5",
+        activation="gelu_tanh",
+        embedding={"vocab_size": VOCABULARY, "norm": True},
+        blocks=[{"kind": "attention", "n_head": heads}, {"kind": "feed_forward", "d_inner": 4 * WIDTH}] * LAYERS,
+        output={"kind": "tokens", "tied": tied},
+    )
+    return transformers.BloomForCausalLM(config), ours, by_name("bloom")
+
+
 MODELS = {
+    "bloom": bloom,
+    "bloom of twelve heads, untied": lambda: bloom(12, tied=False),
     "llama": llama,
     "llama with biases": lambda: llama(biased=True),
     "mobilellm that shares layers": mobilellm,

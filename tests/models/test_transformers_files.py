@@ -59,6 +59,16 @@ def partly(attention: dict[str, Any], fed: dict[str, Any], **changes: Any) -> Ar
     return Architecture.parse({**description, "blocks": layer * 2, **changes})
 
 
+def bloom(n_head: int = 4, **changes: Any) -> Architecture:
+    layer = [{"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": 4 * 8 * n_head}]
+    description = {
+        "d_model": 8 * n_head,
+        "positions": {"kind": "alibi"},
+        "embedding": {"vocab_size": 97, "norm": True},
+    }
+    return Architecture.parse({**description, "blocks": layer * 2, **changes})
+
+
 OFFSET = {"kind": "learned", "length": 24, "offset": 2}
 WINDOW, NORMED = {**ATTENTION, "window": 4}, {**ATTENTION, "qk_norm": True, "d_head": 10}
 MODELS = {
@@ -114,6 +124,8 @@ MODELS = {
     "phi": partly(
         {"n_kv_head": 2}, {"parallel": "shared_norm"}, output={"kind": "tokens", "tied": False, "bias": True}
     ),
+    "bloom": bloom(),
+    "bloom of six heads, untied": bloom(6, context_length=64, output={"kind": "tokens", "tied": False}),
     "lfm2": rotary(CONV, GATED, {**ATTENTION, "qk_norm": True}, GATED, {**CONV, "bias": False}, GATED),
 }
 

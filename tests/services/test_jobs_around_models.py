@@ -138,6 +138,7 @@ def test_descriptions_say_what_a_reader_must_know() -> None:
         assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == 4
     for added in (
         {"residual_multiplier": "0.5"},
+        {"positions": {"kind": "alibi"}},
         {"embedding": {**SMOL.canonical["embedding"], "multiplier": 2}},
         {"output": {"kind": "tokens", "logits_scaling": 2}},
         {"blocks": [{**_LAYER[0], "scale": 1}]},

@@ -1,5 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+et al. 2021) or linear biases (ALiBi; Press et al. 2022), or with relative positions Transformer-XL's (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.graph.residual import added, normed, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -132,7 +132,10 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     else:
         queries = placed(q, n_head, query=True)
         scores = _grouped(context, block, queries, keys, lambda: graph.integers(d_head))
-    mask = context.mask(block.attends, window)
+    if isinstance(positions, AlibiPositions):
+        mask: str | None = context.alibi(n_head, window)
+    else:
+        mask = context.mask(block.attends, window)
     if mask is not None:
         scores = graph.op("Add", scores, mask)
     shares = graph.op("Softmax", scores, axis=-1)

@@ -17,7 +17,7 @@ from onnx import TensorProto
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.graph.writer import CONTRIBUTED
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -29,7 +29,7 @@ _TURNED = 16
 
 
 def is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
-    """Whether the block is written so: float32, and in place."""
+    """Whether the block is written so: float32, in place, and without the biases of ALiBi, which it cannot add."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
     rotary = architecture.rotary(block)
     turned = 0 if rotary is None else rotary.width(d_head)
@@ -37,6 +37,7 @@ def is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
         context.fused is not None
         and context.graph.dtype == np.float32
         and context.in_place(prefix)
+        and not isinstance(architecture.positions, AlibiPositions)
         and d_head % _WIDTHS == 0
         and turned % _TURNED == 0
     )

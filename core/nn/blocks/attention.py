@@ -1,5 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+et al. 2021) or linear biases (ALiBi; Press et al. 2022), or with relative positions Transformer-XL's (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, RmsNorm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
 
 
 class AttentionBlock(Residual):
@@ -33,6 +33,7 @@ class AttentionBlock(Residual):
         self.width, self.kv_width = self.n_head * self.d_head, self.kv_heads * self.d_head
         self.rotary, self.scale = architecture.rotary(block), architecture.attention_scale(block)
         self.is_relative = isinstance(positions, RelativePositions)
+        self.has_alibi = isinstance(positions, AlibiPositions)
         self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
         self.out = Linear(self.width, d, bias=bias == "all")
         eps = float(architecture.norm_eps)
@@ -83,12 +84,17 @@ class AttentionBlock(Residual):
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
-        plain = context.is_plain_causal(keys.shape[2], self.attends, self.window)
+        count, mask = keys.shape[2], None
+        plain = not self.has_alibi and context.is_plain_causal(count, self.attends, self.window)
+        if self.has_alibi:
+            mask = context.alibi(count, self.n_head, q, self.window)
+        elif not plain:
+            mask = context.visible(count, self.attends, self.window)
         return F.scaled_dot_product_attention(
             q,
             keys,
             values,
-            attn_mask=None if plain else context.visible(keys.shape[2], self.attends, self.window),
+            attn_mask=mask,
             is_causal=plain,
             dropout_p=context.attention_dropout,
             scale=self.scale,

@@ -27,7 +27,7 @@ _CLASSES = ("ForCausalLM", "LMHeadModel")
 """Ends of the names of the classes that can be expressed."""
 _BARE = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
-    "Granite", "Gemma3Text",
+    "Granite", "Gemma3Text", "Bloom",
 )  # fmt: skip
 _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
 """And those that are saved without their output."""
@@ -156,7 +156,7 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
 _EXPRESSIBLE = (
     "the same layer throughout and an embedding without cutoffs: gpt2 and opt with learned positions; llama, mistral, "
     "qwen2, qwen3, smollm3, olmo2, granite, gemma3_text with rotary positions, RMS norms and gated feed_forward; "
-    "gpt_neox, stablelm, phi with layer norms; lfm2, which mixes in short_conv. In a search: llama, lfm and "
+    "gpt_neox, stablelm, phi with layer norms; bloom with positions alibi; lfm2, which mixes in short_conv. In a search: llama, lfm and "
     "lts-opt narrowed to loads_in=transformers"
 )
 

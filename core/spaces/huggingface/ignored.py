@@ -42,6 +42,10 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     "smollm3": _names("max_window_layers pretraining_tp"),
     "gpt_neox": _names("classifier_dropout hidden_dropout"),
     "stablelm": _names("hidden_dropout"),
+    "bloom": _names("""
+        attention_softmax_in_fp32 bias_dropout_fusion hidden_dropout masked_softmax_fusion offset_alibi pretraining_tp
+        skip_bias_add skip_bias_add_qkv slow_but_exact
+    """),
     "phi": _names("embd_pdrop resid_pdrop"),
     "granite": _names("pretraining_tp"),
     "gemma3_text": _names("_sliding_window_pattern cache_implementation"),

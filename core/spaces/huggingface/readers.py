@@ -260,6 +260,26 @@ def _phi(fields: Fields) -> dict[str, Any]:
     return {**model, "output": {**model["output"], "bias": True}}
 
 
+def _bloom(fields: Fields) -> dict[str, Any]:
+    width = fields.count(fields.either("hidden_size", "n_embed"))
+    fields.fixed("apply_residual_connection_post_layernorm", False)
+    fields.fixed("n_inner", 4 * width, "inner widths of this type are 4 times hidden_size")
+    layer = [
+        {"kind": "attention", "n_head": fields.count(fields.either("n_head", "num_attention_heads")), "bias": "all"},
+        {"kind": "feed_forward", "d_inner": 4 * width},
+    ]
+    return {
+        "d_model": width,
+        "positions": {"kind": "alibi"},
+        "context_length": fields.count("seq_length", 2048),
+        "norm_eps": fields.epsilon("layer_norm_epsilon", 1e-5),
+        "activation": "gelu_tanh",
+        "embedding": {"vocab_size": fields.count("vocab_size"), "norm": True},
+        "blocks": layer * _bounded(fields, fields.either("n_layer", "num_hidden_layers")),
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
+    }
+
+
 def _layer_norm_model(
     fields: Fields,
     layer: list[dict[str, Any]],
@@ -362,6 +382,7 @@ READERS: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "phi": _phi,
+    "bloom": _bloom,
     "lfm2": _lfm2,
 }
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.embeddings_and_head import RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RotaryPositions
 from edgefront.core.spaces.huggingface.fields import WRITTEN
 
 _Value = TypeVar("_Value")
@@ -41,9 +41,12 @@ def nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, di
     if feed_forward is None:
         return
     rotary = isinstance(architecture.positions, RotaryPositions)
+    writers = _OF_ROTARY_POSITIONS if rotary else _OF_LEARNED_POSITIONS
+    if isinstance(architecture.positions, AlibiPositions):
+        writers = {"bloom": _bloom}
     if attention is not None:
         parts = _Parts(architecture, attention, feed_forward)
-        for kind, write in (_OF_ROTARY_POSITIONS if rotary else _OF_LEARNED_POSITIONS).items():
+        for kind, write in writers.items():
             yield kind, write(parts)
     if conv is not None and rotary:
         # Without attention no heads are made.
@@ -87,6 +90,20 @@ def _opt(parts: _Parts) -> dict[str, Any]:
         "do_layer_norm_before": architecture.norm == "pre",
         "word_embed_proj_dim": architecture.d_embed,
         "activation_function": WRITTEN[architecture.activation],
+        **_tokens(architecture),
+    }
+
+
+def _bloom(parts: _Parts) -> dict[str, Any]:
+    """Its inner width is 4 times d_model, whatever a file says."""
+    architecture = parts.architecture
+    return {
+        "architectures": ["BloomForCausalLM"],
+        "hidden_size": architecture.d_model,
+        "n_head": parts.attention.n_head,
+        "n_layer": parts.layers,
+        "seq_length": architecture.stated_length,
+        "layer_norm_epsilon": float(architecture.norm_eps),
         **_tokens(architecture),
     }
 
