@@ -49,7 +49,13 @@ _READ_FIELDS = frozenset(
 _OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
 """Fields that are read of one architecture alone."""
 _KINDS = get_args(GgufKind)
-_OF_LAYER_NORMS = {"gpt2": "gelu_tanh", "gptneox": "gelu", "stablelm": "silu", "phi2": "gelu_tanh", "bloom": "gelu_tanh"}
+_OF_LAYER_NORMS = {
+    "gpt2": "gelu_tanh",
+    "gptneox": "gelu",
+    "stablelm": "silu",
+    "phi2": "gelu_tanh",
+    "bloom": "gelu_tanh",
+}
 """Those with layer norms, and the activation of the models that they are made for."""
 
 

@@ -132,7 +132,12 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
 _LESS_ONE = "gemma3_text"
 """Type that stores gains of norms less one."""
-_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers", "gpt_neox": "gpt_neox.layers", "bloom": "transformer.h"}
+_LAYERS = {
+    "gpt2": "transformer.h",
+    "opt": "model.decoder.layers",
+    "gpt_neox": "gpt_neox.layers",
+    "bloom": "transformer.h",
+}
 _PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox."}
 """What the names of all but the output begin with."""
 _OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}

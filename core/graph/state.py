@@ -128,7 +128,9 @@ def check_in_place(architecture: Architecture) -> None:
         kind = architecture.positions.kind
         reason = f"keys and values are written in place by the number of tokens, and its positions are {kind}"
     raise InvalidInput(
-        reason, field="architecture", allowed="learned, sinusoidal, rotary or alibi positions, and attention without a window"
+        reason,
+        field="architecture",
+        allowed="learned, sinusoidal, rotary or alibi positions, and attention without a window",
     )
 
 

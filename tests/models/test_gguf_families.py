@@ -63,18 +63,18 @@ def partly(attending: dict[str, Any], fed: dict[str, Any], activation: str, **ou
     return stack(*layer * 3, positions=positions, norm_kind="layer", activation=activation, output=output)
 
 
+ALIBI: dict[str, Any] = {
+    "positions": {"kind": "alibi"},
+    "norm_kind": "layer",
+    "activation": "gelu_tanh",
+    "embedding": {"vocab_size": 331, "norm": True},
+}
+
+
 def biased_by_distance(n_head: int, **output: Any) -> Architecture:
     """Positions alibi, and a norm of the embedding."""
     layer = [{"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": 96}]
-    return stack(
-        *layer * 3,
-        d_model=16 * n_head,
-        positions={"kind": "alibi"},
-        norm_kind="layer",
-        activation="gelu_tanh",
-        embedding={"vocab_size": 331, "norm": True},
-        output={"kind": "tokens", **output},
-    )
+    return stack(*layer * 3, **{**ALIBI, "d_model": 16 * n_head, "output": {"kind": "tokens", **output}})
 
 
 UNGROUPED = {"n_kv_head": 4, "bias": "all"}
@@ -205,6 +205,11 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
             ["blocks.0.scale 1", "blocks.2.window 9"],
         ),
         ([attention(), inner(parallel="own_norm")], {}, ["blocks.1.parallel own_norm"]),
+        (
+            [attention(n_head=2, n_kv_head=1, d_head=32, bias="all"), {"kind": "feed_forward", "d_inner": 96}],
+            ALIBI | {"embedding": {"vocab_size": 331}},
+            ["embedding.norm False", "blocks.0.n_kv_head 1"],
+        ),
         ([{"kind": "identity"}], {}, ["blocks 1"]),
         ([CONV, inner()], {}, ["blocks 2"]),
     ],

@@ -87,7 +87,12 @@ def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("bert-base", "causal"), ("transformer-xl-base", "positions.kind"), ("srupp-base", "blocks.0.kind")],
+    [
+        ("bigscience/bloom-560m", "positions.kind"),
+        ("bert-base", "causal"),
+        ("transformer-xl-base", "positions.kind"),
+        ("srupp-base", "blocks.0.kind"),
+    ],
 )
 def test_models_of_other_kinds_are_refused(name: str, field: str) -> None:
     with pytest.raises(SpaceError) as refused:

@@ -156,8 +156,8 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
 _EXPRESSIBLE = (
     "the same layer throughout and an embedding without cutoffs: gpt2 and opt with learned positions; llama, mistral, "
     "qwen2, qwen3, smollm3, olmo2, granite, gemma3_text with rotary positions, RMS norms and gated feed_forward; "
-    "gpt_neox, stablelm, phi with layer norms; bloom with positions alibi; lfm2, which mixes in short_conv. In a search: llama, lfm and "
-    "lts-opt narrowed to loads_in=transformers"
+    "gpt_neox, stablelm, phi with layer norms; bloom with positions alibi; lfm2, which mixes in "
+    "short_conv. In a search: llama, lfm and lts-opt narrowed to loads_in=transformers"
 )
 
 
