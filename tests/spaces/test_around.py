@@ -89,6 +89,7 @@ def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
     ("name", "field"),
     [
         ("bigscience/bloom-560m", "positions.kind"),
+        ("facebook/MobileLLM-125M-layer-share", "blocks.2.shares"),
         ("bert-base", "causal"),
         ("transformer-xl-base", "positions.kind"),
         ("srupp-base", "blocks.0.kind"),

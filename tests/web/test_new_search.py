@@ -286,7 +286,9 @@ def test_the_best_published_model_from_the_page_alone(
 ) -> None:
     seen = watch(member, "/new")
     page = seen.page
+    expect(page.locator("#embedding-free")).to_be_visible()
     page.get_by_label("Begin with").select_option("published")
+    expect(page.locator("#embedding-free")).to_be_hidden()
     expect(page.locator("#mode")).to_have_value("generate")
     expect(page.locator("#runtimes")).to_have_value("onnxruntime")
     page.get_by_label("Score that stands for quality").select_option("obsscaling_base:HellaSwag")
