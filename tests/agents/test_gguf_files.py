@@ -50,7 +50,7 @@ def test_a_file_is_measured_in_every_mode(measurer: Measurer, tmp_path: Path, fa
 @pytest.mark.parametrize("family", ["gpt2", *FAMILIES])
 def test_it_is_the_model_that_is_made_here(weights: Path, tmp_path: Path, family: str) -> None:
     """The same tokens after the same prompt, which is of the same vocabulary."""
-    model, asked = model_of(family), generation(memory_length=5)
+    model, asked = model_of(family), generation(memory_length=9)  # one more than Gemma's window
     write_gguf(model, 3, tmp_path / "model.gguf")
     header = GgufHeader(tmp_path / "model.gguf")
     file = GgufFile(paths=header.paths, vocab_size=header.vocab_size, keeps_state=header.keeps_state)
@@ -62,6 +62,12 @@ def test_it_is_the_model_that_is_made_here(weights: Path, tmp_path: Path, family
         made.generate()
         tokens.append(made.tokens.tolist())
     assert tokens[0] == tokens[1]
+
+
+def test_a_context_within_a_window_cannot_be_continued(measurer: Measurer) -> None:
+    result = measurer.measure(model_of("gemma3"), generation(memory_length=5), seed=3)
+    assert (result.outcome, result.reason) == ("failed", "unsupported")
+    assert "measure after a longer context, or none" in (result.message or "")
 
 
 def test_parts_of_a_model_are_one(measurer: Measurer, llama: Path, tmp_path: Path) -> None:

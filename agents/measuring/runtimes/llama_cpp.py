@@ -92,6 +92,7 @@ class _Loaded:
         self._prompt = self._tokens[:length]
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
+        self._keeps_state = _keeps_state(request)
         with _file_of(request) as path:
             self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
@@ -111,6 +112,12 @@ class _Loaded:
         timings = answer["timings"]
         prompt_ms = float(timings["prompt_ms"])
         further_ms = float(timings["predicted_ms"]) if request["n_predict"] > 1 else 0.0
+        if timings["cache_n"] == 0 < past and self._keeps_state:
+            raise MeasurementError(
+                f"llama.cpp read the context of {past} tokens again: it does not continue one that the model's window "
+                "holds whole; measure after a longer context, or none",
+                reason="unsupported",
+            )
         if (timings["cache_n"], timings["prompt_n"]) != (past, self._new):
             raise MeasurementError(
                 f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']}, not what was asked for",
