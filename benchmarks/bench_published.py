@@ -92,7 +92,7 @@ def twins(folder: Path) -> Iterator[tuple[str, str, dict[str, Any], Path | Archi
 
 
 def launch(measurer: Measurer, subject: Path | Architecture, protocol: MeasurementProtocol) -> dict[str, float] | None:
-    """The medians of one launch; None where it failed, which is said."""
+    """The medians of one launch; None where it failed, with the reason on standard error."""
     limit = protocol.model_copy(update={"time_limit_s": time_limit_s(subject, protocol)})
     result = measurer.measure(subject, limit, SEED)
     if result.outcome != LaunchOutcome.DONE or result.generation is None or result.memory is None:

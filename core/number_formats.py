@@ -46,6 +46,12 @@ GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
 GGUF_BLOCK = 32
 """Weights of the smallest blocks: what a row must be a multiple of to be quantised at all."""
 
+
+def _bytes_of_one(blocks: GgufBlocks) -> Fraction:
+    count, bytes_ = GGUF_BLOCKS[blocks]
+    return Fraction(bytes_, count)
+
+
 KvCache = Literal["f32", "f16", "q8_0", "q4_0"]
 """What llama.cpp's cache of keys and values holds, as it calls it."""
 KV_CACHE_DEFAULT: Final[KvCache] = "f16"
@@ -53,8 +59,8 @@ KV_CACHE_DEFAULT: Final[KvCache] = "f16"
 KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
     "f32": Fraction(4),
     "f16": Fraction(2),
-    "q8_0": Fraction(34, 32),
-    "q4_0": Fraction(18, 32),
+    "q8_0": _bytes_of_one("q8_0"),
+    "q4_0": _bytes_of_one("q4_0"),
 }
 """Of one number."""
 

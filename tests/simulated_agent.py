@@ -72,6 +72,19 @@ def facts(memory_bytes: int = 8 << 30, cores: int = 4, numbers: tuple[str, ...] 
     )  # fmt: skip
 
 
+def llama_cpp_facts(*caches: str, memory_bytes: int = 8 << 30) -> DeviceFacts:
+    """A device with llama.cpp, whose agent knows these formats; one of an earlier release knows of none."""
+    runtime = RuntimeFacts(
+        runtime="llamacpp",
+        version="1",
+        providers=("cpu",),
+        memory_methods=("anonymous",),
+        numbers={"cpu": ("float32", "float16", "q8_0")},
+        kv_caches=caches,  # type: ignore[arg-type]
+    )
+    return facts(memory_bytes).model_copy(update={"runtimes": (runtime,)})
+
+
 def done(latency_ms: float, memory_bytes: int) -> LaunchResult:
     return LaunchResult(
         outcome="done",

@@ -16,8 +16,6 @@ from edgefront.core.errors import Unavailable
 from edgefront.core.number_formats import GGUF_BLOCKS, GgufBlocks
 
 _PACKAGE = "xllamacpp"
-_TYPES: dict[GgufBlocks, int] = {"q5_0": 6, "q5_1": 7, "q4_k": 12, "q5_k": 13, "q6_k": 14, "iq4_nl": 20}
-"""Their numbers in `enum ggml_type` (ggml.h): those that `core.graph.formats` does not make itself."""
 
 
 def quantised(values: NDArray[np.float32], blocks: GgufBlocks) -> NDArray[np.uint8]:
@@ -25,10 +23,13 @@ def quantised(values: NDArray[np.float32], blocks: GgufBlocks) -> NDArray[np.uin
 
     Raises `Unavailable` where xllamacpp is not installed, or lacks that function.
     """
+    from gguf import GGMLQuantizationType
+
     count, size = GGUF_BLOCKS[blocks]
+    number = GGMLQuantizationType[blocks.upper()].value
     source = np.ascontiguousarray(values, np.float32).reshape(-1, count)
     made = np.empty((len(source), size), np.uint8)
-    written = _quantize_chunk()(_TYPES[blocks], source.ctypes.data, made.ctypes.data, 0, len(source), count, None)
+    written = _quantize_chunk()(number, source.ctypes.data, made.ctypes.data, 0, len(source), count, None)
     assert written == made.size
     return made.reshape(-1)
 

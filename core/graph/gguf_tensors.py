@@ -134,12 +134,12 @@ def _quantised(
     first = None if form.layers[0].mixer is None else architecture.blocks[form.layers[0].mixer]
     group = first.n_head // first.kv_heads if isinstance(first, Attention) else 0
     scores = "token_embd.weight" if all(tensor.name != "output.weight" for tensor in every) else "output.weight"
-    found = [_OF_LAYER.fullmatch(tensor.name) for tensor in every]
+    matches = [_OF_LAYER.fullmatch(tensor.name) for tensor in every]
     layers: dict[Part, list[int]] = {"values": [], "down": []}
-    for match in found:
+    for match in matches:
         if match is not None:
             layers["down" if match[2] == "ffn_down" else "values"].append(int(match[1]))
-    for tensor, match in zip(every, found, strict=True):
+    for tensor, match in zip(every, matches, strict=True):
         part: Part = "output" if tensor.name == scores else "other"
         raised = False
         if match is not None:

@@ -110,17 +110,18 @@ class _Rules:
     convolutions: bool = False
 
 
+_GPT2 = _Rules(
+    positions="learned",
+    norm_kind="layer",
+    activations=("gelu_tanh",),
+    gated=False,
+    biases=("all",),
+    feed_forward_biases=(True,),
+    grouped=False,
+    square=True,
+)
 _RULES: Mapping[GgufKind, _Rules] = {
-    "gpt2": _Rules(
-        positions="learned",
-        norm_kind="layer",
-        activations=("gelu_tanh",),
-        gated=False,
-        biases=("all",),
-        feed_forward_biases=(True,),
-        grouped=False,
-        square=True,
-    ),
+    "gpt2": _GPT2,
     "qwen2": _Rules(biases=("qkv",), square=True),
     "qwen3": _Rules(qk_norm=True),
     # llama.cpp computes every GELU by its tanh, and its own converter writes models of both kinds so.
@@ -162,17 +163,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
     "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
     "granite": _Rules(multipliers=True),
     "gemma3": _Rules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
-    "bloom": _Rules(
-        positions="alibi",
-        norm_kind="layer",
-        activations=("gelu_tanh",),
-        gated=False,
-        biases=("all",),
-        feed_forward_biases=(True,),
-        grouped=False,
-        square=True,
-        embedding_norm=True,
-    ),
+    "bloom": replace(_GPT2, positions="alibi", embedding_norm=True),
     "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""

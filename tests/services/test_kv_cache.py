@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from databases import ON_SQLITE
-from simulated_agent import CLASS, SimulatedAgent, by_size, facts
+from simulated_agent import CLASS, SimulatedAgent, by_size, facts, llama_cpp_facts
 from simulated_service import Service, request
 
 from edgefront.core.errors import InvalidInput
@@ -18,23 +18,10 @@ from edgefront.core.services.prediction import comparing
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import DeviceFacts, LeaseItem, RuntimeFacts
+from edgefront.core.wire.agent import LeaseItem
 from edgefront.core.wire.jobs import JobRequest
 
 CACHES = ("f32", "f16", "q8_0", "q4_0")
-
-
-def board(*caches: str) -> DeviceFacts:
-    """A device with llama.cpp, whose agent knows these formats; one of an earlier release knows of none."""
-    runtime = RuntimeFacts(
-        runtime="llamacpp",
-        version="1",
-        providers=("cpu",),
-        memory_methods=("anonymous",),
-        numbers={"cpu": ("float32", "float16", "q8_0")},
-        kv_caches=caches,  # type: ignore[arg-type]
-    )
-    return facts().model_copy(update={"runtimes": (runtime,)})
 
 
 def asked(*protocols: dict[str, Any]) -> JobRequest:
@@ -62,7 +49,7 @@ def test_targets_of_one_job_compare_formats(service: Service) -> None:
         peak = int(result.memory.peak_bytes * (1 + taken[str(protocol.kv_cache)]))
         return result.model_copy(update={"memory": result.memory.model_copy(update={"peak_bytes": peak})})
 
-    agent = SimulatedAgent(service.database, measure, device_facts=board(*CACHES))
+    agent = SimulatedAgent(service.database, measure, device_facts=llama_cpp_facts(*CACHES))
     job = service.finish(agent, asked(*({"kv_cache": held} for held in CACHES)))
     assert [target.protocol.kv_cache for target in job.targets] == list(CACHES)
     assert len({target.protocol.digest for target in job.targets}) == 4
@@ -78,7 +65,7 @@ def test_targets_of_one_job_compare_formats(service: Service) -> None:
 
 @ON_SQLITE
 def test_an_agent_of_an_earlier_release_gets_only_the_cache_that_it_has(service: Service) -> None:
-    SimulatedAgent(service.database, device_facts=board())
+    SimulatedAgent(service.database, device_facts=llama_cpp_facts())
     for wrong in ({}, {"weights": "q8_0"}, {"kv_cache": "q8_0"}, {"dtype": "float16", "kv_cache": "f32"}):
         with pytest.raises(InvalidInput, match="its agent is of an earlier release: update the agent") as caught:
             service.create(asked(wrong))
@@ -96,7 +83,7 @@ def test_what_every_agent_has_is_leased_as_it_always_was(
     service: Service, fields: dict[str, Any], sent: str | None
 ) -> None:
     """A protocol without the field means the same to agents of every release, which refuse fields unknown to them."""
-    agent = SimulatedAgent(service.database, device_facts=board(*CACHES))
+    agent = SimulatedAgent(service.database, device_facts=llama_cpp_facts(*CACHES))
     job = service.submit(asked(fields))
     (item,) = json.loads(agent.lease(1).as_json())["items"]
     assert item["protocol"].get("kv_cache") == sent
@@ -104,7 +91,7 @@ def test_what_every_agent_has_is_leased_as_it_always_was(
 
 
 def test_an_agent_in_between_may_lack_a_format() -> None:
-    known = board("f32", "f16").model_dump(mode="json")
+    known = llama_cpp_facts("f32", "f16").model_dump(mode="json")
     protocols = {held: MeasurementProtocol(runtime="llamacpp", kv_cache=held) for held in CACHES}  # type: ignore[arg-type]
     assert {held for held, protocol in protocols.items() if can_run(known, protocol)} == {"f32", "f16"}
 

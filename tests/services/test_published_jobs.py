@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
-from simulated_agent import CLASS, SimulatedAgent, by_generation, facts
+from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_cpp_facts
 from simulated_service import Service
 from sqlalchemy import select
 
@@ -24,7 +24,6 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import PublishedSpace
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.agent import RuntimeFacts
 from edgefront.core.wire.choices import ChoicesView, ChoiceView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.published import Variants
@@ -307,15 +306,7 @@ def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: 
 
 
 def test_what_llama_cpp_holds_beside_what_was_measured_is_said(service: Service) -> None:
-    runtime = RuntimeFacts(
-        runtime="llamacpp",
-        version="1",
-        providers=("cpu",),
-        memory_methods=("anonymous",),
-        numbers={"cpu": ("float32", "float16", "q8_0")},
-        kv_caches=("f32", "f16"),
-    )
-    own = facts(memory_bytes=64 << 30).model_copy(update={"runtimes": (runtime,)})
+    own = llama_cpp_facts("f32", "f16", memory_bytes=64 << 30)
     board = SimulatedAgent(service.database, measure=by_generation, device_facts=own)
     variants = {"runtimes": ["llamacpp"], "formats": ["q8_0"]}
     place = {"device_class": CLASS, "protocol": GENERATION, "limits": {"token_ms": 40.0}, "variants": variants}
