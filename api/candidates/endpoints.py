@@ -32,16 +32,17 @@ from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, Candidate
 from edgefront.core.services.prediction.parts import candidate_parts
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.wire import points as points_wire
-from edgefront.core.wire.candidates import CandidateDetails, CandidateParts
-from edgefront.core.wire.genes import GenesView
-from edgefront.core.wire.jobs import (
+from edgefront.core.wire.candidates import (
+    CandidateDetails,
     CandidatePage,
+    CandidateParts,
     CandidateView,
     FrontierView,
     Group,
     LaunchView,
-    Quality,
 )
+from edgefront.core.wire.genes import GenesView
+from edgefront.core.wire.jobs import Quality
 
 router = APIRouter(prefix="/v1", tags=["candidates"], route_class=FairRoute)
 

@@ -19,7 +19,7 @@ from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS, PREDICTED
 from edgefront.core.spreadsheet import cell
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.candidates import CandidateView, FrontierView
 
 PARQUET = "application/vnd.apache.parquet"
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": PARQUET}

@@ -121,7 +121,7 @@ def reference(points: ArrayLike) -> dict[str, float]:
 def versus(
     baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float, half_width_ms: float | None = None
 ) -> dict[str, Any]:
-    """A candidate against the baseline at an equal proxy: the fields of `core.wire.jobs.Versus`.
+    """A candidate against the baseline at an equal proxy: the fields of `core.wire.candidates.Versus`.
 
     `half_width_ms` is half of the 95 % interval of its latency, None where that is not known.
     """

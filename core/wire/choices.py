@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edgefront.core.number_formats import KvCache, WeightFormat
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.jobs import CandidateView, Limits
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import Limits
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.recommendations import LimitMove
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.jobs import GROUPS, Group
+from edgefront.core.wire.candidates import GROUPS, Group
 from edgefront.core.wire.messages import View
 
 MEDIA_TYPE = "application/octet-stream"

@@ -8,8 +8,37 @@ from pydantic import Field, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
 from edgefront.core.wire.agent import Identifier, Name
-from edgefront.core.wire.jobs import PredictedView, TrainingBudget
+from edgefront.core.wire.jobs import TrainingBudget
 from edgefront.core.wire.messages import View
+
+
+class PredictedView(View):
+    """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
+
+    perplexity: float | None = None
+    """Of a law that knows no perplexity of these data, the ratio to that of `relative_to`."""
+    perplexity_low: float | None = None
+    perplexity_high: float | None = None
+    extrapolated: bool = False
+    """The perplexity is that of a model beyond those that the law was learnt from: the interval is wider."""
+    law: str | None = None
+    """The quality law: `GET /v1/quality/laws/{law}` says on which data, and how long trained."""
+    relative_to: str | None = None
+    """The named model, trained alike, by whose perplexity this one is divided; None: it is a perplexity."""
+    train_tokens: float | None = None
+    """Of the training that it is predicted for; None of a law that knows one budget."""
+    label: str = ""
+    """What the perplexity is of, in about six words: `Dolma, 10B tokens, finished schedule`, or
+    `ratio, own data, 10B tokens`."""
+    latency_ms: float | None = None
+    latency_low_ms: float | None = None
+    latency_high_ms: float | None = None
+    memory_bytes: float | None = None
+    memory_low_bytes: float | None = None
+    memory_high_bytes: float | None = None
+    widening: float = 1.0
+    """Factor (on the logarithm) by which audits made the latency's interval wider than the predictor's own."""
+    memory_widening: float = 1.0
 
 
 class PredictionRequest(TrainingBudget):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.jobs import CandidateView, Limits, TrainedView
+from edgefront.core.wire.candidates import CandidateView, TrainedView
+from edgefront.core.wire.jobs import Limits
 from edgefront.core.wire.messages import View
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgefront.core.wire.agent import Identifier
+from edgefront.core.wire.candidates import CandidateView, FrontierView, LaunchView
 from edgefront.core.wire.choices import ChoicesView
-from edgefront.core.wire.jobs import CandidateView, FrontierView, JobView, LaunchView, TargetView
+from edgefront.core.wire.jobs import JobView, TargetView
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.core.wire.service import DeviceView

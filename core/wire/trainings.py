@@ -9,7 +9,8 @@ from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
-from edgefront.core.wire.jobs import CandidateView, Positive
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import Positive
 from edgefront.core.wire.messages import Request, View
 
 Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CANCEL]

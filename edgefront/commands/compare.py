@@ -72,7 +72,7 @@ def _ids(client: Client, given: str) -> list[str]:
 
 
 def _show(session: Session, comparison: ComparisonView) -> None:
-    from edgefront.core.wire.jobs import PredictedView
+    from edgefront.core.wire.predictions import PredictedView
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
     from edgefront.show.quality import header_of, labels_of, median_quality, of_label
 

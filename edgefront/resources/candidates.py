@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.files import whole_file
-from edgefront.core.wire.jobs import (
-    CandidatePage,
-    CandidateView,
-    Group,
-    LaunchView,
-)
+from edgefront.core.wire.candidates import CandidatePage, CandidateView, Group, LaunchView
 from edgefront.resources.results import Frontier
 from edgefront.transport import Transport, segment
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import PrivateAttr
 
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.wire.jobs import FrontierView, JobView
+from edgefront.core.wire.candidates import FrontierView
+from edgefront.core.wire.jobs import JobView
 from edgefront.resources.points import chart
 from edgefront.transport import Transport
 

@@ -21,7 +21,7 @@ from edgefront.core.units import MB
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.core.wire.jobs import CandidateView, Versus
+    from edgefront.core.wire.candidates import CandidateView, Versus
     from edgefront.show.fitting import FittingTable
 
 NONE = "–"

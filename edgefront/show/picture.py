@@ -11,7 +11,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.states import CandidateRole
 from edgefront.core.units import MB
-from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.candidates import CandidateView, FrontierView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

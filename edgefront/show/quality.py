@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edgefront.show.output import NONE
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.jobs import PredictedView
+    from edgefront.core.wire.predictions import PredictedView
 
 HEADER = "predicted perplexity"
 

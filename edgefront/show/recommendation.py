@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.spaces.formatting import architecture_in_words
-from edgefront.core.wire.jobs import CandidateView
+from edgefront.core.wire.candidates import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
 from edgefront.show.quality import predicted_quality, quality_header, quality_label

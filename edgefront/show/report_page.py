@@ -10,7 +10,8 @@ from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import median
 from edgefront.core.pareto.recommendation import OptionLimits
 from edgefront.core.states import ENDED_JOBS
-from edgefront.core.wire.jobs import CandidateView, LaunchView, TargetView
+from edgefront.core.wire.candidates import CandidateView, LaunchView
+from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.show import choices, recommendation

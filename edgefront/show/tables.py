@@ -11,7 +11,7 @@ from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.spaces.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.spreadsheet import cell
 from edgefront.core.states import CandidateRole
-from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.candidates import CandidateView, FrontierView
 from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
 from edgefront.show.quality import median_quality, of_label, quality_header, quality_label
 

@@ -18,7 +18,8 @@ from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.states import JobState
 from edgefront.core.units import MB
-from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView
+from edgefront.core.wire.candidates import FrontierView
+from edgefront.core.wire.jobs import JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService
 from edgefront.requests.find import find_request

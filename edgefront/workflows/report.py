@@ -16,7 +16,7 @@ from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.measure_command import measure_command
-from edgefront.core.wire.jobs import LaunchView
+from edgefront.core.wire.candidates import LaunchView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.resources.results import Job

@@ -19,7 +19,7 @@ from edgefront.core.recipes.default import DEFAULTS
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.states import ProbeState, TrainingState
 from edgefront.core.validation import one_of
-from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.candidates import CandidateView, FrontierView
 from edgefront.core.wire.laws import AgreementRow
 from edgefront.core.wire.probes import ProbePlan, ProbeView
 from edgefront.core.wire.trainings import TrainingBudget, TrainingView

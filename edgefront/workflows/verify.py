@@ -18,7 +18,8 @@ from edgefront.core.pareto.recommendation import MEMORY_SPREAD
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MB
 from edgefront.core.validation import checked, existing, invalid_input, printable
-from edgefront.core.wire.jobs import CandidateView, TargetView
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
 

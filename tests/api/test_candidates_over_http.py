@@ -17,7 +17,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView, JobView
+from edgefront.core.wire.candidates import CandidatePage, CandidateView, FrontierView
+from edgefront.core.wire.jobs import JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.tables import frontier_csv
 

@@ -16,7 +16,7 @@ from edgefront.api.docs.examples import example
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.formatting import architecture_in_words
-from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.predictions import PredictedView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.requests.find import check_limits, find_request
 from edgefront.requests.jobs import PRESETS, preset

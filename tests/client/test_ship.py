@@ -13,7 +13,7 @@ from running_client import BOARD, Running
 from simulated_pool import DATA, prepare
 
 from edgefront import exits
-from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.predictions import PredictedView
 from edgefront.workflows.ship import Shipped, outcome
 
 RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4", "--licence", "mit")

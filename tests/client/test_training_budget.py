@@ -16,7 +16,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.spaces.models import named_model
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
-from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.predictions import PredictedView
 from edgefront.requests.find import find_request
 from edgefront.show.quality import predicted_quality, quality_header, quality_label
 

@@ -30,7 +30,7 @@ from edgefront.core.services.jobs.model_files import artifact_for
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Artifact
-from edgefront.core.wire.jobs import CandidateView
+from edgefront.core.wire.candidates import CandidateView
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ from edgefront.core.services.jobs.candidates import (
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import GROUPS, CandidateView, Group, JobView, Limits
+from edgefront.core.wire.candidates import GROUPS, CandidateView, Group
+from edgefront.core.wire.jobs import JobView, Limits
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from edgefront.core.services.jobs.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate, new_id
-from edgefront.core.wire.jobs import CandidateView, JobView
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import JobView
 from edgefront.core.wire.points import PointsHeader, decode, encode
 
 MANY = 4000

@@ -12,8 +12,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.jobs import PredictedView
-from edgefront.core.wire.predictions import AgreementView, CheckedView, JobAgreementView, SpanView
+from edgefront.core.wire.predictions import AgreementView, CheckedView, JobAgreementView, PredictedView, SpanView
 
 LATEST = 500
 """Measured candidates that are looked at."""

@@ -27,16 +27,8 @@ from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.validation import one_of
-from edgefront.core.wire.jobs import (
-    GROUPS,
-    NO_LIMITS,
-    CandidatePage,
-    CandidateView,
-    Group,
-    LaunchView,
-    Limits,
-    PagePlace,
-)
+from edgefront.core.wire.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
+from edgefront.core.wire.jobs import NO_LIMITS, Limits
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1

@@ -12,7 +12,8 @@ from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.states import CandidateRole
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobRequest, Versus
+from edgefront.core.wire.candidates import Versus
+from edgefront.core.wire.jobs import JobRequest
 
 
 def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:

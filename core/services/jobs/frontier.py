@@ -38,7 +38,8 @@ from edgefront.core.services.trainings.queries.trainings import frontier as fron
 from edgefront.core.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.units import MB, plain
-from edgefront.core.wire.jobs import NO_LIMITS, FrontierView, Limits, ProxyTrust, Quality
+from edgefront.core.wire.candidates import FrontierView
+from edgefront.core.wire.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
 
 __all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
 

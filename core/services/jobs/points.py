@@ -19,7 +19,7 @@ from edgefront.core.services.jobs.queries.points import Window
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import GROUPS
+from edgefront.core.wire.candidates import GROUPS
 from edgefront.core.wire.points import Axis, encode
 
 MAX_POINTS = 20_000

@@ -34,7 +34,8 @@ from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.states import CandidateRole
 from edgefront.core.store.database import Database
 from edgefront.core.training.vocabulary import with_vocabulary
-from edgefront.core.wire.jobs import CandidateView, TrainingBudget
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import TrainingBudget
 from edgefront.core.wire.probes import ProbeAnswer, ProbePlan, ProbeRatio, ProbeRequest, ProbeTraining
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.core.wire.trainings import TrainingRequest

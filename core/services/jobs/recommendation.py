@@ -37,16 +37,9 @@ from edgefront.core.spaces.space import Genome
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.jobs import (
-    NO_BUDGET,
-    NO_LIMITS,
-    CandidateView,
-    JobRequest,
-    Limits,
-    PredictedView,
-    TrainedView,
-    TrainingBudget,
-)
+from edgefront.core.wire.candidates import CandidateView, TrainedView
+from edgefront.core.wire.jobs import NO_BUDGET, NO_LIMITS, JobRequest, Limits, TrainingBudget
+from edgefront.core.wire.predictions import PredictedView
 from edgefront.core.wire.recommendations import (
     LimitMove,
     RecommendationView,

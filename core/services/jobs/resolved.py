@@ -59,7 +59,7 @@ class ResolvedJob:
         return SearchPlan(self, protocol, limits, algorithm, problem)
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """What the law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
+        """What the law expects of each: fields of `core.wire.predictions.PredictedView`; empty without one."""
         return perplexities(self.law, architectures)
 
 

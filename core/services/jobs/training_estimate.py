@@ -12,7 +12,8 @@ from edgefront.core.services.trainings.plan import chosen_for, plan_for
 from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import NO_LIMITS, CandidateView, Limits, TrainingBudget
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import NO_LIMITS, Limits, TrainingBudget
 from edgefront.core.wire.trainings import OtherBudgetView, TrainingEstimate, TrainingRequest
 
 MAX_FACTOR = 2.0

@@ -26,17 +26,9 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.wire.jobs import (
-    CandidateView,
-    JobRequest,
-    JobView,
-    Limits,
-    PredictedView,
-    ProxyTrust,
-    TargetRequest,
-    TargetView,
-    TrainedView,
-)
+from edgefront.core.wire.candidates import CandidateView, TrainedView
+from edgefront.core.wire.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
+from edgefront.core.wire.predictions import PredictedView
 
 LOOKED_AT = 32
 """Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""

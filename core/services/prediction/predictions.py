@@ -32,10 +32,11 @@ from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
-from edgefront.core.wire.jobs import PredictedView, TargetRequest, TrainingBudget
+from edgefront.core.wire.jobs import TargetRequest, TrainingBudget
 from edgefront.core.wire.predictions import (
     MeasuredView,
     PartView,
+    PredictedView,
     PredictionRequest,
     PredictionsView,
     PredictionView,

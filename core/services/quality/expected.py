@@ -17,7 +17,7 @@ from edgefront.core.wire.jobs import JobRequest
 
 
 def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """The fields of `core.wire.jobs.PredictedView` about quality, for each architecture; empty without a law."""
+    """The fields of `core.wire.predictions.PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)

@@ -49,7 +49,7 @@ class Proposed:
     """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
     predicted: Document = field(default_factory=dict)
-    """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
+    """Fields of `core.wire.predictions.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(

@@ -59,7 +59,9 @@ class Candidate(Base):
     weight_bytes: Mapped[int] = mapped_column(BigInt)
     flops: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[float]
-    predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
+    predicted: Mapped[dict[str, Any] | None] = mapped_column(
+        Json
+    )  # core.wire.predictions.PredictedView, when it was proposed
     predicted_perplexity: Mapped[float | None]  # copied from `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))

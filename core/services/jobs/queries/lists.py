@@ -18,7 +18,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import GROUPS, Group
+from edgefront.core.wire.candidates import GROUPS, Group
 
 Conditions = Sequence[ColumnElement[bool]]
 Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says
@@ -38,7 +38,7 @@ GROUP: ColumnElement[str] = case(
     (Candidate.on_frontier, "frontier"),
     else_="dominated",
 )
-"""The one group that a candidate belongs to: `core.wire.jobs.GROUPS`."""
+"""The one group that a candidate belongs to: `core.wire.candidates.GROUPS`."""
 
 NOTHING: ColumnElement[float] = cast(null(), Double)
 """A figure that no candidate has. Postgres does not sort by a bare NULL."""

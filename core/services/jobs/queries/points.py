@@ -13,7 +13,7 @@ from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import Group
+from edgefront.core.wire.candidates import Group
 
 CELLS = (48, 36)
 """Cells of the grid over the window, along latency and along quality."""
