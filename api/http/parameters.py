@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.services.idempotency import MAX_KEY
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.wire.jobs import Limits, TrainingBudget
+from edgefront.core.wire.jobs import Limits, TrainerName, TrainHours, TrainingBudget
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 
@@ -100,24 +100,11 @@ async def _training_budget(
         ),
     ] = None,
     train_hours: Annotated[
-        float | None,
-        Query(
-            gt=0,
-            le=1e6,
-            allow_inf_nan=False,
-            description="Hours that a model is to be trained on `trainer`, instead of tokens",
-            examples=[6],
-        ),
+        TrainHours | None,
+        Query(description="Hours that a model is to be trained on `trainer`, instead of tokens", examples=[6]),
     ] = None,
     trainer: Annotated[
-        str | None,
-        Query(
-            min_length=1,
-            max_length=200,
-            pattern=r"^[^\x00-\x1f]+$",
-            description="A worker of `GET /v1/trainers`",
-            examples=["gpu-box"],
-        ),
+        TrainerName | None, Query(description="A worker of `GET /v1/trainers`", examples=["gpu-box"])
     ] = None,
 ) -> TrainingBudget:
     return TrainingBudget.of(train_tokens, train_hours, trainer)

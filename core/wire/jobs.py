@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, Strict, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
@@ -47,7 +47,7 @@ EPSILON = 0.02
 """The precision that a protocol asks of a latency unless it says otherwise."""
 
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
-TrainHours = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
+TrainHours = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
 
@@ -71,7 +71,7 @@ class TrainerPace(Request):
 class TrainTime(Request):
     """So long a model is to be trained on a worker of the pool: on as many tokens as it sees there."""
 
-    hours: TrainHours
+    hours: Annotated[TrainHours, Strict()]
     trainer: TrainerName
     pace: TrainerPace | None = None
     """None: that of the trainings which have ended there; `GET /v1/trainers` lists them."""
