@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefront.core.graph.positions import alibi_slopes
 from edgefront.core.graph.state import Attends
@@ -32,8 +32,7 @@ class Context:
         mask: bool [batch, sequence], False where the batch is padded; without state only.
         source_mask: bool [batch, source], the same for the source; on every pass.
         window: each token sees so many keys at most, itself included (Transformer-XL's same-length mask).
-        relative: what relative attention shares.
-        rotary: what attention with rotary positions shares.
+        positions: the model's; attention shares those that are relative or rotary.
         dropout: the rates of this pass; none unless the model trains.
     """
 
@@ -48,8 +47,7 @@ class Context:
         mask: Tensor | None = None,
         source_mask: Tensor | None = None,
         window: int | None = None,
-        relative: RelativePositions | None = None,
-        rotary: RotaryPositions | None = None,
+        positions: nn.Module | None = None,
         dropout: Dropout = NO_DROPOUT,
     ) -> None:
         self.architecture = architecture
@@ -57,13 +55,13 @@ class Context:
         self.state = state
         self.next_state = None if state is None else State(architecture, state.form)
         self.source = source
-        self.relative = relative
+        self.relative = positions if isinstance(positions, RelativePositions) else None
         self.start = 0
         """Place of the segment's first token, as far as the state counts tokens."""
         if state is not None and self.next_state is not None and "position" in state:
             self.start = int(state["position"])
             self.next_state["position"] = torch.tensor(self.start + sequence)
-        self._rotary = rotary
+        self._rotary = positions if isinstance(positions, RotaryPositions) else None
         self._device = device
         self.padding = mask
         """bool [batch, sequence], False where the batch is padded; None where it is not."""

@@ -17,8 +17,6 @@ from edgefront.core.nn.layers import drop, make_norm
 from edgefront.core.nn.output import OutputLayer, wanted
 from edgefront.core.nn.positions import (
     LearnedPositions,
-    RelativePositions,
-    RotaryPositions,
     SinusoidalPositions,
     make_positions,
 )
@@ -198,8 +196,7 @@ class LanguageModel(nn.Module):
             mask=mask,
             source_mask=source_mask,
             window=window,
-            relative=self.positions if isinstance(self.positions, RelativePositions) else None,
-            rotary=self.positions if isinstance(self.positions, RotaryPositions) else None,
+            positions=self.positions,
             dropout=self.dropout if self.training else NO_DROPOUT,
         )
 

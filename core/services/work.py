@@ -116,7 +116,7 @@ def _of(kinds: Collection[WorkKind]) -> ColumnElement[bool]:
 
 def _requested(insert: postgresql.Insert | sqlite.Insert) -> sql.Prepared:
     turn = insert.excluded.turn
-    values: dict[str, BindParameter[Any]] = {
+    values: dict[str, BindParameter[Any]] = {  # each of its column's type
         name: bindparam(name) for name in ("kind", "subject", "owner", "turn", "requested_at")
     }
     return sql.Prepared(

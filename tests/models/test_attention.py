@@ -18,7 +18,6 @@ from tiny_models import lively_weights
 
 from edgefront.core.nn.blocks.attention import shifted
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.positions import RelativePositions
 from edgefront.core.nn.state import State
 from edgefront.core.spaces.architecture import Architecture
 
@@ -115,8 +114,7 @@ def test_the_block_is_the_equations(
     if form:
         state = State.empty(model, form, 2, torch.empty(0, dtype=torch.float64))
         state["blocks.0.memory"] = torch.from_numpy(memory)
-    relative = twin.positions if isinstance(twin.positions, RelativePositions) else None
-    context = Context(model, sequence, state=state, window=window, relative=relative)
+    context = Context(model, sequence, state=state, window=window, positions=twin.positions)
     with torch.inference_mode():
         outputs = twin.blocks[0](torch.from_numpy(x), "blocks.0", context).numpy()
     for row in range(2):
