@@ -107,6 +107,15 @@ class LanguageModel(nn.Module):
         losses: Tensor = self.output.losses(picked, self.embedding, targets, label_smoothing, rates)
         return losses
 
+    def token_scores(self, hidden: Tensor) -> Tensor:
+        """Of a model over tokens the scores from which `token_losses` are taken: […, d_model] → […, vocab_size].
+
+        `hidden` is what "none" gives, at as many positions as are wanted.
+        """
+        rates = self.dropout if self.training else NO_DROPOUT
+        scores: Tensor = self.output.scores(hidden, self.embedding, rates)
+        return scores
+
     def start(self, batch: int, form: Form = "cache") -> State:
         """The state of `batch` sequences before the first token, for `step`: nothing seen."""
         check_pass(self.architecture, "decode")

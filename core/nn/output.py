@@ -94,6 +94,10 @@ class OutputLayer(nn.Module):
             return self.spans(hidden)
         return self._over_vocabulary(self._transformed(hidden), embedding)
 
+    def scores(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
+        """What `LanguageModel.token_scores` returns; `dropout.narrow` is for what is projected."""
+        return self._over_vocabulary(self._transformed(hidden), embedding, dropout.narrow)
+
     def losses(
         self,
         hidden: Tensor,

@@ -89,6 +89,19 @@ class Evaluation(_Part):
     """Steps between evaluations on the validation split; the last step has one in any case."""
 
 
+class Distil(_Part):
+    """Training by another model's scores over the vocabulary, the teacher's: `core.training.distillation`.
+
+    Hinton et al. 2015 (arXiv 1503.02531) §2. With scores alone a pruned model recovers best (Muralidharan et al. 2024,
+    arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3), which the defaults are.
+    """
+
+    temperature: Annotated[StrictFloat, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """Both models' scores are divided by it, and the divergence is multiplied by its square."""
+    share: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
+    """Of the loss that is the divergence KL(teacher || student); the rest is the cross-entropy."""
+
+
 class Recipe(_Part):
     """A training of `steps` optimiser steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
 
@@ -123,6 +136,8 @@ class Recipe(_Part):
     initialisation: Scheme = "gpt2"
     parametrisation: Parametrisation | None = None
     """With initialisation completep, and only then: which shape the learning rate is stated for."""
+    distil: Distil | None = None
+    """With a teacher, whose scores the model learns. Of rows that follow nothing: task streams and memory 0."""
     precision: Precision = "float32"
     """Of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
@@ -156,6 +171,14 @@ class Recipe(_Part):
                 field="order",
                 value=self.order,
                 allowed="contiguous; or shuffled with task streams and memory 0",
+            )
+        if self.distil is not None and (self.task != "streams" or self.memory):
+            what = f"task {self.task}" if self.task != "streams" else f"a memory of {self.memory} tokens"
+            raise InvalidInput(
+                f"distil does not go with {what}: a teacher reads each row by itself, and predicts its next tokens",
+                field="distil",
+                value=self.distil.model_dump(),
+                allowed="null; or temperature and share with task streams and memory 0",
             )
         self._check_parametrisation()
         return self

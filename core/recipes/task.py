@@ -13,6 +13,7 @@ from edgefront.core.spaces.embeddings_and_head import (
 )
 
 _RELATIVE = "the attention of Transformer-XL", "transformer-xl"
+_RECURRENCE = "the recurrence of SRU", "srupp"
 
 
 def reads_on(architecture: Architecture) -> bool:
@@ -71,12 +72,20 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
             allowed=f"a recipe whose task fits the architecture, or {needs}",
         )
     if recipe.order == "shuffled" and has_memory(architecture):
-        what, family = ("the recurrence of SRU", "srupp") if _is_recurrent(architecture) else _RELATIVE
+        what, family = _RECURRENCE if _is_recurrent(architecture) else _RELATIVE
         raise InvalidInput(
             f"recipe: {recipe.name} shuffles the segments of a text, and {what} reads on from one to the next",
             field="recipe",
             value=recipe.name,
             allowed=f"quick, or a recipe {family}-…: their text is contiguous",
+        )
+    if recipe.distil is not None and (architecture.embedding.cutoffs or _is_recurrent(architecture)):
+        what = "an adaptive softmax (cutoffs)" if architecture.embedding.cutoffs else _RECURRENCE[0]
+        raise InvalidInput(
+            f"recipe: {recipe.name} trains with a teacher (distil), and the architecture has {what}",
+            field="recipe",
+            value=recipe.name,
+            allowed="a recipe without distil, or a model without cutoffs whose rows follow nothing",
         )
     most, lengths = architecture.max_length, {"segment": recipe.segment}
     if recipe.task in ("streams", "sentences"):  # the others are evaluated by the rows that they are trained on

@@ -42,13 +42,14 @@ from edgefront.core.training.checkpoint import (
     read_optimizer,
     read_progress,
 )
+from edgefront.core.training.distillation import Teacher
 from edgefront.core.training.distributed import Ranks, gradients_kept, share
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
-from edgefront.core.training.start import begin_with
+from edgefront.core.training.start import begin_with, load_teacher
 from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
 from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
@@ -107,11 +108,13 @@ class Trainer:
         self._validation = Validation(self.data, self.recipe, ranks.device)
         self._carries = carries_state(self.architecture, self.recipe.memory)
         memory = self.recipe.memory if self._carries else 0
-        objective = Objective(self.model, memory, self.recipe.label_smoothing)
+        self.teacher = load_teacher(spec.teacher, self.recipe, self.data, ranks.device)
+        objective = Objective(self.model, memory, self.recipe.label_smoothing, self.teacher)
         self._shared = share(objective, self.model.blocks, ranks, spec.sharding)
         self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
         self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
-        self._meter = Meter(self.architecture, self.recipe, memory, ranks)
+        teacher = None if self.teacher is None else self.teacher.model.architecture
+        self._meter = Meter(self.architecture, self.recipe, memory, ranks, teacher)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: State | None = None
@@ -119,7 +122,7 @@ class Trainer:
         self.progress = Progress(
             micro_rows=min(rows, self.recipe.micro_rows or rows, read_limit(folder) or rows),
             ranks=ranks.ranks,
-            spec=_digest(self.architecture, self.data.digest, self.recipe, spec.seed),
+            spec=_digest(self.architecture, self.data.digest, self.recipe, spec.seed, self.teacher),
             start=begun_with,
         )
         self._saved: int | None = None
@@ -196,7 +199,7 @@ class Trainer:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
-        """One optimiser step; the mean loss and the gradient's norm, both still on the device."""
+        """One optimiser step; the mean losses [kinds] and the gradient's norm, both still on the device."""
         set_learning_rate(self.optimizer, lr)
         while True:
             try:
@@ -220,7 +223,7 @@ class Trainer:
         rows = batch.inputs.shape[0]
         before = self._before(batch, rows)
         size = self.progress.micro_rows or rows
-        total = torch.zeros((), device=self.ranks.device)
+        total = torch.zeros((), device=self.ranks.device)  # of each kind of loss, once they are known
         states = []
         for start in range(0, rows, size):
             stop = min(rows, start + size)
@@ -229,10 +232,10 @@ class Trainer:
             with gradients_kept(self._shared, last=stop == rows):
                 with autocast(self.ranks.device, self.recipe.precision):
                     part = None if before is None else before.rows(start, stop)
-                    loss, state = self._call(rows_of(batch.rows(start, stop), self.ranks.device), part)
+                    loss, parts, state = self._call(rows_of(batch.rows(start, stop), self.ranks.device), part)
                 # DDP and FSDP average over the ranks, and `targets` counts those of all.
                 self._scaler.scale(loss * (self.ranks.ranks / targets)).backward()
-            total += loss.detach()
+            total = total + parts
             if state is not None:
                 states.append(state)
         return total / targets, State.joined(states) if states else None
@@ -284,7 +287,8 @@ class Trainer:
         self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + read.seconds})
         self.journal.report(
             self._metric(
-                loss=read.loss,
+                loss=read.losses[0],
+                extra=dict(zip(("divergence",), read.losses[1:], strict=False)),
                 lr=lr,
                 gradient_norm=read.norm if math.isfinite(read.norm) else None,
                 tokens_per_s=round(self.recipe.rows * self.recipe.segment / read.step_s, 1),
@@ -381,7 +385,7 @@ class Trainer:
             self._state.update({name: tensor.to(self.ranks.device) for name, tensor in memory.items()})
 
 
-def _digest(architecture: Architecture, data: str, recipe: Recipe, seed: int) -> str:
+def _digest(architecture: Architecture, data: str, recipe: Recipe, seed: int, teacher: Teacher | None) -> str:
     """Of what makes two trainings the same."""
-    what = [architecture.digest, data, recipe.learnt(), seed]
+    what = [architecture.digest, data, recipe.learnt(), seed, *([] if teacher is None else [teacher.sha256])]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

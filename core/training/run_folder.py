@@ -71,6 +71,9 @@ class RunSpec(BaseModel):
     budget: RunBudget = RunBudget()
     start: str | None = None
     """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""
+    teacher: str | None = None
+    """Weights of the model whose scores are learnt, with a recipe that has `distil`: a safetensors file of any
+    architecture with the same tokens. Every rank reads it at every start."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int | None = Field(default=None, ge=1)
@@ -94,7 +97,7 @@ class Metric(BaseModel):
     seconds: float
     """Of training so far, over all starts."""
     loss: float | None = None
-    """Mean over the steps since the line before."""
+    """Mean over the steps since the line before; with a teacher still the cross-entropy, whatever is minimised."""
     lr: float | None = None
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
@@ -104,6 +107,7 @@ class Metric(BaseModel):
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+    """With a teacher `divergence`: KL(teacher || student) at the recipe's temperature, nats a token, mean as `loss`."""
 
 
 RunState = Literal["starting", "training", "evaluating", "stopped", "smaller", "done", "invalid", "failed"]

@@ -16,9 +16,12 @@ from edgefront.core.training.distributed import Ranks
 
 @dataclass(frozen=True)
 class Reading:
-    """Of the steps since the last one. `loss` is their mean over all ranks, `norm` the last gradient's."""
+    """Of the steps since the last one. `losses` are their means over all ranks, `norm` the last gradient's.
 
-    loss: float
+    The first loss is the cross-entropy; with a teacher a second is the divergence from it.
+    """
+
+    losses: list[float]
     norm: float
     seconds: float
     step_s: float
@@ -29,12 +32,22 @@ class Reading:
 class Meter:
     """Measures the training steps alone."""
 
-    def __init__(self, architecture: Architecture, recipe: Recipe, memory: int, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        recipe: Recipe,
+        memory: int,
+        ranks: Ranks,
+        teacher: Architecture | None = None,
+    ) -> None:
         self._ranks = ranks
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
-        forward = costs(architecture, CostOptions(sequence_length=recipe.segment, memory_length=memory))
-        self._flops = 3 * forward.flops * recipe.rows  # the backward pass has two products for each of the forward one
+        forward = costs(architecture, CostOptions(sequence_length=recipe.segment, memory_length=memory)).flops
+        flops = 3 * forward  # the backward pass has two products for each of the forward one
+        if teacher is not None:  # which has no backward pass
+            flops += costs(teacher, CostOptions(sequence_length=recipe.segment)).flops
+        self._flops = flops * recipe.rows
         peak = peak_flops(ranks.device, recipe.precision)
         self._peak = None if peak is None else peak * ranks.ranks
         self.restart(0)
@@ -44,13 +57,13 @@ class Meter:
         self._since, self._step = time.monotonic(), step
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Of one step, on the device."""
+        """Of one step, on the device: its mean losses [kinds] and the gradient's norm."""
         self._losses.append(loss)
         self._norm = norm
 
     @property
     def pending(self) -> Tensor | None:
-        """This rank's losses that are not reported yet, [n]; None if there are none."""
+        """This rank's losses that are not reported yet, [n, kinds]; None if there are none."""
         return torch.stack(self._losses) if self._losses else None
 
     @property
@@ -60,24 +73,26 @@ class Meter:
 
     def resume(self, losses: Tensor) -> None:
         """With what was `pending` when a checkpoint was written."""
+        losses = losses.view(len(losses), -1)  # earlier versions kept one a step, [n]
         self._losses = list(losses.to(self._ranks.device).unbind())
 
     def is_finite(self, *, norm: bool) -> bool:
         """Whether every loss since the last reading is a number on every rank, and with `norm` the gradient's too."""
-        values = [*self._losses, *([self._norm] if norm and self._norm is not None else [])]
-        wrong = bool(values) and not bool(torch.stack([value.float() for value in values]).isfinite().all())
+        values = [*self._losses, *([self._norm.view(1)] if norm and self._norm is not None else [])]
+        wrong = bool(values) and not bool(torch.cat([value.float() for value in values]).isfinite().all())
         return not self._ranks.any(wrong)
 
     def read(self, step: int) -> Reading:
         """The report after `step` steps; resets the meter. All ranks call it."""
         assert self._norm is not None
-        loss, norm = self._ranks.total(float(torch.stack(self._losses).mean())), float(self._norm)
+        means = [float(losses.mean()) for losses in torch.stack(self._losses).unbind(1)]
+        losses, norm = self._ranks.totals(*means), float(self._norm)
         seconds, steps = self.seconds, step - self._step
         step_s = max(seconds / max(1, steps), 1e-9)
         self._losses = []
         self.restart(step)
         mfu = None if self._peak is None else round(self._flops / step_s / self._peak, 4)
-        return Reading(loss, norm, seconds, step_s, mfu)
+        return Reading(losses, norm, seconds, step_s, mfu)
 
 
 # Dense FLOP/s of the data sheets: (16 bit, TensorFloat-32).

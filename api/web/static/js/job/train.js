@@ -48,7 +48,8 @@ export class TrainDialog {
     const { family } = this.candidate;
     const fits = ({ recipe }) => recipe.order === "shuffled" ? family === "gpt2" : recipe.architecture == null || familyOfScheme(recipe.initialisation) === family;
     // Of one candidate, a training takes the longer the more tokens it has.
-    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
+    const teacher = ({ recipe }) => recipe.distil != null; // which this dialog does not ask for
+    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task) && !teacher(recipe)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
     fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE[family]);
     this.#offerDatasets();
   }
