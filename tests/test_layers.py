@@ -34,7 +34,7 @@ LEAVES = {
     "core.published",
 }
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
-TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
+TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit", "core.training"}
 ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
@@ -68,7 +68,8 @@ ALLOWED: dict[str, set[str]] = {
     "core.recipes": LEAVES | {"core.spaces", "core.nn"},
     "core.data": LEAVES | {"core.files", "core.http_client", "core.recipes"},
     "core.evaluation": LEAVES | MODELS | {"core.recipes", "core.data"},
-    "core.training": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation"},
+    "core.inherit": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality"},
+    "core.training": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit"},
     "core.finetune": LEAVES | TRAINING,
     "core.proxies": LEAVES | TRAINING | {"core.quality"},
     "core.supernet": LEAVES | TRAINING,

@@ -162,6 +162,23 @@ class LanguageModel(nn.Module):
         scores: Tensor = self.output(hidden, self.embedding, rates)
         return scores
 
+    def run_from(self, first: int, hidden: Tensor) -> Tensor:
+        """The stream before block `first`, [batch, sequence, d_model], to what `forward` gives for "none": for
+        questions about single blocks, where those before them are known.
+
+        Of models without positions that are added to the embedding again, without a source and parallel blocks.
+        """
+        context = Context(
+            self.architecture,
+            hidden.shape[1],
+            device=hidden.device,
+            rotary=self.positions if isinstance(self.positions, RotaryPositions) else None,
+            dropout=self.dropout if self.training else NO_DROPOUT,
+        )
+        for index, owner in enumerate(self._owners[first:], first):
+            hidden = self.blocks[owner](hidden, f"blocks.{index}", context)
+        return hidden if self.final_norm is None else self.final_norm(hidden)
+
     def _through_blocks(self, hidden: Tensor, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same, one block after the other. A supernet mixes them instead."""
         for index, owner in enumerate(self._owners):

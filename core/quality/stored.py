@@ -3,6 +3,7 @@
 It holds what the law was learnt from, not what was computed from it: a law that is read again predicts without being
 fitted. Version 1 is the law of a table: `models` has a row for each model that was kept, its ln perplexity and its
 features. Version 2 is a shared law: the study that it rests on, by name, and the own trainings that refined it.
+Version 3 is the law of one model's cuts: what single cuts cost, and combinations that were evaluated.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,12 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.gaussian_process import Kernel
+from edgefront.core.quality.cut_law import Combinations, CutLaw
+from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
 from edgefront.core.quality.law import Origin, QualityLaw
 from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw
 from edgefront.core.quality.studies import STUDIES, study
 from edgefront.core.quality.table_law import MIN_ROWS, TableLaw
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import form, invalid_input
 
@@ -32,6 +37,9 @@ COLUMNS = ("log_perplexity", *NAMES)
 _ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how", "source", "licence")
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
+Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
+Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
+"""Nats a token."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,
@@ -131,10 +139,53 @@ class _StoredShared(_About):
     own: _OwnTrainings | None
 
 
+class _Cut(_Part):
+    shares: Annotated[tuple[Share, ...], Field(min_length=2, max_length=64)]
+    losses: Annotated[tuple[Loss, ...], Field(min_length=2, max_length=64)]
+
+    @model_validator(mode="after")
+    def _rising(self) -> _Cut:
+        rises = all(low < high for low, high in pairwise(self.shares))
+        if not rises or len(self.shares) != len(self.losses) or self.shares[-1] != 1 or self.losses[-1] != 0:
+            raise InvalidInput(
+                "a cut has a loss for each share, the shares rise to 1, and its loss there is 0",
+                field="shares",
+                value=list(self.shares),
+                allowed="rising numbers above 0, the last of them 1",
+            )
+        return self
+
+    @property
+    def cut(self) -> Cut:
+        return Cut(self.shares, self.losses)
+
+
+class _BlockCuts(_Part):
+    dropped: Loss
+    narrowed: _Cut
+    influence: FiniteFloat
+
+
+class _Combination(_Part):
+    architecture: dict[str, Any]
+    log_perplexity: FiniteFloat
+
+
+class _StoredCuts(_About):
+    version: Literal[3]
+    parent: dict[str, Any]
+    parent_log_perplexity: FiniteFloat
+    blocks: Annotated[tuple[_BlockCuts, ...], Field(min_length=1, max_length=1024)]
+    width: _Cut
+    combinations: Annotated[tuple[_Combination, ...], Field(min_length=1, max_length=10_000)]
+
+
 def to_json(law: QualityLaw) -> dict[str, Any]:
     """Everything that the law is."""
     if isinstance(law, SharedLaw):
         return _shared_json(law)
+    if isinstance(law, CutLaw):
+        return _cuts_json(law)
     assert isinstance(law, TableLaw)
     return {
         "version": 1,
@@ -178,6 +229,19 @@ def _shared_json(law: SharedLaw) -> dict[str, Any]:
     }
 
 
+def _cuts_json(law: CutLaw) -> dict[str, Any]:
+    tried = zip(law.combinations.architectures, law.combinations.log_perplexity.tolist(), strict=True)
+    return {
+        "version": 3,
+        **asdict(law.origin),
+        "parent": law.parent.canonical,
+        "parent_log_perplexity": law.parent_log_perplexity,
+        "blocks": [asdict(cuts) for cuts in law.table.blocks],
+        "width": asdict(law.table.width),
+        "combinations": [{"architecture": part.canonical, "log_perplexity": loss} for part, loss in tried],
+    }
+
+
 def to_text(law: QualityLaw) -> str:
     """Writes the law as text, one model a line."""
     value = to_json(law)
@@ -204,6 +268,8 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
     try:
         if value.get("version") == 2:
             return _shared_law(_StoredShared.model_validate(dict(value)))
+        if value.get("version") == 3:
+            return _cut_law(_StoredCuts.model_validate(dict(value)))
         return _law(_Stored.model_validate(dict(value)))
     except ValidationError as error:
         raise invalid_input(error, InvalidInput).under("law") from None
@@ -254,6 +320,27 @@ def _shared_law(stored: _StoredShared) -> SharedLaw:
         own=None if own is None else _own(own),
         base=stored.base,
     )
+
+
+def _cut_law(stored: _StoredCuts) -> CutLaw:
+    parent = Architecture.parse(stored.parent)
+    if len(stored.blocks) != len(parent.blocks):
+        raise InvalidInput(
+            f"blocks: there are cuts of {len(stored.blocks)} blocks, and the parent has {len(parent.blocks)}",
+            field="blocks",
+            value=len(stored.blocks),
+            allowed=str(len(parent.blocks)),
+        )
+    blocks = tuple(BlockCuts(cuts.dropped, cuts.narrowed.cut, cuts.influence) for cuts in stored.blocks)
+    tried = tuple(Architecture.parse(combination.architecture) for combination in stored.combinations)
+    law = CutLaw(
+        origin=stored.origin,
+        table=CutTable(parent, blocks, stored.width.cut),
+        parent_log_perplexity=stored.parent_log_perplexity,
+        combinations=Combinations(tried, np.array([each.log_perplexity for each in stored.combinations])),
+    )
+    law.check(Shapes.of(tried))
+    return law
 
 
 def _own(stored: _OwnTrainings) -> OwnTrainings:

@@ -1,0 +1,187 @@
+"""Measures what single cuts of a model cost, block by block, and evaluates random combinations of them.
+
+A sub-block table as Puzzle has (Bercovich et al. 2024, arXiv 2411.19146, §4): each block is left out, or loses some of
+its heads or inner units, while all else is whole. What comes before the block is computed once for all of its cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from edgefront.core.evaluation.perplexity import evaluating
+from edgefront.core.inherit.importance import Importance
+from edgefront.core.inherit.parts import narrowed, part_of, random_part, rounded, stated
+from edgefront.core.inherit.tensors import inherited, units_of
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.quality.cut_table import WHOLE, BlockCuts, Cut, CutTable
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block
+
+SHARES = (0.25, 0.5, 0.75)
+"""Of heads or inner units that are kept, as nearly as their number permits."""
+WIDTHS = (0.625, 0.75, 0.875)
+"""Of the channels."""
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is; what it raises ends it."""
+
+
+class HeldOut:
+    """Text that losses are taken on: rows of tokens, each read from its own beginning.
+
+    Args:
+        rows: int64 [n, length + 1].
+        batch: rows that are read at once.
+    """
+
+    def __init__(self, rows: Tensor, device: torch.device, batch: int = 4) -> None:
+        self.rows, self.device, self.batch = rows, device, batch
+
+    @property
+    def count(self) -> int:
+        """Predictions."""
+        return int(self.rows[:, 1:].numel())
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets, int64 [batch, length] each."""
+        for rows in self.rows.split(self.batch):
+            part = rows.to(self.device)
+            yield part[:, :-1], part[:, 1:]
+
+    def loss(self, model: LanguageModel) -> float:
+        """Mean loss of a model, in nats a token."""
+        with evaluating(model, self.device, "float32"):
+            total = sum(_total(model, model(inputs, "none"), targets) for inputs, targets in self.batches())
+        return total / self.count
+
+
+def _total(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
+    return float(model.token_losses(hidden, targets).sum(dtype=torch.float64))
+
+
+class Cutter:
+    """Cuts one model, and evaluates what comes out on one text."""
+
+    def __init__(self, model: LanguageModel, importance: Importance, text: HeldOut, progress: Progress) -> None:
+        self.model, self.importance, self.text, self.progress = model, importance, text, progress
+        self.architecture = model.architecture
+        self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
+
+    def table(self) -> CutTable:
+        """The losses that single cuts add to the model's, in nats a token."""
+        blocks = self._single_cuts()
+        return CutTable(self.architecture, blocks, self._widths(CutTable(self.architecture, blocks, WHOLE)))
+
+    def combinations(
+        self, table: CutTable, count: int, seed: int
+    ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
+        """Random parts of the model, and the ln perplexity of each."""
+        rng, parts = np.random.default_rng(seed), dict[str, Architecture]()
+        for _ in range(50 * count):
+            child = random_part(self.architecture, rng)
+            if child != self.architecture and len(parts) < count:
+                parts.setdefault(child.digest, child)
+        losses = []
+        for child in parts.values():
+            losses.append(self._loss(child, table))
+            self.progress("combinations", len(losses), len(parts))
+        return tuple(parts.values()), np.array(losses)
+
+    def _loss(self, child: Architecture, table: CutTable) -> float:
+        part = load(LanguageModel(child), inherited(self._weights, child, table, self.importance))
+        return self.text.loss(part.to(self.text.device))
+
+    def _widths(self, table: CutTable) -> Cut:
+        """By the share of the channels."""
+        parent = self.architecture
+        widths = sorted({rounded(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
+        if parent.scaled_embedding or not widths:  # a narrower model would scale it by another factor
+            return WHOLE
+        whole, added = self.text.loss(self.model), []
+        for width in widths:
+            added.append(self._loss(part_of(parent, stated(parent), width), table) - whole)
+            self.progress("channels", len(added), len(widths))
+        return _cut([width / parent.d_model for width in widths], added)
+
+    def _single_cuts(self) -> tuple[BlockCuts, ...]:
+        model, text, blocks = self.model, self.text, stated(self.architecture)
+        cuts = [
+            _narrower(block, units, self.architecture.d_model)
+            for block, units in zip(blocks, self.importance.units, strict=True)
+        ]
+        totals = [np.zeros(1 + len(of_block)) for of_block in cuts]
+        whole, done, count = 0.0, 0, len(blocks) * len(list(text.batches()))
+        with evaluating(model, text.device, "float32"):
+            for inputs, targets in text.batches():
+                hidden, streams = _streams(model, inputs)
+                whole += _total(model, hidden, targets)
+                for index, of_block in enumerate(cuts):
+                    totals[index][0] += _total(model, model.run_from(index + 1, streams[index]), targets)
+                    for place, (_, units) in enumerate(of_block, 1):
+                        with _only(model.blocks[index], units):
+                            totals[index][place] += _total(model, model.run_from(index, streams[index]), targets)
+                    done += 1
+                    self.progress("single cuts", done, count)
+        added = [np.maximum(total - whole, 0.0) / text.count for total in totals]
+        return tuple(
+            BlockCuts(float(of_block[0]), _cut([share for share, _ in shares], of_block[1:].tolist()), influence)
+            for of_block, shares, influence in zip(added, cuts, self.importance.influence, strict=True)
+        )
+
+
+def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[float, Tensor]]:
+    """The shares of a block's heads or inner units to be tried, rising, and the units that each keeps."""
+    tried = {}
+    for share in SHARES:
+        units = units_of(narrowed(block, share), block, importance, d_model)
+        if 0 < len(units) < len(importance):
+            tried[len(units) / len(importance)] = units
+    return sorted(tried.items())
+
+
+def _cut(shares: list[float], losses: list[float]) -> Cut:
+    """Keeping less never costs less."""
+    if not shares:
+        return WHOLE
+    rising = np.maximum.accumulate(np.maximum(np.array(losses), 0.0)[::-1])[::-1]
+    return Cut((*shares, 1.0), (*rising.tolist(), 0.0))
+
+
+def _streams(model: LanguageModel, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """What `forward` gives for "none", and the residual stream before each block."""
+    streams = list[Tensor]()
+    handles = [block.register_forward_pre_hook(lambda _, given: streams.append(given[0])) for block in model.blocks]
+    try:
+        return model(inputs, "none"), streams
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _only(block: nn.Module, units: Tensor) -> Iterator[None]:
+    """The block with these of its heads or inner units alone: what the others give is 0."""
+    assert isinstance(block, AttentionBlock | FeedForwardBlock)
+    layer = block.out if isinstance(block, AttentionBlock) else block.down
+    each = block.d_head if isinstance(block, AttentionBlock) else 1
+    mask = torch.zeros(layer.in_features // each)
+    mask[units] = 1
+    mask = mask.repeat_interleave(each).to(layer.weight.device)
+
+    def hook(_: nn.Module, given: tuple[Any, ...]) -> tuple[Tensor]:
+        return (given[0] * mask,)
+
+    handle = layer.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()

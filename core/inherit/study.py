@@ -1,0 +1,227 @@
+"""What is known of the cuts of a trained model: `cuts.safetensors` beside its weights.
+
+Its tensors are the importance of channels and units; its metadata has the quality law of the model's parts
+(`core.quality.cut_law`), the SHA-256 of the weights that it is about, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from edgefront.core.canonical import digest
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.data.tokenizers.load import same_tokens
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.package import WEIGHTS, Package
+from edgefront.core.files import sha256, whole_file
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
+from edgefront.core.inherit.importance import Importance, importance_of
+from edgefront.core.inherit.tensors import inherited
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_table import cannot_be_cut
+from edgefront.core.quality.shipped import family
+from edgefront.core.quality.stored import from_json, to_text
+from edgefront.core.spaces.architecture import Architecture
+
+CUTS = "cuts.safetensors"
+_FORMAT = "edgefront-cuts"
+MIN_ROWS = 2
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """How much text and how many models a study looks at."""
+
+    calibration_tokens: int = 16_384
+    """Of the training split, for importance."""
+    tokens: int = 2_048
+    """Of the validation split, for losses."""
+    segment: int = 128
+    """Tokens of a row."""
+    combinations: int = 24
+    """Random parts that are evaluated."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CutStudy:
+    """Importance, and the law of the parts, of one model."""
+
+    importance: Importance
+    law: CutLaw
+    weights: str
+    """SHA-256 of the model's weights file."""
+
+
+def study_cuts(
+    package: Package,
+    data: Prepared,
+    name: str,
+    settings: StudySettings = StudySettings(),
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda *_: None,
+) -> CutStudy:
+    """Studies the cuts of a trained model, called `name`, on data of its own tokens.
+
+    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be cut, data of other
+    tokens, a text that is too short.
+    """
+    architecture, where = package.architecture, torch.device(device)
+    check_can_be_cut(architecture)
+    if not same_tokens(package.folder, data.folder):
+        raise InvalidInput(
+            f"data: {data.name} has other tokens than the model: its text would mean something else",
+            field="data",
+            value=data.name,
+            allowed=f"data prepared with {package.folder / 'tokenizer.json'} (edgefront data prepare --vocabulary)",
+        )
+    segment = min(settings.segment, architecture.max_length or settings.segment)
+    model = package.model(where)
+    calibration = _rows(data, "train", settings.calibration_tokens, segment)
+    text = HeldOut(_rows(data, "valid", settings.tokens, segment), where)
+    batches = calibration[:, :-1].split(text.batch)
+
+    def counted() -> Iterator[Tensor]:
+        for number, batch in enumerate(batches):
+            progress("importance", number, len(batches))
+            yield batch
+
+    cutter = Cutter(model, importance_of(model, counted(), where), text, progress)
+    parent_loss, table = text.loss(model), cutter.table()
+    parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
+    weights = sha256(package.folder / WEIGHTS)
+    law = CutLaw(
+        origin=cut_origin(
+            f"cuts-{digest({'weights': weights, 'data': data.digest, **vars(settings)})[:12]}",
+            name,
+            data.name,
+            "valid",
+            f"token of {architecture.embedding.vocab_size:,}",
+            family(architecture) or "",
+        ),
+        table=table,
+        parent_log_perplexity=parent_loss,
+        combinations=Combinations(parts, losses),
+    )
+    return CutStudy(cutter.importance, law, weights)
+
+
+def check_can_be_cut(architecture: Architecture) -> None:
+    """`InvalidInput` for a model of other parts than can be cut."""
+    what = cannot_be_cut(architecture)
+    if what is not None:
+        raise InvalidInput(
+            f"the model has {what}, of which no part can be inherited",
+            field="model",
+            value=architecture.digest,
+            allowed="a decoder of attention, feed_forward and short_conv blocks, one after the other",
+        )
+
+
+def _rows(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
+    """int64 [n, segment + 1]: rows spread evenly over the split."""
+    held = data.split(split).tokens
+    possible = (len(held) - 1) // segment
+    count = min(max(MIN_ROWS, -(-tokens // segment)), possible)
+    if count < MIN_ROWS:
+        raise InvalidInput(
+            f"data: the {split} split of {data.name} has {len(held)} tokens, too few for {MIN_ROWS} rows of {segment}",
+            field="data",
+            value=data.name,
+            allowed=f"at least {MIN_ROWS * segment + 1} tokens",
+        )
+    starts = np.linspace(0, possible - 1, count).astype(np.int64) * segment
+    return torch.from_numpy(np.stack([held[start : start + segment + 1].astype(np.int64) for start in starts]))
+
+
+# The file -------------------------------------------------------------------------------------------------------------
+
+
+def write_study(study: CutStudy, folder: Path) -> Path:
+    """Writes the study beside the model's weights; the file appears when it is whole."""
+    about = {"format": _FORMAT, "weights": study.weights, "law": to_text(study.law)}
+    path = folder / CUTS
+    with whole_file(path) as file:
+        file.write(save(study.importance.tensors(), about))
+    return path
+
+
+def read_law(folder: Path) -> CutLaw | None:
+    """The law of the study beside a model's weights; None where there is none. Errors as of `read_study`."""
+    path = folder / CUTS
+    return None if not path.is_file() else _law(path, _metadata(path))
+
+
+def read_study(folder: Path) -> CutStudy:
+    """The study beside a model's weights.
+
+    Raises `NotFound` where there is none, and `InvalidInput` where it is damaged or about other weights.
+    """
+    path = folder / CUTS
+    if not path.is_file():
+        raise NotFound(
+            f"{folder} has no {CUTS}: which of its units matter is not known",
+            allowed="edgefront inherit study FOLDER --data DATA",
+        )
+    about = _metadata(path)
+    law = _law(path, about)
+    own = sha256(folder / WEIGHTS)
+    if about["weights"] != own:
+        raise _wrong(path, f"is about weights {about['weights'][:12]}, and {WEIGHTS} beside it is {own[:12]}")
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    try:
+        importance = Importance.of_tensors(tensors, [cuts.influence for cuts in law.table.blocks])
+    except KeyError as error:
+        raise _wrong(path, f"lacks the importance of {error.args[0]}") from None
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise _wrong(path, "holds numbers that are not finite")
+    return CutStudy(importance, law, own)
+
+
+def inherited_from(weights: Path, child: Architecture) -> dict[str, Tensor]:
+    """The tensors that a part of a model begins with, of the model's weights file, beside which its study lies.
+
+    Raises `InvalidInput` that names the tensor or field in which the child is no part, `NotFound` without a study.
+    """
+    study = read_study(weights.parent)
+    model = load_safetensors(weights)
+    if model.architecture != study.law.parent:
+        raise _wrong(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
+    held = {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
+    return inherited(held, child, study.law.table, study.importance)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="np") as file:
+            about = dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise _wrong(path, f"cannot be read: {error}") from None
+    if about.get("format") != _FORMAT or not {"law", "weights"} <= about.keys():
+        raise _wrong(path, "is no study of cuts")
+    return about
+
+
+def _law(path: Path, about: dict[str, str]) -> CutLaw:
+    law = from_json(about["law"])
+    if not isinstance(law, CutLaw):
+        raise _wrong(path, f"has the law {law.origin.name}, which is not about cuts")
+    return law
+
+
+def _wrong(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} {what}", field="path", value=str(path), allowed="a file that edgefront inherit study wrote"
+    )

@@ -1,0 +1,302 @@
+"""The part of a parent's tensors that a child inherits: rows and columns by index, one function for each kind of block.
+
+Which blocks of the parent the child's blocks are parts of, `CutTable.align` says; which heads, inner units and channels
+stay, their importance. What is kept is copied, so a child with nothing cut is the parent. A norm over fewer channels
+divides by the root mean square of those: its gain makes up for that, so channels that were 0 can go unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.inherit.importance import Importance
+from edgefront.core.quality.cut_table import CutTable
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
+
+Weights = Mapping[str, Tensor]
+"""Tensors by the parameter's name."""
+Places = tuple[Tensor | None, ...]
+"""For each axis of a tensor, int64 indices of what is kept; None keeps all."""
+
+_SAME = ("causal", "norm", "norm_kind", "norm_eps", "activation", "residual_multiplier", "has_final_norm")
+"""Fields of a model that a part has as the whole."""
+_WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner", "shares"}
+"""Fields of a block in which a part may differ; of d_head the value that counts is compared apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What of a parent a child keeps."""
+
+    blocks: tuple[int, ...]
+    """Of each block of the child, the number of the parent's block that it is a part of."""
+    channels: Tensor
+    """int64 [child's d_model], rising."""
+    units: tuple[Tensor, ...]
+    """Of each block of the child, int64, rising: heads of queries, inner units, or features of a short convolution;
+    empty of other kinds."""
+
+
+def inherited(weights: Weights, child: Architecture, table: CutTable, importance: Importance) -> dict[str, Tensor]:
+    """The child's tensors by name, copied from the parent's.
+
+    `InvalidInput` names the first field or tensor in which the child is no part of the parent.
+    """
+    parent = table.parent
+    kept = kept_in(child, table, importance)
+    places = dict(_places(parent, child, kept))
+    tensors = {}
+    for spec in parameters(child):
+        name, where = places[spec.name] if spec.name in places else _unknown(spec)
+        if name not in weights:
+            raise _no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
+        tensor = _taken(weights[name], where)
+        if (energy := importance.energies.get(name.removesuffix(".weight"))) is not None:
+            tensor = tensor * _gain(energy, kept.channels)
+        if tuple(tensor.shape) != spec.shape:
+            what = f"{spec.name} of {list(spec.shape)} is no part of the parent's {list(weights[name].shape)}"
+            raise _no_part(what, spec.name, list(spec.shape))
+        tensors[spec.name] = tensor
+    return tensors
+
+
+def kept_in(child: Architecture, table: CutTable, importance: Importance) -> Kept:
+    """Blocks, channels and units of the parent that the child keeps. `InvalidInput` where it is no part of it."""
+    parent = table.parent
+    _check_ends(child, parent)
+    alignment = table.align_one(child)
+    if not alignment.is_part[0]:
+        raise _not_aligned(child, parent)
+    blocks = tuple(int(place) for place in alignment.blocks[0])
+    for index, place in enumerate(blocks):
+        _check_block(index, child, parent, place)
+    units = tuple(
+        units_of(child.blocks[index], parent.blocks[place], importance.units[place], child.d_model)
+        for index, place in enumerate(blocks)
+    )
+    return Kept(blocks, _best(importance.channels, child.d_model), units)
+
+
+def _best(importance: Tensor, count: int) -> Tensor:
+    """The indices of the `count` most important, rising; of equal ones the first."""
+    order = torch.argsort(importance, descending=True, stable=True)
+    return order[:count].sort().values
+
+
+def units_of(part: Block, whole: Block, importance: Tensor, d_model: int) -> Tensor:
+    """The heads, inner units or features of a block that a part of it keeps in a model of this width, int64, rising;
+    empty of kinds that have none.
+    """
+    if isinstance(part, ShortConv):
+        return _best(importance, d_model)
+    if isinstance(part, FeedForward):
+        return _best(importance, part.d_inner)
+    if isinstance(part, Attention) and isinstance(whole, Attention):
+        return _heads(part, whole, importance)
+    return torch.empty(0, dtype=torch.int64)
+
+
+def _heads(part: Attention, whole: Attention, importance: Tensor) -> Tensor:
+    """Heads of queries: of each key/value head's group the best, of the groups those whose best heads are."""
+    each, of = part.n_head // part.kv_heads, whole.n_head // whole.kv_heads
+    grouped = importance.view(whole.kv_heads, of)
+    heads = torch.stack([_best(group, each) for group in grouped])  # within their groups
+    worth = grouped.gather(1, heads).square().sum(1)
+    groups = _best(worth, part.kv_heads)
+    return (groups[:, None] * of + heads[groups]).flatten()
+
+
+# Indices of each tensor -------------------------------------------------------------------------------------------
+
+
+def _places(parent: Architecture, child: Architecture, kept: Kept) -> Iterator[tuple[str, tuple[str, Places]]]:
+    """Name in the child → name in the parent, and what of it is kept."""
+    yield from _ends(parent, child, kept.channels)
+    for index, (place, units) in enumerate(zip(kept.blocks, kept.units, strict=True)):
+        part, whole = child.blocks[index], parent.blocks[place]
+        for name, where in _block(parent, part, whole, units, kept.channels):
+            yield f"blocks.{index}.{name}", (f"blocks.{place}.{name}", where)
+
+
+def _ends(parent: Architecture, child: Architecture, channels: Tensor) -> Iterator[tuple[str, tuple[str, Places]]]:
+    tokens = torch.arange(child.embedding.vocab_size)
+    is_projected = parent.d_embed != parent.d_model
+    columns = None if is_projected else channels
+    positions = torch.arange(next((spec.shape[0] for spec in parameters(child) if spec.name == "positions.weight"), 0))
+    same: dict[str, Places] = {
+        "embedding.tables.0": (tokens, columns),
+        "embedding.projections.0": (channels, None),
+        "embedding.segments": (None, channels),
+        "positions.weight": (positions, channels),
+        "output.tables.0": (tokens, columns),
+        "output.projections.0": (None, channels),
+        "output.bias": (tokens,),
+        **{f"{norm}.{what}": (channels,) for norm in ("embedding.norm", "final_norm") for what in ("weight", "bias")},
+    }
+    for name, where in same.items():
+        # An output of its own, where the parent's is the embedding, begins as that.
+        of = name.replace("output.tables", "embedding.tables") if parent.output.tied else name
+        yield name, (of, where)
+
+
+def _block(
+    parent: Architecture, part: Block, whole: Block, units: Tensor, channels: Tensor
+) -> Iterator[tuple[str, Places]]:
+    for norm in ("norm", "after_norm"):
+        yield f"{norm}.weight", (channels,)
+        yield f"{norm}.bias", (channels,)
+    if isinstance(part, Attention) and isinstance(whole, Attention):
+        yield from _attention(whole, parent.d_head(whole), units, channels)
+    elif isinstance(whole, FeedForward):
+        yield from _feed_forward(whole, units, channels)
+    elif isinstance(whole, ShortConv):
+        yield from _short_conv(parent.d_model, units, channels)
+
+
+def _attention(whole: Attention, d_head: int, heads: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
+    """`qkv` has the rows of queries, then of keys, then of values."""
+    groups = torch.unique(heads // (whole.n_head // whole.kv_heads))
+    queries, keys = _rows(heads, d_head), _rows(groups, d_head)
+    first_key, width = whole.n_head * d_head, whole.kv_heads * d_head
+    rows = torch.cat([queries, first_key + keys, first_key + width + keys])
+    yield "qkv.weight", (rows, channels)
+    yield "qkv.bias", (rows,)
+    yield "out.weight", (channels, queries)
+    yield "out.bias", (channels,)
+    is_whole = whole.qk_norm == "whole"
+    yield "q_norm.weight", (queries if is_whole else None,)
+    yield "k_norm.weight", (keys if is_whole else None,)
+
+
+def _feed_forward(whole: FeedForward, inner: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
+    """Gated, `up` has the rows of the gate, then those that it multiplies."""
+    rows = torch.cat([inner, whole.d_inner + inner]) if whole.gated else inner
+    yield "up.weight", (rows, channels)
+    yield "up.bias", (rows,)
+    yield "down.weight", (channels, inner)
+    yield "down.bias", (channels,)
+
+
+def _short_conv(d_model: int, features: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
+    """`up` has three times the features' rows."""
+    rows = torch.cat([start * d_model + features for start in range(3)])
+    yield "up.weight", (rows, channels)
+    yield "up.bias", (rows,)
+    yield "conv.weight", (None, features)
+    yield "conv.bias", (features,)
+    yield "out.weight", (channels, features)
+    yield "out.bias", (channels,)
+
+
+def _rows(heads: Tensor, d_head: int) -> Tensor:
+    return (heads[:, None] * d_head + torch.arange(d_head)).flatten()
+
+
+def _taken(tensor: Tensor, where: Places) -> Tensor:
+    for axis, places in enumerate(where):
+        if places is not None:
+            tensor = tensor.index_select(axis, places)
+    return tensor.clone()
+
+
+def _gain(energy: Tensor, channels: Tensor) -> float:
+    """Root mean square of a norm's input over the channels that are kept, by that over all of them."""
+    kept, whole = energy[channels].double().mean(), energy.double().mean()
+    return float((kept / whole).sqrt()) if whole > 0 else 1.0
+
+
+# What is no part --------------------------------------------------------------------------------------------------
+
+
+def _check_ends(child: Architecture, parent: Architecture) -> None:
+    for name in _SAME:
+        own, whole = getattr(child, name), getattr(parent, name)
+        if own != whole:
+            raise _no_part(f"{name} is {own}, and the parent's {whole}", name, own)
+    for name, own, whole in (
+        ("d_model", child.d_model, parent.d_model),
+        ("embedding.vocab_size", child.embedding.vocab_size, parent.embedding.vocab_size),
+    ):
+        if own > whole:
+            raise _no_part(f"{name} {own} is more than the parent's {whole}", name, own)
+    if _positions(child) != _positions(parent):
+        raise _no_part("positions are not those of the parent", "positions", child.canonical.get("positions"))
+    if (child.max_length or 0) > (parent.max_length or 0):
+        raise _no_part("positions.length is more than the parent's", "positions.length", child.max_length)
+    width = None if parent.d_embed == parent.d_model else parent.d_embed
+    if (None if child.d_embed == child.d_model else child.d_embed) != width:
+        raise _no_part(f"embedding.d_embed is {child.d_embed}", "embedding.d_embed", child.d_embed)
+    if child.embedding_factor != parent.embedding_factor:
+        what = "the embedding is scaled by √d_model, which a narrower model changes"
+        raise _no_part(what, "embedding.scaled", child.embedding_factor)
+
+
+def _positions(architecture: Architecture) -> object:
+    value = architecture.positions.model_dump()
+    return {name: value[name] for name in value if name != "length"}
+
+
+def _check_block(index: int, child: Architecture, parent: Architecture, place: int) -> None:
+    part, whole = child.blocks[index], parent.blocks[place]
+    pairs = [
+        (name, getattr(part, name), getattr(whole, name)) for name in type(part).model_fields if name not in _WIDTHS
+    ]
+    if isinstance(part, Attention) and isinstance(whole, Attention):
+        pairs = [pair for pair in pairs if pair[0] not in ("bias", "theta", "scale")]
+        pairs += [
+            ("bias", child.attention_bias(part), parent.attention_bias(whole)),
+            ("theta", child.rotary(part), parent.rotary(whole)),
+            ("scale", child.attention_scale(part), parent.attention_scale(whole)),
+        ]
+    for name, own, other in pairs:
+        if own != other:
+            field = f"blocks.{index}.{name}"
+            raise _no_part(f"{field} is {own}, and {other} in the parent's blocks.{place}", field, str(own))
+
+
+def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
+    """Names the first block that is no part of any block of the parent, or says that they are too many."""
+    for index, block in enumerate(child.blocks):
+        alike = [other for other in parent.blocks if other.kind == block.kind]
+        if not alike:
+            return _no_part(
+                f"blocks.{index} is {block.kind}, which the parent has none of", f"blocks.{index}", block.kind
+            )
+        if not any(_is_part(block, other, child, parent) for other in alike):
+            said = block.model_dump(exclude_defaults=True)
+            return _no_part(
+                f"blocks.{index}, {block.kind} {said}, is a part of none of the parent's: it is wider, has more heads "
+                "for each key/value head, or other heads, window, norms, gate or biases",
+                f"blocks.{index}",
+                said,
+            )
+    return _no_part("blocks are not some of the parent's blocks in their order", "blocks", len(child.blocks))
+
+
+def _is_part(block: Block, other: Block, child: Architecture, parent: Architecture) -> bool:
+    part, whole = (
+        Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(one)]]})
+        for model, one in ((child, block), (parent, other))
+    )
+    return bool(CutTable.trivial(whole).align_one(part).is_part[0])
+
+
+def _unknown(spec: ParameterSpec) -> tuple[str, Places]:
+    raise _no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))
+
+
+def _no_part(what: str, field: str, value: object) -> InvalidInput:
+    return InvalidInput(
+        f"the model is no part of its parent: {what}",
+        field=field,
+        value=value,
+        allowed="fewer blocks, heads, key/value heads, inner units or channels of the parent's, and nothing else",
+    )

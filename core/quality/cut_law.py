@@ -1,0 +1,233 @@
+"""Perplexity of a trained model right after it is cut, before any further training.
+
+Single cuts add up only roughly: the loss of a combination is S·exp(β·x) with S the sum of its single cuts
+(`core.quality.cut_table`) and x what kind of cuts they are. β is fitted to combinations that were really cut and
+evaluated, as a linear regression in logarithms with a prior of β = 0 (Rasmussen & Williams 2006, §2.1), and the
+interval is that of the deviations of combinations from predictions that were fitted without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import t as student
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.cut_table import Alignment, CutTable
+from edgefront.core.quality.features import BLOCK_NAMES, features, names_of_blocks, rounded_features
+from edgefront.core.quality.law import Origin, Prediction, QualityLaw
+from edgefront.core.spaces.architecture import Architecture
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+MIN_LOSS = 1e-3
+"""Nats a token: smaller losses than this are as good as none, and their logarithms say nothing."""
+PRIOR_STD = np.array([0.5, 0.3, 0.5, 0.5])
+"""Standard deviations of β: of a constant, of ln S, of the shares that left-out blocks and channels have in S. Single
+cuts of 135 M parameters that add up to 0.1 to 2 nats missed by factors of 1 to 3 together."""
+MIN_DEVIATION = 0.05
+"""Of ln loss, so that few combinations that happen to agree claim no certainty."""
+
+
+@dataclass(frozen=True, eq=False)
+class Combinations:
+    """Models that were cut in several ways at once, and evaluated."""
+
+    architectures: tuple[Architecture, ...]
+    log_perplexity: Floats
+    """(n,)"""
+
+
+@dataclass(frozen=True, eq=False)
+class CutLaw(QualityLaw):
+    """Perplexity of parts of one parent, on the text that its cuts were measured on."""
+
+    origin: Origin
+    table: CutTable
+    parent_log_perplexity: float
+    combinations: Combinations
+
+    @property
+    def parent(self) -> Architecture:
+        """The model that is cut."""
+        return self.table.parent
+
+    @property
+    def models(self) -> int:  # type: ignore[override]
+        """Combinations that it was learnt from."""
+        return len(self.combinations.architectures)
+
+    @property
+    def about(self) -> str:
+        of = self.origin
+        return f"{of.data}, {of.split} split, per {of.tokens}; {of.trained}; law {of.name}"
+
+    @cached_property
+    def low(self) -> Floats:  # type: ignore[override]
+        return np.asarray(self._known.min(0))
+
+    @cached_property
+    def high(self) -> Floats:  # type: ignore[override]
+        return np.asarray(self._known.max(0))
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:  # type: ignore[override]
+        places = names_of_blocks(Shapes.of([self.parent]))
+        return frozenset(BLOCK_NAMES[place] for place in np.unique(places) if place >= 0)
+
+    @cached_property
+    def _known(self) -> Floats:
+        return features(Shapes.of([self.parent, *self.combinations.architectures]))
+
+    def renamed(self, name: str) -> CutLaw:
+        return replace(self, origin=replace(self.origin, name=name))
+
+    def check(self, shapes: Shapes) -> None:
+        """`InvalidInput` unless all of these are parts of the parent."""
+        self._aligned(shapes)
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        alignment = self._aligned(shapes)
+        loss, half_width = self._loss(alignment)
+        return Prediction(self.parent_log_perplexity + loss, half_width, self._beyond(alignment))
+
+    def expected(self, shapes: Shapes) -> Floats:
+        alignment = self.table.align(shapes)
+        loss, _ = self._loss(alignment)
+        return np.where(alignment.is_part, self.parent_log_perplexity + loss, np.inf)
+
+    def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
+        """The parent itself is exact; of two other parts the deviations are taken as independent, which is the wider
+        interval.
+        """
+        alignment, against = self._aligned(shapes), self._aligned(reference)
+        loss, half_width = self._loss(alignment)
+        other, other_half_width = self._loss(against)
+        same = (rounded_features(shapes) == rounded_features(reference)).all(1) & (alignment.loss == against.loss)
+        return Prediction(
+            np.where(same, 0.0, loss - other),
+            np.where(same, 0.0, np.hypot(half_width, other_half_width)),
+            np.maximum(self._beyond(alignment), self._beyond(against)),
+        )
+
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
+        """A training is never what it learnt from: it speaks of models before any."""
+        return self.predict(shapes), np.zeros(len(shapes), dtype=np.bool_)
+
+    def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
+        seen = {row.tobytes() for row in np.round(self._known, 6)}
+        return np.array([row.tobytes() in seen for row in rounded_features(shapes)], dtype=np.bool_)
+
+    def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
+        beyond = self._beyond(self._aligned(shapes))
+        return [("larger cuts than were tried",) if is_beyond else () for is_beyond in beyond > 0]
+
+    def _aligned(self, shapes: Shapes) -> Alignment:
+        alignment = self.table.align(shapes)
+        if not alignment.is_part.all():
+            number = int(np.argmin(alignment.is_part))
+            raise InvalidInput(
+                f"law {self.origin.name} is about parts of one model, and number {number} of these is none: it has "
+                "other blocks, or wider ones",
+                field="law",
+                value=self.origin.name,
+                allowed="another law, or parts of the model",
+            )
+        return alignment
+
+    # The regression -----------------------------------------------------------------------------------------------
+
+    def _loss(self, alignment: Alignment) -> tuple[Floats, Floats]:
+        """(n,) loss that a cut adds in nats a token, and the half width of its interval; inf for what is no part."""
+        total = alignment.loss
+        inside = np.isfinite(total)
+        rows = _regressors(alignment)
+        fitted = self._fit
+        log_loss = (
+            np.where(inside, np.log(np.maximum(np.where(inside, total, 1.0), MIN_LOSS)), 0.0) + rows @ fitted.mean
+        )
+        spread = np.sqrt(fitted.deviation**2 + np.einsum("ni,ij,nj->n", rows, fitted.covariance, rows))
+        loss = np.where(total > 0, np.exp(log_loss), 0.0)
+        half_width = np.where(total > 0, loss * np.expm1(np.minimum(fitted.quantile * spread, 5.0)), 0.0)
+        return np.where(inside, loss, np.inf), half_width
+
+    def _beyond(self, alignment: Alignment) -> Floats:
+        tried = self._tried.loss.max()
+        return np.where(
+            alignment.loss > tried, np.log(np.maximum(alignment.loss, MIN_LOSS) / max(tried, MIN_LOSS)), 0.0
+        )
+
+    @cached_property
+    def _tried(self) -> Alignment:
+        return self.table.align(Shapes.of(self.combinations.architectures))
+
+    @cached_property
+    def _fit(self) -> _Fit:
+        losses = np.maximum(self.combinations.log_perplexity - self.parent_log_perplexity, MIN_LOSS)
+        targets = np.log(losses) - np.log(np.maximum(self._tried.loss, MIN_LOSS))
+        return _fit(_regressors(self._tried), targets)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    mean: Floats
+    covariance: Floats
+    deviation: float
+    """Standard deviation of ln loss around what is expected."""
+    quantile: float
+
+
+def _regressors(alignment: Alignment) -> Floats:
+    """(n, 4), as `PRIOR_STD` lists them."""
+    total = np.where(alignment.is_part & (alignment.loss > 0), alignment.loss, 1.0)
+    shares = [np.where(alignment.is_part, part, 0.0) / total for part in (alignment.dropped, alignment.width)]
+    return np.column_stack([np.ones(len(total)), np.log(np.maximum(total, MIN_LOSS)), *shares])
+
+
+def _fit(rows: Floats, targets: Floats) -> _Fit:
+    """The posterior of β, with the deviation that makes the left-out combinations as likely as they can be."""
+    deviations = np.geomspace(MIN_DEVIATION, 1.5, 40)
+    errors = [(_left_out(rows, targets, deviation), deviation) for deviation in deviations]
+    scores = [float(np.sum(error**2 / spread**2 + 2 * np.log(spread))) for (error, spread), _ in errors]
+    (error, spread), deviation = errors[int(np.argmin(scores))]
+    mean, covariance = _posterior(rows, targets, deviation)
+    freedom = max(len(targets) - 1, 1)
+    # Student's quantile, and wider where combinations that were left out strayed further.
+    strayed = float(np.quantile(np.abs(error / spread), LEVEL)) if len(targets) else 0.0
+    return _Fit(mean, covariance, float(deviation), max(float(student.ppf((1 + LEVEL) / 2, freedom)), strayed))
+
+
+def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
+    covariance = np.linalg.inv(np.diag(PRIOR_STD**-2.0) + rows.T @ rows / deviation**2)
+    return covariance @ (rows.T @ targets) / deviation**2, covariance
+
+
+def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
+    """(n,) error and expected deviation of each, predicted from the others."""
+    errors, spreads = [], []
+    for index in range(len(targets)):
+        others = np.arange(len(targets)) != index
+        mean, covariance = _posterior(rows[others], targets[others], deviation)
+        errors.append(targets[index] - rows[index] @ mean)
+        spreads.append(np.sqrt(deviation**2 + rows[index] @ covariance @ rows[index]))
+    return np.array(errors), np.array(spreads)
+
+
+def cut_origin(name: str, parent: str, data: str, split: str, tokens: str, family: str) -> Origin:
+    """What the perplexity of a cut law is of."""
+    return Origin(
+        name=name,
+        title=f"parts of {parent}, as they are cut",
+        family=family,
+        data=data,
+        split=split,
+        tokens=tokens,
+        trained=f"cut from {parent}, not trained since",
+        how="before healing",
+        source="measured on this model",
+    )

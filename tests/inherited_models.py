@@ -1,0 +1,81 @@
+"""Small trained-like parents of each kind that can be cut, and studies of their cuts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from packages import lively
+from torch import Tensor
+
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.inherit.cuts import Cutter, HeldOut
+from edgefront.core.inherit.importance import Importance, importance_of
+from edgefront.core.inherit.tensors import inherited
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_table import CutTable
+from edgefront.core.spaces.architecture import Architecture
+
+S = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
+F = {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False}
+ROTARY = {"positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu"}
+PARENTS: dict[str, dict[str, Any]] = {
+    "llama": {**ROTARY, "blocks": [S, F] * 3, "output": {"tied": False}},
+    "qwen": {**ROTARY, "blocks": [{**S, "bias": "qkv", "qk_norm": True}, F] * 2},
+    "olmo": {**ROTARY, "norm": "branch", "blocks": [{**S, "qk_norm": "whole"}, F] * 2},
+    "gpt2": {
+        "positions": {"kind": "learned", "length": 40},
+        "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 24}] * 2,
+    },
+    "lfm": {**ROTARY, "blocks": [{"kind": "short_conv"}, F, {**S, "window": 6}, F, {"kind": "short_conv"}, F]},
+}
+
+
+@cache
+def parent(name: str) -> LanguageModel:
+    """A model of width 16, with weights in which nothing is one, zero or tiny."""
+    return lively({"d_model": 16, **PARENTS[name]}, spread=0.2)
+
+
+def tokens(rows: int = 6, length: int = 20, seed: int = 3) -> Tensor:
+    """int64 [rows, length + 1] of 256 tokens."""
+    return torch.randint(0, 256, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
+
+
+def importance(model: LanguageModel) -> Importance:
+    return importance_of(model, [tokens(seed=4)[:, :-1]], torch.device("cpu"))
+
+
+def cutter(model: LanguageModel) -> Cutter:
+    return Cutter(model, importance(model), HeldOut(tokens(), torch.device("cpu")), lambda *_: None)
+
+
+@cache
+def cut_table(name: str) -> CutTable:
+    return cutter(parent(name)).table()
+
+
+@cache
+def cut_law(name: str, combinations: int = 12) -> CutLaw:
+    model, table = parent(name), cut_table(name)
+    of = cutter(model)
+    parts, losses = of.combinations(table, combinations, 0)
+    return CutLaw(
+        cut_origin(f"cuts-{name}", name, "noise", "valid", "token of 256", ""),
+        table,
+        of.text.loss(model),
+        Combinations(parts, losses),
+    )
+
+
+def weights_of(model: LanguageModel) -> dict[str, Tensor]:
+    return {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
+
+
+def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Importance | None = None) -> LanguageModel:
+    """The part of the model, with the weights that it inherits."""
+    held = inherited(weights_of(model), child, table, of or importance(model))
+    return load(LanguageModel(child), held).eval()
