@@ -78,4 +78,5 @@ def weights_of(model: LanguageModel) -> dict[str, Tensor]:
 def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Importance | None = None) -> LanguageModel:
     """The part of the model, with the weights that it inherits."""
     held = inherited(weights_of(model), child, table, of or importance(model))
-    return load(LanguageModel(child), held).eval()
+    part: LanguageModel = load(LanguageModel(child), held).eval()
+    return part

@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
@@ -191,6 +190,8 @@ def _regressors(alignment: Alignment) -> Floats:
 
 def _fit(rows: Floats, targets: Floats) -> _Fit:
     """The posterior of β, with the deviation that makes the left-out combinations as likely as they can be."""
+    from scipy.stats import t as student
+
     deviations = np.geomspace(MIN_DEVIATION, 1.5, 40)
     errors = [(_left_out(rows, targets, deviation), deviation) for deviation in deviations]
     scores = [float(np.sum(error**2 / spread**2 + 2 * np.log(spread))) for (error, spread), _ in errors]

@@ -170,7 +170,7 @@ def test_a_law_is_not_asked_for_impossible_tokens(tokens: float) -> None:
         ({"kernel": {"amplitude": -1}}, "law.kernel.amplitude"),
         ({"models": [[1.0, 2.0]] * 6}, "models.0"),
         ({"columns": ["log_perplexity"]}, "columns"),
-        ({"version": 3}, "law.version"),
+        ({"version": 4}, "law.version"),
         ({"more": 1}, "law.more"),
         ({"models": []}, "law.models"),
     ],
