@@ -43,6 +43,7 @@ from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
+from edgefront.api.trainings import imports as training_imports
 from edgefront.api.trainings import probabilities as training_probabilities
 from edgefront.api.version import VERSION
 from edgefront.api.web import pages
@@ -52,6 +53,7 @@ from edgefront.core.services.fleet.overview import Overview, overview
 from edgefront.core.services.measuring.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.drafts import remove_left
 from edgefront.core.store.database import Database
 
 SPARE_THREADS = 8
@@ -91,7 +93,9 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.state.given_database = database
     # The last one added is the outermost.
     app.add_middleware(Authenticate)
-    app.add_middleware(BodyBound, max_bytes=settings.http.max_body_bytes)
+    app.add_middleware(
+        BodyBound, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes
+    )
     app.add_middleware(Guard)
     app.add_middleware(Forwarded, trusted=settings.http.trusted_proxies, root_path=settings.http.prefix)
     problems.install(app, pages.missing_page)
@@ -108,6 +112,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         predictions,
         trainings,
         training_files,
+        training_imports,
         training_probabilities,
         training_choices,
         devices,
@@ -151,6 +156,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await anyio.to_thread.run_sync(database.migrate)
         limiter = anyio.to_thread.current_default_thread_limiter()
         limiter.total_tokens = settings.database.pool_size + SPARE_THREADS
+        await anyio.to_thread.run_sync(remove_left, settings, database)
         context = app.state.context = _context(settings, database)
         watching = asyncio.create_task(context.credentials.watch())
         try:

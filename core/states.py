@@ -133,6 +133,8 @@ class TrainingState(State):
 class TrainingKind(State):
     TRAINING = "training"
     SUPERNET = "supernet"
+    IMPORT = "import"
+    """A model whose weights were trained elsewhere: it is done from the start."""
 
 
 class TrainingCommand(State):

@@ -8,7 +8,7 @@ grow from 0.2 s with full jitter, honour Retry-After, and end after `patience_s`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 from urllib.parse import quote
@@ -34,6 +34,7 @@ from edgefront.core.validation import invalid_input
 Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
 Answer = TypeVar("Answer")
 
+_UPLOAD_READ_S = 3600.0
 _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -128,6 +129,24 @@ class Transport:
                 response.read()
             self._raise_for_problem(response)
             yield response
+
+    def upload(
+        self, path: str, content: Iterable[bytes], size: int, media: str, *, params: Query | None = None
+    ) -> httpx.Response:
+        """The response to a POST of so many bytes, which are read anew for each attempt: it must be one that may be
+        repeated. The server may take an hour to look at them.
+        """
+        headers = {"Content-Type": media, "Content-Length": str(size)}
+        own = self._http.timeout
+        timeout = httpx.Timeout(connect=own.connect, read=_UPLOAD_READ_S, write=own.write, pool=own.pool)
+        for attempt in self._attempts(True):
+            with attempt, self._errors():
+                response = self._http.post(
+                    path, params=_present(params), content=iter(content), headers=headers, timeout=timeout
+                )
+                self._raise_for_problem(response)
+                return response
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _raise_for_problem(self, response: httpx.Response) -> None:
         if not response.is_success:

@@ -26,6 +26,8 @@ PUBLIC_BYTES = 16 << 10
 ENROL_BYTES = 128 << 10
 """Largest body of an enrolment, whose token is checked after it was read. A device's facts have at most half of it."""
 
+IMPORT_PATH = "/v1/trainings/import"
+
 _log = logging.getLogger("edgefront.api")
 
 _HEADERS = (
@@ -81,15 +83,18 @@ class Guard:
 class BodyBound:
     """Refuses bodies above the limit: at once by their Content-Length, else while they are received (chunked)."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_import_bytes: int) -> None:
         self.app = app
-        self.max_bytes = max_bytes
+        self.max_bytes, self.max_import_bytes = max_bytes, max_import_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = min(self.max_bytes, _max_bytes_of(scope["method"], own_path(scope)))
+        path = own_path(scope)
+        # A model is written to the disk as it arrives, so it takes none of what its owner may have in memory.
+        streamed = scope["method"] == "POST" and path == IMPORT_PATH
+        limit = self.max_import_bytes if streamed else min(self.max_bytes, _max_bytes_of(scope["method"], path))
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             await _ambiguous(scope, receive, send)
@@ -110,7 +115,7 @@ class BodyBound:
                     if received > limit:
                         raise _too_large(limit)
                     principal = scope.get("state", {}).get("principal")
-                    if size and principal is not None:
+                    if size and principal is not None and not streamed:
                         if count is None:
                             shares: Shares = scope["app"].state.context.shares
                             count = ending.enter_context(shares.body(principal.owner, principal.device_id))

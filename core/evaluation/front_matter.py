@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from edgefront.core.data.sources.catalogue import data_sets
@@ -16,6 +17,8 @@ from edgefront.core.spaces.architecture import Architecture
 
 Library = Literal["edgefront", "transformers"]
 LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
+MAX_HEAD = 64 << 10
+"""Characters of a README in which its head is looked for."""
 SPLITS = ("valid", "test")
 _METRICS = {
     "perplexity": ("perplexity", "perplexity"),
@@ -78,6 +81,28 @@ def check_licence(given: str) -> str:
         allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
         raise InvalidInput(f"licence {given!r} is no identifier: give {allowed}", field="licence", allowed=allowed)
     return given
+
+
+def licence_in(card: Path) -> str | None:
+    """The licence that the head of a Hugging Face folder's README states; None where there is no such file or head, or
+    it states none, or several.
+    """
+    import yaml
+
+    try:
+        with card.open(encoding="utf-8") as file:
+            head = file.read(MAX_HEAD)
+        _, _, rest = head.partition("---\n")
+        fields = yaml.safe_load(rest.partition("\n---")[0]) if head.startswith("---\n") else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    stated = fields.get("license")
+    if stated == _OTHER:
+        stated = fields.get("license_name")
+    is_stated = isinstance(stated, str) and stated != _NO_LICENCE and LICENCE.fullmatch(stated) is not None
+    return stated if is_stated else None
 
 
 def _licence(stated: str | None) -> dict[str, str]:

@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+import numpy as np
+
 from edgefront.core.data.tokenizers.load import load_tokenizer, tokenizer_file
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
+from edgefront.core.evaluation.front_matter import licence_in
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues
+from edgefront.core.graph.parameters import parameters
 from edgefront.core.hugging_face import ARCHITECTURE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
@@ -69,7 +73,8 @@ def write_package(
 
 
 def import_transformers(folder: Path, output: Path) -> Pieces | None:
-    """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one.
+    """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one, the
+    licence that its README states.
 
     Returns the tokenizer if there was one. `output` must not exist, or be an empty folder; it is in place only when
     whole. Raises `InvalidInput` for what the description cannot express, weights that do not fit, a tokenizer of more
@@ -82,7 +87,7 @@ def import_transformers(folder: Path, output: Path) -> Pieces | None:
     architecture = read_architecture(folder)
     weights = TransformersWeights(folder, architecture)
     tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-    _import(folder, architecture, weights, tokenizer, output)
+    _import(folder, architecture, weights, tokenizer, output, licence_in(folder / CARD))
     return tokenizer
 
 
@@ -106,7 +111,12 @@ def import_gguf(path: Path, output: Path) -> Pieces | None:
 
 
 def _import(
-    source: Path, architecture: Architecture, weights: Mapping[str, Any], tokenizer: Pieces | None, output: Path
+    source: Path,
+    architecture: Architecture,
+    weights: Mapping[str, Any],
+    tokenizer: Pieces | None,
+    output: Path,
+    licence: str | None = None,
 ) -> None:
     output, vocabulary = output.resolve(), architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
@@ -120,7 +130,8 @@ def _import(
         raise Conflict(f"{output} exists: name a folder that does not")
     draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
     try:
-        _write(draft, architecture, weights, tokenizer, None, {"name": source.resolve().stem})
+        facts = {"name": source.resolve().stem} | ({} if licence is None else {"licence": licence})
+        _write(draft, architecture, weights, tokenizer, None, facts)
         draft.replace(output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -150,6 +161,15 @@ def _write(
     _write_json(folder / RESULT, {**facts, "digest": architecture.digest})
 
 
+def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
+    """Writes the facts of a package, and its card, anew; its weights and its tokenizer stay as they are."""
+    digest = package.architecture.digest
+    with whole_file(package.folder / CARD) as file:
+        file.write(model_card(package.architecture, facts, tokenizer=package.tokenizer_if_any).encode())
+    _write_json(package.folder / RESULT, {**facts, "digest": digest})
+    return read_package(package.folder)
+
+
 def describe(folder: Path, **changes: Any) -> Package:
     """Replaces some facts of a package (None removes one) and writes its card again, with the tokenizer's files.
 
@@ -162,10 +182,7 @@ def describe(folder: Path, **changes: Any) -> Package:
         tokenizer.save(folder)
     if package.architecture.source is not None:
         package.source_tokenizer.save(folder / SOURCE)
-    with whole_file(folder / CARD) as file:
-        file.write(model_card(package.architecture, facts, tokenizer=tokenizer).encode())
-    _write_json(folder / RESULT, facts)
-    return read_package(folder)
+    return describe_as(package, facts)
 
 
 def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
@@ -256,6 +273,17 @@ class Package:
             raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))
         return self._tokenizer(self.folder / SOURCE, source.embedding.vocab_size)
 
+    def check(self) -> None:
+        """Reads all of it, without torch. Raises `InvalidInput` where a weight is infinite or not a number, or where a
+        tokenizer is damaged or has more tokens than the model.
+        """
+        for spec in parameters(self.architecture):
+            if not all(bool(np.isfinite(chunk).all()) for chunk in self.weights.chunks(spec)):
+                raise _not_finite(self.folder, spec.name)
+        _ = self.tokenizer_if_any
+        if self.architecture.source is not None and tokenizer_file(self.folder / SOURCE) is not None:
+            _ = self.source_tokenizer
+
     def model(self, device: Any = "cpu") -> LanguageModel:
         """The model with its trained weights, in evaluation mode.
 
@@ -270,7 +298,7 @@ class Package:
         model = load_safetensors(self.weights.path)
         for name, parameter in model.named_parameters():
             if not bool(parameter.isfinite().all()):
-                raise _damaged(self.folder, f"{name} contains numbers that are not finite")
+                raise _not_finite(self.folder, name)
         model.to(device).eval()
         return model
 
@@ -312,6 +340,10 @@ def _recorded(facts: Mapping[str, Any]) -> dict[str, str]:
 def _write_json(path: Path, value: Any) -> None:
     with whole_file(path) as file:
         file.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def _not_finite(folder: Path, name: str) -> InvalidInput:
+    return _damaged(folder, f"{name} contains numbers that are not finite")
 
 
 def _damaged(folder: Path, what: str) -> InvalidInput:

@@ -114,6 +114,8 @@ class DataSettings(_Group):
     max_unpacked_bytes: int = Field(default=64 << 30, ge=1)
     """Maximum size of an unpacked archive of a data set. One that holds more is refused."""
     max_unpacked_files: int = Field(default=100_000, ge=1)
+    max_import_bytes: int = Field(default=32 << 30, ge=1)
+    """Bytes of a model that is imported as a training. A larger one is refused."""
     max_model_bytes: int = Field(default=32 << 30, ge=1)
     """Bytes of candidates' model files that are kept for download. Beyond, the oldest are removed (and built again when
     they are asked for), and a larger model is refused."""

@@ -81,9 +81,11 @@ class TrainingRequest(Request):
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
     """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
-    """A training of the same owner and architecture that is done: this one is initialised with its weights."""
+    """A training of the same owner and architecture that is done, or an imported model: this one is initialised with
+    its weights."""
     licence: Licence | None = None
-    """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. Not stated if absent."""
+    """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. If absent that of `start`, or
+    not stated."""
     budget: TrainingBudget = TrainingBudget()
     requires: Requirements = Requirements()
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -180,7 +182,8 @@ class TrainingView(View):
     id: Identifier
     name: str
     owner: str
-    kind: Literal[TrainingKind.TRAINING, TrainingKind.SUPERNET]
+    kind: Literal[TrainingKind.TRAINING, TrainingKind.SUPERNET, TrainingKind.IMPORT]
+    """An import was trained elsewhere: it has no data set, recipe, budget, requirements, queue and seed."""
     state: TrainingState
     wanted: Wanted
     """The owner's latest request; the run obeys it after its current step."""
@@ -198,20 +201,20 @@ class TrainingView(View):
     target_id: Identifier | None
     candidate_id: Identifier | None
     measured: MeasuredCandidateView | None
-    dataset: str
+    dataset: str | None
     dataset_digest: str | None
     """Which of those with the name, once that is known."""
-    recipe: dict[str, Any]
+    recipe: dict[str, Any] | None
     """The whole of it, overrides included."""
     start: Identifier | None = None
     """The training that it is initialised with."""
     licence: str | None = None
     """Of the weights; None if it was not stated."""
-    budget: TrainingBudget
-    requires: Requirements
-    queue: str
+    budget: TrainingBudget | None
+    requires: Requirements | None
+    queue: str | None
     """The queue whose workers may take it, without the installation's prefix."""
-    seed: int
+    seed: int | None
     attempts: int
     """Failures in a row without a new checkpoint; the third ends it."""
     worker: str | None

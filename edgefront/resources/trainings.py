@@ -29,6 +29,7 @@ from edgefront.core.wire.trainings import (
 )
 from edgefront.resources.downloads import Progress, download
 from edgefront.resources.logs import follow_log
+from edgefront.resources.uploads import Archive
 from edgefront.transport import Transport, segment
 
 RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
@@ -66,6 +67,29 @@ class Trainings:
             TrainingPage, "POST", "/v1/trainings", body=request, headers=headers, repeatable=True
         )
         return page.items
+
+    def import_model(
+        self, model: str | os.PathLike[str], *, name: str | None = None, licence: str | None = None
+    ) -> TrainingView:
+        """Imports a model with its weights as a training that is done from the start: a folder of ours, a Hugging Face
+        folder or a GGUF file. It can be downloaded, and be the `start` of trainings of its architecture.
+
+        Name and licence are those that the model records, if absent: a Hugging Face folder states its licence in its
+        README. The same weights and tokenizer give the training that there is. Raises `InvalidInput` for a model
+        without weights, or with a wrong tensor, which it names; `TooLarge` for one that is larger than the service
+        takes.
+        """
+        from edgefront.core.evaluation.given_model import package_of
+        from edgefront.core.evaluation.imported_model import model_files
+
+        with package_of(os.fspath(model)) as package:
+            archive = Archive(model_files(package.folder))
+            params = {"name": name, "licence": licence}
+            response = self._transport.upload(
+                "/v1/trainings/import", archive, archive.size, "application/x-tar", params=params
+            )
+        with self._transport.reading("TrainingView"):
+            return TrainingView.model_validate_json(response.content)
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
         """What the request would make, and where its job's quality is of much longer or shorter trainings, which model

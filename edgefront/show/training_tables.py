@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.states import ENDED_TRAININGS, TrainingState
+from edgefront.core.states import ENDED_TRAININGS, TrainingKind, TrainingState
 from edgefront.core.wire.supernets import SearchProgress
 from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
 from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
@@ -53,7 +53,7 @@ def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
             milliseconds(item.measured.latency_ms if item.measured else None),
             megabytes(item.measured.memory_bytes if item.measured else None),
             duration(item.seconds_left) if item.seconds_left is not None else "",
-            item.reason or item.note,
+            item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
         )
     return shown
 
@@ -117,7 +117,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "training": f"{item.name}  {item.id}",
         "state": item.state + (f" ({item.note})" if item.note else ""),
         "reason": item.reason,
-        "recipe": f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
+        "recipe": _recipe(item),
         "begins with": item.start,
         "licence": item.licence,
         "architecture": item.digest,
@@ -196,6 +196,12 @@ def progress_line(item: TrainingView) -> str:
     if item.reason or item.note:
         parts.append(item.reason or item.note)
     return f"{item.name}: {item.state}" + (": " + ", ".join(parts) if parts else "")
+
+
+def _recipe(item: TrainingView) -> str:
+    if item.recipe is None:
+        return "imported"
+    return f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}"
 
 
 def _steps(item: TrainingView) -> str:

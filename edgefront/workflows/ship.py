@@ -113,6 +113,8 @@ def trained_before(
         if item.training_id is None or item.candidate_id not in {point.id for point in points}:
             continue
         training = client.trainings.get(item.training_id)
+        if training.recipe is None:
+            continue
         name = training.recipe["name"]
         asked = Recipe.parse(recipes[name].recipe).overridden(how["overrides"]).model_dump(mode="json")
         alike = (

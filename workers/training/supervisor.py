@@ -381,5 +381,5 @@ def _copied(training: Training) -> dict[str, Any]:
     )
     values = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
     by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
-    level = training.recipe.get("level") if by_recipe else None
+    level = (training.recipe or {}).get("level") if by_recipe else None
     return values | {"level": level, "start": start_of(training)}

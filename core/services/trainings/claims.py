@@ -122,7 +122,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     if training is None:
         return None
     training.fence += 1
-    training.worker, training.gpu_numbers = machine.worker, _chosen(free, training.gpus, training.memory_bytes)
+    training.worker, training.gpu_numbers = machine.worker, _chosen(free, training.gpus or 0, training.memory_bytes)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.running_since = None
     training.started_at = training.started_at or now
@@ -370,7 +370,7 @@ def comparability_key(recipe: Recipe, budget: Document, dataset_digest: str | No
 
 
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
-    if training.digest is None or not scores:
+    if training.digest is None or training.recipe is None or training.budget is None or not scores:
         return
     recipe = Recipe.parse(training.recipe)
     key = comparability_key(recipe, training.budget, training.dataset_digest, start_of(training))

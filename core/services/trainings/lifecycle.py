@@ -16,7 +16,7 @@ from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
-from edgefront.core.services.trainings.files.sizes import stored_bytes
+from edgefront.core.services.trainings.files.sizes import check_stored
 from edgefront.core.services.trainings.plan import (
     Chosen,
     Subject,
@@ -29,14 +29,13 @@ from edgefront.core.services.trainings.plan import (
 )
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.transitions import change_state, log_state, pause, resume, want
+from edgefront.core.services.trainings.transitions import change_state, check_trains, log_state, pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Target, Training
-from edgefront.core.units import MIB
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
@@ -96,7 +95,7 @@ def plan_trainings(
     with database.read() as session:
         chosen = chosen_for(session, principal, request)
     plan = plan_for(request, chosen, settings)
-    _check_stored(database, principal.owner, settings)
+    check_stored(database, principal.owner, settings)
     return PlannedTrainings(request, chosen, plan)
 
 
@@ -114,23 +113,6 @@ def create_planned(
     if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
         _check_bound(session, principal.owner, len(planned.plan.subjects), settings)
     return _create(session, principal, planned.request, planned.plan, idempotency_key, now)
-
-
-def _check_stored(database: Database, owner: str, settings: Settings) -> None:
-    with database.read() as session:
-        most = bounds_of(session, owner, settings.owners).stored_bytes
-        ids = [] if most is None else rows.ids_of(session, owner)
-    if most is None:
-        return
-    used = stored_bytes(settings, ids)
-    if used >= most:
-        raise BoundReached(
-            f"the files of {owner!r}'s trainings take {used / MIB:,.0f} MiB, and at most {most / MIB:,.0f} MiB are "
-            "allowed: delete trainings, or ask an admin for more (owners.stored_bytes)",
-            bound="owners.stored_bytes",
-            used=used,
-            most=most,
-        )
 
 
 def _check_bound(session: Session, owner: str, asked: int, settings: Settings) -> None:
@@ -282,6 +264,7 @@ def resume_training(session: Session, principal: Principal, training_id: str, no
 def cancel_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
     """Ends the training permanently; its checkpoints are kept. Cancelling a cancelled training changes nothing."""
     training = _locked(session, principal, training_id)
+    check_trains(training, "cancelled")
     if training.state in LIVE_TRAININGS:
         want(session, training, TrainingCommand.CANCEL, now)
     elif training.state in (TrainingState.QUEUED, TrainingState.PAUSED):

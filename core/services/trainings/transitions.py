@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 
@@ -35,6 +35,7 @@ def pause(session: Session, training: Training, now: datetime) -> None:
     """Pauses the training after its current step, with a checkpoint. Conflict if it has ended, or is being
     cancelled.
     """
+    check_trains(training, "paused")
     if training.state == TrainingState.QUEUED:
         training.wanted = TrainingCommand.PAUSE
         change_state(session, training, TrainingState.PAUSED, now)
@@ -48,6 +49,7 @@ def pause(session: Session, training: Training, now: datetime) -> None:
 
 def resume(session: Session, training: Training, now: datetime) -> None:
     """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
+    check_trains(training, "resumed")
     if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
         training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None
         training.attempts, training.failed_at_checkpoint = 0, None
@@ -59,6 +61,12 @@ def resume(session: Session, training: Training, now: datetime) -> None:
         want(session, training, TrainingCommand.RUN, now)
     elif training.state != TrainingState.QUEUED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be resumed")
+
+
+def check_trains(training: Training, verb: str) -> None:
+    """Conflict for an imported model, which is not trained: it cannot be paused, resumed or cancelled (`verb`)."""
+    if training.kind == TrainingKind.IMPORT:
+        raise Conflict(f"training {training.id} is an imported model, which is not trained: it cannot be {verb}")
 
 
 def want(session: Session, training: Training, command: TrainingCommand, now: datetime) -> None:

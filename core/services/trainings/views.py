@@ -122,14 +122,9 @@ def _view(
         recipe=training.recipe,
         start=start_of(training),
         licence=licence_of(training),
-        budget=TrainingBudget(**training.budget),
-        requires=Requirements(
-            device=cast(Device, training.device),
-            gpus=max(1, training.gpus),
-            memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
-            sharding=cast(Sharding, training.sharding),
-        ),
-        queue=f"train-{training.queue}",
+        budget=None if training.budget is None else TrainingBudget(**training.budget),
+        requires=_requirements(training),
+        queue=None if training.queue is None else f"train-{training.queue}",
         seed=training.seed,
         attempts=training.attempts,
         worker=training.worker,
@@ -148,6 +143,17 @@ def _view(
         updated_at=training.updated_at,
         finished_at=training.finished_at,
         last_event=training.last_event,
+    )
+
+
+def _requirements(training: Training) -> Requirements | None:
+    if training.gpus is None:
+        return None
+    return Requirements(
+        device=cast(Device, training.device),
+        gpus=max(1, training.gpus),
+        memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
+        sharding=cast(Sharding, training.sharding),
     )
 
 

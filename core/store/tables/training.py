@@ -5,22 +5,26 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
+_TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "sharding", "device", "gpus", "queue")
+"""What only an import has not."""
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
 
 
 class Training(Base):
-    """One architecture trained on one data set by one recipe, or one supernet."""
+    """One architecture trained on one data set by one recipe, one supernet, or one model that was imported."""
 
     __tablename__ = "training"
     __table_args__ = (
         # One request may create several: points of a frontier.
         UniqueConstraint("owner", "idempotency_key", "position"),
+        UniqueConstraint("owner", "import_digest"),
+        CheckConstraint(f"kind = 'import' OR ({' AND '.join(f'{name} IS NOT NULL' for name in _TRAINED)})", "trained"),
         Index("ix_training_state", "state", "queue", "id"),
         Index("ix_training_worker", "worker", postgresql_where=_LIVE, sqlite_where=_LIVE),
     )
@@ -33,6 +37,7 @@ class Training(Base):
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     position: Mapped[int] = mapped_column(default=0)  # among the trainings of one request
+    import_digest: Mapped[str | None] = mapped_column(String(64))  # of an import's weights and tokenizer
     # What is trained. The digest is the candidate's; `trained` has the vocabulary of the data instead.
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description; empty for a supernet
     digest: Mapped[str | None] = mapped_column(String(64), index=True)
@@ -41,19 +46,20 @@ class Training(Base):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     candidate_id: Mapped[str | None] = mapped_column(ForeignKey("candidate.id", ondelete="SET NULL"), index=True)
-    dataset: Mapped[str] = mapped_column(String(200))
+    # How it is trained: None for an import.
+    dataset: Mapped[str | None] = mapped_column(String(200))
     dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until the data is prepared
-    recipe_name: Mapped[str] = mapped_column(String(64))
-    recipe: Mapped[dict[str, Any]] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
-    budget: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.run_folder.RunBudget
+    recipe_name: Mapped[str | None] = mapped_column(String(64))
+    recipe: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
+    budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.training.run_folder.RunBudget
     supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
-    seed: Mapped[int] = mapped_column(BigInt)
-    sharding: Mapped[str] = mapped_column(String(10))
-    # Requirements on the worker.
-    device: Mapped[str] = mapped_column(String(10))  # cpu, cuda
-    gpus: Mapped[int]
+    seed: Mapped[int | None] = mapped_column(BigInt)
+    sharding: Mapped[str | None] = mapped_column(String(10))
+    # Requirements on the worker; None for an import.
+    device: Mapped[str | None] = mapped_column(String(10))  # cpu, cuda
+    gpus: Mapped[int | None]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
-    queue: Mapped[str] = mapped_column(String(10))
+    queue: Mapped[str | None] = mapped_column(String(10))
     # Progress.
     state: Mapped[TrainingState] = mapped_column(state_type(TrainingState, 10))
     wanted: Mapped[TrainingCommand] = mapped_column(state_type(TrainingCommand, 10, "wanted"))

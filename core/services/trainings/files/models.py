@@ -50,7 +50,7 @@ def trained_model(
         training = training_of(session, principal, training_id)
         state, kind, trained = training.state, training.kind, training.trained or training.architecture
     files = files_of(database, principal, training_id, settings)
-    if kind != TrainingKind.TRAINING:
+    if kind == TrainingKind.SUPERNET:
         raise NotFound(f"training {training_id} is of a supernet, which is no single model: train what it found")
     sha256 = files.sha256_of(WEIGHTS)
     if sha256 is None:
@@ -69,7 +69,7 @@ def trained_model(
 
 def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
     """The formats in which `trained_model` has this training's model; none before it is done."""
-    if training.state != TrainingState.DONE or training.kind != TrainingKind.TRAINING or training.trained is None:
+    if training.state != TrainingState.DONE or training.kind == TrainingKind.SUPERNET or training.trained is None:
         return ()
     formats = _formats(Architecture.parse(training.trained))
     if (training.result or {}).get("level") == "words":  # llama.cpp has no such tokenizer

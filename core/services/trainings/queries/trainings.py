@@ -28,6 +28,12 @@ def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Trai
     return list(session.scalars(query.order_by(Training.position)))
 
 
+def find_import(session: Session, owner: str, import_digest: str) -> Training | None:
+    """The owner's import of these weights and this tokenizer."""
+    query = select(Training).where(Training.owner == owner, Training.import_digest == import_digest)
+    return session.scalar(query)
+
+
 def lock(session: Session, training_id: str) -> Training | None:
     query = select(Training).where(Training.id == training_id).with_for_update(key_share=True)
     return session.scalar(query.execution_options(populate_existing=True))

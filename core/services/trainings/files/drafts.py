@@ -1,0 +1,182 @@
+"""Files of a model that is being imported: in a folder of their own until its training is stored.
+
+    imports/ID.lock      held by the process that imports it; ID becomes the training's
+    imports/ID/          the archive as it arrives, then its files; `placed` once they are put among those of trainings
+
+Files are placed before the row is stored. Whatever fails, and however a process ends, the row decides what remains:
+files of an import without one are removed, by its own process or by the next that imports.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgefront.core.errors import EdgefrontError, InvalidInput, TooLarge
+from edgefront.core.evaluation.imported_model import FILES, model_files, most_bytes
+from edgefront.core.evaluation.package import CARD
+from edgefront.core.files import refusing_full_disk
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.files.removal import remove_folder
+from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables.base import new_id
+from edgefront.core.training.run_folder import RESULT
+
+IMPORTS = "imports"
+MAX_MEMBERS = 64
+_PLACED = "placed"
+_MAX_READ = 1 << 20
+"""Bytes that are read of an archive at once: the names and attributes of a file in it have less."""
+
+_log = logging.getLogger(__name__)
+
+
+class Draft:
+    """A model that is being imported by this process. `close` ends it, whether or not its training was stored."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings, self._database = settings, database
+        self.training_id = new_id("trn")
+        imports = settings.artifact_folder / IMPORTS
+        imports.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(imports / f"{self.training_id}.lock")
+        self._lock.acquire()
+        self.folder = imports / self.training_id
+        self.folder.mkdir()
+        self.archive, self.result = self.folder / "model.tar", self.folder / RESULT
+        self._file = self.archive.open("xb")
+
+    def write(self, content: bytes) -> None:
+        """Adds to the archive. `Unavailable` where the disk is full."""
+        with refusing_full_disk(self.archive):
+            self._file.write(content)
+
+    def unpack(self) -> None:
+        """Unpacks the whole archive, and removes it. Raises as `unpack`."""
+        with refusing_full_disk(self.result):
+            self._file.close()
+            unpack(self.archive, self.result)
+        self.archive.unlink()
+
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self._files().values())
+
+    def place(self) -> TrainingManifest | None:
+        """Puts the files where those of the training are: on the artifact store, whose manifest is returned, or else in
+        the training's folder.
+        """
+        (self.folder / _PLACED).touch()
+        stored = training_store(self._settings, self._database, self.training_id)
+        if stored is not None:
+            files = {f"{RESULT}/{name}": path for name, path in self._files().items()}
+            return Publisher(stored, 0, lambda _: None).publish(files)
+        folder = training_folder(self._settings, self.training_id)
+        folder.mkdir(parents=True)
+        self.result.replace(folder / RESULT)
+        return None
+
+    def close(self) -> None:
+        self._file.close()
+        try:
+            _remove(self._settings, self._database, self.folder)
+        except (EdgefrontError, OSError) as error:
+            _log.warning("files of the import %s are not removed yet: %s", self.training_id, error)
+        finally:
+            self._lock.release()
+
+    def _files(self) -> dict[str, Path]:
+        return {**model_files(self.result), CARD: self.result / CARD}
+
+
+def remove_left(settings: Settings, database: Database) -> None:
+    """Removes what imports have left whose processes were killed, or could not remove it."""
+    from filelock import Timeout
+
+    for path in sorted((settings.artifact_folder / IMPORTS).glob("*.lock")):
+        lock = _lock(path)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            continue
+        try:
+            _remove(settings, database, path.with_suffix(""))
+        except (EdgefrontError, OSError) as error:
+            _log.warning("files of the import %s are not removed yet: %s", path.stem, error)
+        finally:
+            lock.release()
+
+
+def unpack(archive: Path, into: Path) -> None:
+    """Unpacks a model's files from an uncompressed tar archive, durably.
+
+    `InvalidInput` for what is no such archive, is cut short, or contains anything else than files of a model;
+    `TooLarge` for a file of text that is.
+    """
+    into.mkdir()
+    try:
+        with _Bounded(archive) as file, tarfile.open(fileobj=file, mode="r:") as packed:
+            for number, member in enumerate(packed):
+                if number >= MAX_MEMBERS:
+                    raise _refused(f"it has more than {MAX_MEMBERS} entries")
+                if not member.isdir():
+                    member.name = _name(member)
+                    packed.extract(member, into, filter="data")
+    except (tarfile.TarError, UnicodeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise _refused(str(error)) from None
+    for path in model_files(into).values():
+        with path.open("rb") as content:
+            os.fsync(content.fileno())
+
+
+def _name(member: tarfile.TarInfo) -> str:
+    """The name of a file to unpack."""
+    name = PurePosixPath(member.name).as_posix()
+    if name not in FILES:
+        raise _refused(f"it has {name[:100]!r}, which is no file of a model")
+    if not member.isreg() or member.issparse():
+        raise _refused(f"its {name} is no ordinary file")
+    most = most_bytes(name)
+    if most is not None and member.size > most:
+        raise TooLarge(f"the model cannot be imported: its {name} has {member.size} bytes, and at most {most} may be")
+    return name
+
+
+def _refused(what: str) -> InvalidInput:
+    allowed = f"an uncompressed tar archive of {', '.join(FILES)}, those that there are"
+    return InvalidInput(f"the body is not a tar archive of a model: {what}", field="model", allowed=allowed)
+
+
+class _Bounded(io.FileIO):
+    """An archive of which no large part is read at once, as a wrong length of a name would have it."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _MAX_READ:
+            raise tarfile.ReadError("an entry's description is too long")
+        return super().read(size) or b""
+
+
+def _lock(path: Path) -> Any:
+    from filelock import FileLock  # it hooks into forks, as in `core.files.locked`
+
+    return FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+
+
+def _remove(settings: Settings, database: Database, draft: Path) -> None:
+    """Removes an import's folder and lock, and the files that it has placed unless its training is stored."""
+    if (draft / _PLACED).exists():
+        with database.read() as session:
+            is_stored = rows.find(session, draft.name) is not None
+        if not is_stored:
+            remove_folder(settings, draft.name)
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.with_suffix(".lock").unlink(missing_ok=True)

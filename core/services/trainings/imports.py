@@ -1,0 +1,95 @@
+"""Imports a model with its weights: as a training that is done from the start."""
+
+from __future__ import annotations
+
+from edgefront.core.cost.parameters import count
+from edgefront.core.evaluation.imported_model import ImportedModel, check_imported
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.idempotency import add_once
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import TRAINING_REQUEST
+from edgefront.core.services.trainings.files.drafts import Draft, remove_left
+from edgefront.core.services.trainings.files.sizes import check_stored
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.transitions import log_state
+from edgefront.core.services.trainings.views import training_view
+from edgefront.core.states import KeyRole, TrainingCommand, TrainingKind, TrainingState
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training
+from edgefront.core.wire.trainings import TrainingView
+
+
+def begin_import(database: Database, principal: Principal, settings: Settings) -> Draft:
+    """Where the archive of a model is written as it arrives, to be closed by the caller.
+
+    Raises `Forbidden` for a key that may not, `BoundReached` where the owner has as many bytes as the admin allows.
+    """
+    principal.require(KeyRole.USER)
+    remove_left(settings, database)
+    check_stored(database, principal.owner, settings)
+    return Draft(settings, database)
+
+
+def import_model(
+    database: Database,
+    principal: Principal,
+    draft: Draft,
+    settings: Settings,
+    *,
+    name: str | None = None,
+    licence: str | None = None,
+) -> tuple[TrainingView, bool]:
+    """Stores the model whose archive has arrived. Returns its training, and whether it was made: the same weights and
+    tokenizer of the same owner give the training that there is, as it is.
+
+    Raises:
+        InvalidInput: it is no tar archive of a model, or the model is not whole; says which tensor is wrong.
+        TooLarge: one of its files is.
+        BoundReached: the owner would have more bytes than the admin allows.
+        Unavailable: the disk is full, or the artifact store is away.
+    """
+    draft.unpack()
+    model = check_imported(draft.result, name=name, licence=licence)
+    with database.read() as session:
+        former = rows.find_import(session, principal.owner, model.digest)
+        if former is not None:
+            return training_view(session, former), False
+    check_stored(database, principal.owner, settings, draft.size())
+    manifest = draft.place()
+    training = _row(principal.owner, draft.training_id, model, name=name, licence=licence)
+    training.manifest = None if manifest is None else manifest.model_dump(mode="json")
+    with database.write() as session:
+        now = database.now(session)
+        training.created_at = training.updated_at = training.finished_at = now
+        former = add_once(session, [training], lambda: rows.find_import(session, principal.owner, model.digest))
+        if former is not None:  # another request was faster
+            return training_view(session, former), False
+        log_state(session, training, now)
+        return training_view(session, training), True
+
+
+def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None) -> Training:
+    architecture = model.architecture
+    return Training(
+        id=training_id,
+        owner=owner,
+        name=model.facts["name"],
+        kind=TrainingKind.IMPORT,
+        request=TRAINING_REQUEST.versioned(
+            {name: value for name, value in asked.items() if value is not None} | _licence(model)
+        ),
+        request_digest=model.digest,
+        import_digest=model.digest,
+        architecture=architecture.canonical,
+        trained=architecture.canonical,
+        digest=architecture.digest,
+        decoder_parameters=count(architecture).decoder,
+        state=TrainingState.DONE,
+        wanted=TrainingCommand.RUN,
+        result=dict(model.facts),
+    )
+
+
+def _licence(model: ImportedModel) -> dict[str, str]:
+    licence = model.facts.get("licence")
+    return {} if licence is None else {"licence": licence}

@@ -1,0 +1,350 @@
+"""Models with their weights, imported over HTTP: checked, stored once, and used like any trained one."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from packages import DESCRIPTIONS, Data, lively, package
+from running_api import Service, problem
+
+from edgefront.client import Client
+from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.evaluation.imported_model import model_files
+from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.services.trainings.files import drafts
+from edgefront.core.store.database import Database
+from edgefront.core.wire.trainings import TrainingView
+from edgefront.resources.uploads import Archive
+
+PATH = "/v1/trainings/import"
+
+
+def body(folder: Path, **others: bytes) -> bytes:
+    """A folder of ours as a tar archive, with other files in place of its own, or beside them."""
+    files = {name: path.read_bytes() for name, path in model_files(folder).items()}
+    return packed(
+        {**files, **{name.replace("__", "/").replace("_json", ".json"): text for name, text in others.items()}}
+    )
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return written.getvalue()
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def nothing_is_left(service: Service, bob: httpx.Client) -> None:
+    assert bob.get("/v1/trainings").json()["items"] == []
+    assert files_below(service.settings.artifact_folder) == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    facts = {"name": "mine", "licence": "apache-2.0", "dataset": "letters"}
+    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Data(Bytes()), facts)
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def bob(sqlite_service: Service) -> httpx.Client:
+    return sqlite_service.client("user", "bob")
+
+
+def test_an_imported_model_is_a_training_that_is_done(
+    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
+) -> None:
+    made = bob.post(PATH, content=body(folder), params={"name": "small one"})
+    assert made.status_code == 201, made.text
+    view = TrainingView.model_validate_json(made.content)
+    assert (view.kind, view.state, view.name, view.owner, view.licence) == (
+        "import", "done", "small one", "bob", "apache-2.0",
+    )  # fmt: skip
+    path = f"/v1/trainings/{view.id}"
+    assert made.headers["location"] == path
+    for field in (
+        "dataset",
+        "dataset_digest",
+        "recipe",
+        "budget",
+        "requires",
+        "queue",
+        "seed",
+        "worker",
+        "last_metric",
+    ):
+        assert getattr(view, field) is None, field
+    assert view.digest == read_package(folder).architecture.digest
+    assert view.architecture == view.trained
+    assert set(view.formats) >= {"onnx", "gguf", "transformers", "safetensors"}
+    assert bob.get(path).json() == bob.get("/v1/trainings").json()["items"][0] == json.loads(made.content)
+
+    files = {file["path"] for file in bob.get(f"{path}/files").json()}
+    assert files >= {
+        "result/model.safetensors",
+        "result/architecture.json",
+        "result/tokenizer.json",
+        "result/README.md",
+    }
+    weights = bob.get(f"{path}/files/result/model.safetensors").content
+    assert weights == (folder / "model.safetensors").read_bytes()
+    card = bob.get(f"{path}/files/result/README.md").text
+    assert "license: apache-2.0" in card
+    assert "letters" in card
+    assert bob.get(f"{path}/log").text == ""
+    assert bob.get(f"{path}/metrics").json()["items"] == []
+    assert bob.get(f"{path}/archive").status_code == 200
+    for format_ in ("gguf", "onnx", "transformers"):
+        assert bob.get(f"{path}/model", params={"format": format_}).status_code == 200
+    for verb in ("pause", "resume", "cancel"):
+        document = problem(bob.post(f"{path}/{verb}"), 409)
+        assert "is an imported model, which is not trained: it cannot be" in document["detail"]
+    assert bob.delete(path).status_code == 204
+    nothing_is_left(sqlite_service, bob)
+
+
+def test_the_same_weights_give_the_same_training(service: Service, folder: Path, tmp_path: Path) -> None:
+    bob, eve = service.client("user", "bob"), service.client("user", "eve")
+    first = bob.post(PATH, content=body(folder))
+    again = bob.post(PATH, content=body(folder), params={"name": "other"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    hers = eve.post(PATH, content=body(folder))
+    assert hers.status_code == 201
+    problem(eve.get(f"/v1/trainings/{first.json()['id']}"), 404)
+    other = tmp_path / "other"
+    write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), Data(Bytes()), {})
+    assert bob.post(PATH, content=body(other)).json()["id"] != first.json()["id"]
+    assert len(bob.get("/v1/trainings").json()["items"]) == 2
+    stored = service.settings.artifact_folder
+    assert len(list((stored / "trainings").iterdir())) == 3
+    assert list((stored / "imports").iterdir()) == []
+
+
+def test_of_requests_at_once_one_makes_it(service: Service, folder: Path) -> None:
+    clients = [service.client("user", "bob") for _ in range(4)]
+    content, answers, ready = body(folder), list[httpx.Response](), threading.Barrier(4)
+
+    def send(client: httpx.Client) -> None:
+        ready.wait()
+        answers.append(client.post(PATH, content=content))
+
+    threads = [threading.Thread(target=send, args=[client]) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 201]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len(list((service.settings.artifact_folder / "trainings").iterdir())) == 1
+
+
+def _changed(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The weights file with another header."""
+    content = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header[name])
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
+    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
+) -> None:
+    whole = {name: path.read_bytes() for name, path in model_files(folder).items()}
+    weights, norm = whole["model.safetensors"], "blocks.0.norm.weight"
+    assert norm in weights.decode("latin1")
+    infinite = weights[:-4] + np.float32(np.inf).tobytes()
+    other = package(tmp_path / "other", "sru").folder
+    link = tarfile.TarInfo("architecture.json")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    linked = io.BytesIO()
+    with tarfile.open(fileobj=linked, mode="w") as archive:
+        archive.addfile(link)
+    tokenizer = json.loads(whole["edgefront_tokenizer.json"])
+    wrong: list[tuple[bytes, str]] = [
+        (b"", "not a tar archive"),
+        (b"{}" * 600, "not a tar archive"),
+        (body(folder)[:-40_000], "not a tar archive"),
+        (packed({**whole, "../escaped": b""}), "'../escaped', which is no file of a model"),
+        (packed({**whole, "/etc/escaped": b""}), "'/etc/escaped', which is no file of a model"),
+        (linked.getvalue(), "architecture.json is no ordinary file"),
+        (packed({"model.safetensors": weights}), "architecture.json is missing"),
+        (packed({"architecture.json": whole["architecture.json"]}), "model.safetensors is missing"),
+        (packed({**whole, "model.safetensors": b"weights"}), "model.safetensors is not a safetensors file"),
+        (packed({**whole, "model.safetensors": infinite}), "contains numbers that are not finite"),
+        (
+            packed({**whole, "model.safetensors": _changed(folder, norm, lambda entry: entry.update(dtype="F16"))}),
+            f"has {norm} as F16",
+        ),
+        (
+            packed({**whole, "model.safetensors": _changed(folder, norm, lambda entry: entry.update(shape=[4, 4]))}),
+            f"has {norm} as F32 of [4, 4], not F32 of (16,)",
+        ),
+        (
+            packed({**whole, "architecture.json": (other / "architecture.json").read_bytes()}),
+            "architecture.json describes",
+        ),
+        (packed({**whole, "architecture.json": b"\xff"}), "not UTF-8"),
+        (packed({**whole, "result.json": b"[]"}), "result.json"),
+        (packed({**whole, "result.json": b'{"steps": "many"}'}), "result.json.steps"),
+        (packed({**whole, "edgefront_tokenizer.json": b"{}"}), "edgefront_tokenizer.json is damaged"),
+        (
+            packed({**whole, "edgefront_tokenizer.json": json.dumps({**tokenizer, "bytes": [1, 2]}).encode()}),
+            "has 2 tokens, the model 256",
+        ),
+        (packed({**whole, "cuts.safetensors": b"cuts"}), "cuts.safetensors is not a safetensors file"),
+    ]
+    for content, said in wrong:
+        document = problem(bob.post(PATH, content=content), 422)
+        assert said in document["detail"], (said, document["detail"])
+        assert str(sqlite_service.settings.home) not in json.dumps(document)
+        nothing_is_left(sqlite_service, bob)
+    problem(bob.post(PATH, content=body(folder), params={"licence": "my own words"}), 422)
+    problem(sqlite_service.client("viewer", "bob").post(PATH, content=body(folder)), 403)
+    problem(sqlite_service.agent().post(PATH, content=body(folder)), 403)
+    nothing_is_left(sqlite_service, bob)
+
+
+def test_a_long_name_in_an_archive_is_not_read(bob: httpx.Client) -> None:
+    info = tarfile.TarInfo("name")
+    info.type, info.size = tarfile.XHDTYPE, 3 << 20
+    content = info.tobuf(tarfile.USTAR_FORMAT) + bytes(3 << 20)
+    assert "description is too long" in problem(bob.post(PATH, content=content), 422)["detail"]
+
+
+def test_what_else_is_kept_of_its_origin_comes_with_it(bob: httpx.Client, folder: Path) -> None:
+    cuts = (folder / "model.safetensors").read_bytes()
+    without = bob.post(PATH, content=body(folder)).json()["id"]
+    (folder / "cuts.safetensors").write_bytes(cuts)
+    made = bob.post(PATH, content=body(folder)).json()["id"]
+    assert made != without
+    assert bob.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts
+
+
+def test_a_large_model_is_refused(
+    sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service], folder: Path
+) -> None:
+    content = body(folder)
+    os.environ["EDGEFRONT_DATA__MAX_IMPORT_BYTES"] = str(len(content) - 1)
+    try:
+        service = start_service(open_database(sqlite_url), max_body_bytes=1024)
+    finally:
+        del os.environ["EDGEFRONT_DATA__MAX_IMPORT_BYTES"]
+    bob = service.client("user", "bob")
+    whole = problem(bob.post(PATH, content=content), 413)
+    in_parts = problem(bob.post(PATH, content=iter([content[:5000], content[5000:]])), 413)
+    assert whole["detail"] == in_parts["detail"] == f"the body is larger than {len(content) - 1} bytes, the limit here"
+    nothing_is_left(service, bob)
+    problem(bob.post("/v1/trainings", json={"name": "x" * 2000}), 413)
+    (folder / "result.json").unlink()
+    smaller = Archive(model_files(folder))
+    assert smaller.size < len(content)
+    assert bob.post(PATH, content=b"".join(smaller)).status_code == 201
+
+
+def test_an_owner_has_as_many_bytes_as_the_admin_allows(
+    sqlite_service: Service, bob: httpx.Client, folder: Path
+) -> None:
+    admin = sqlite_service.client("admin", "root")
+    answer = admin.patch("/v1/owners/bob", json={"stored_bytes": 1000})
+    assert answer.status_code == 200, answer.text
+    document = problem(bob.post(PATH, content=body(folder)), 409)
+    assert (document["kind"], document["bound"]) == ("bound-reached", "owners.stored_bytes")
+    nothing_is_left(sqlite_service, bob)
+
+
+def test_a_full_disk_leaves_nothing(
+    sqlite_service: Service, bob: httpx.Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for place, name in ((drafts, "unpack"), (drafts.os, "fsync")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, full)
+            assert "the disk is full" in problem(bob.post(PATH, content=body(folder)), 503)["detail"]
+        nothing_is_left(sqlite_service, bob)
+
+
+def test_a_body_that_breaks_off_leaves_nothing(sqlite_service: Service, bob: httpx.Client, folder: Path) -> None:
+    content, imports = body(folder), sqlite_service.settings.artifact_folder / "imports"
+    broken = threading.Event()
+
+    def parts() -> Any:
+        yield content[:20_000]
+        while not (imports.exists() and list(imports.iterdir())):
+            pass
+        broken.set()
+        raise OSError("the line is cut")
+
+    with pytest.raises(OSError, match="the line is cut"):
+        bob.post(PATH, content=parts(), headers={"Content-Length": str(len(content))})
+    assert broken.is_set()
+    while list(imports.iterdir()):
+        pass
+    nothing_is_left(sqlite_service, bob)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    sqlite_service: Service, bob: httpx.Client, folder: Path
+) -> None:
+    artifacts = sqlite_service.settings.artifact_folder
+    kept = bob.post(PATH, content=body(folder)).json()["id"]
+    for training_id in (kept, "trn_gone"):  # one was killed after its row was stored, one before
+        (artifacts / "imports" / training_id).mkdir(parents=True)
+        (artifacts / "imports" / f"{training_id}.lock").touch()
+        (artifacts / "imports" / training_id / "placed").touch()
+    shutil.copytree(artifacts / "trainings" / kept, artifacts / "trainings" / "trn_gone")
+    live = drafts.Draft(sqlite_service.settings, sqlite_service.database)
+    problem(bob.post(PATH, content=b""), 422)
+    assert [path.name for path in (artifacts / "trainings").iterdir()] == [kept]
+    assert {path.name.partition(".")[0] for path in (artifacts / "imports").iterdir()} == {live.training_id}
+    live.close()
+    assert list((artifacts / "imports").iterdir()) == []
+
+
+def test_with_an_artifact_store_the_files_are_there(service: Service, folder: Path, tmp_path: Path) -> None:
+    service.settings.artifacts = f"file://{tmp_path}/store"
+    bob = service.client("user", "bob")
+    problem(bob.post(PATH, content=packed({})), 422)
+    assert not (tmp_path / "store").exists()
+    made = bob.post(PATH, content=body(folder)).json()["id"]
+    assert bob.post(PATH, content=body(folder)).json()["id"] == made
+    path = f"/v1/trainings/{made}"
+    assert files_below(service.settings.artifact_folder) == []
+    weights = bob.get(f"{path}/files/result/model.safetensors").content
+    assert weights == (folder / "model.safetensors").read_bytes()
+    assert bob.get(f"{path}/model", params={"format": "gguf"}).status_code == 200
+    assert bob.delete(path).status_code == 204
+    assert [name for name in files_below(tmp_path / "store") if not name.startswith("deleted/")] == []
+
+
+def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> None:
+    with Client(sqlite_service.url, sqlite_service.key("user", "bob")) as client:
+        made = client.trainings.import_model(folder)
+        assert (made.kind, made.name, made.licence) == ("import", "mine", "apache-2.0")
+        assert client.trainings.import_model(folder, name="again", licence="mit").id == made.id
+        assert client.trainings.wait(made.id).state == "done"
+    archive = Archive(model_files(folder))
+    assert sum(map(len, archive)) == archive.size
