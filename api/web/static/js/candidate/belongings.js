@@ -47,5 +47,5 @@ export function showTrainings(trainings) {
     element("td", {}, element("span", { class: badgeOf(training), text: stateTitle(training) })),
     element("td", { class: "wrap", text: progressOf(training) }),
     element("td", { class: "number", text: qualityText(qualityOf(training)) }),
-    element("td", { text: training.dataset }), element("td", { text: training.recipe.name }))));
+    element("td", { text: training.dataset ?? MISSING }), element("td", { text: recipeName(training) }))));
 }

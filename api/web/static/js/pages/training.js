@@ -8,7 +8,7 @@ import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
 import { withRoot } from "../shared/root.js";
 import {
-  badgeOf, controlsOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
+  badgeOf, controlsOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
 } from "../training/view.js";
 
 const REFRESH_MS = 1000; // While events arrive.
@@ -75,23 +75,27 @@ function show() {
   const note = training.note || (training.state === "evaluating" ? EVALUATING : "");
   setNotice(byId("note"), note.charAt(0).toUpperCase() + note.slice(1), training.state === "paused" ? "warn" : "");
   for (const [name, possible] of Object.entries(controlsOf(training))) byId(name).hidden = !possible;
-  showProgress();
+  for (const name of ["progress-card", "curves-card", "log-card", "recipe-card"]) byId(name).hidden = isImported(training);
+  if (!isImported(training)) {
+    showProgress();
+    showRecipe();
+  }
   showModel();
   showFormats();
-  showRecipe();
   byId("training").hidden = false;
 }
 
 const EVALUATING = "All steps are made. The model is scored on held-out text, and its files are written: that may take minutes.";
 
 function showFacts() {
+  const origin = isImported(training) ? ["imported"] : [`data ${training.dataset}`, `recipe ${training.recipe.name}`, `seed ${training.seed}`];
   const facts = [
-    modelOf(training), `data ${training.dataset}`, `recipe ${training.recipe.name}`, `seed ${training.seed}`, `by ${training.owner}`,
+    modelOf(training), ...origin, `by ${training.owner}`, ...(training.licence ? [`licence ${training.licence}`] : []),
     ...(isLive(training) && training.worker ? [`on ${training.worker}`] : []),
     ...(["queued", "paused"].includes(training.state) ? [training.queue] : []),
     ...(training.attempts ? [`${count(training.attempts, "attempt")} failed`] : []),
     training.started_at ? `started ${moment(training.started_at)}` : `submitted ${moment(training.created_at)}`,
-    ...(training.finished_at ? [`ended ${moment(training.finished_at)}`] : []),
+    ...(training.finished_at && !isImported(training) ? [`ended ${moment(training.finished_at)}`] : []),
   ];
   const links = [];
   if (training.job_id) {

@@ -2,8 +2,8 @@
 
 import { Away, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { duration, moment, whole } from "../shared/format.js";
-import { badgeOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, splitTitle, stateTitle, stepsOf } from "../training/view.js";
+import { duration, MISSING, moment, whole } from "../shared/format.js";
+import { badgeOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, recipeName, splitTitle, stateTitle, stepsOf } from "../training/view.js";
 
 const FRESHEN_MS = 2000;
 
@@ -31,15 +31,15 @@ function row(training) {
       element("a", { href: `/trainings/${encodeURIComponent(training.id)}`, text: training.name }),
       element("span", { class: "under", text: modelOf(training) })),
     element("td", { class: "wrap" }, element("span", { class: badgeOf(training), text: stateTitle(training) }), said(training)),
-    element("td", {},
+    element("td", {}, isImported(training) ? "" :
       element("progress", { max: Math.max(stepsOf(training), 1), value: training.step, "aria-label": `Progress of ${training.name}` }),
       element("span", { class: "under", text: progressOf(training) })),
     element("td", { class: "number", text: lossText(last?.loss) }),
     element("td", { class: "number" }, qualityText(quality), says ? element("span", { class: "under", text: says }) : ""),
     element("td", { class: "number", text: running ? whole(last?.tokens_per_s) : "–" }),
     element("td", { class: "number", text: running ? duration(training.seconds_left) : "–" }),
-    element("td", { class: "wrap narrow", text: training.dataset }),
-    element("td", { class: "wrap narrow", text: training.recipe.name }),
+    element("td", { class: "wrap narrow", text: training.dataset ?? MISSING }),
+    element("td", { class: "wrap narrow", text: recipeName(training) }),
     element("td", { class: "wrap narrow date", text: moment(training.started_at ?? training.created_at) }),
     element("td", { class: "wrap narrow", text: training.owner }));
 }

@@ -9,6 +9,7 @@ const BADGES = { starting: "running", training: "running", evaluating: "running"
 const FEW_SYMBOLS = 512; // So small a vocabulary is one of characters or bytes.
 
 export const isLive = ({ state }) => LIVE.has(state);
+export const isImported = ({ kind }) => kind === "import";
 export const hasEnded = ({ state }) => ENDED.has(state);
 
 /** The actions that are possible now. */
@@ -38,9 +39,13 @@ export function modelOf({ kind, architecture, decoder_parameters: parameters }) 
 }
 
 /** How many steps it will take, as far as is known before it has started. */
-export const stepsOf = ({ steps, recipe, budget }) => steps || Math.min(budget.steps ?? Infinity, recipe.steps);
+export const stepsOf = ({ steps, recipe, budget }) => steps || (recipe ? Math.min(budget.steps ?? Infinity, recipe.steps) : 0);
+
+/** The recipe's name, for the column of recipes. */
+export const recipeName = ({ recipe }) => recipe?.name ?? "imported";
 
 export function progressOf(training) {
+  if (isImported(training)) return MISSING;
   return `${whole(training.step)} of ${count(stepsOf(training), "step")}`;
 }
 
