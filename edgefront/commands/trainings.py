@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -71,11 +72,11 @@ def submit(
     start: Annotated[
         str | None,
         typer.Option(
-            metavar="TRAINING",
-            help="Initialise with the weights of this training of the same architecture.",
+            metavar="TRAINING|MODEL",
+            help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
+            "file, which is imported first.",
             autocompletion=complete_training,
         ),
-        Identifies("training"),
     ] = None,
     tokens: Annotated[
         int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")
@@ -106,13 +107,62 @@ def submit(
                 **training_request.subject(architecture, candidate, frontier, pick),
                 **how.fields,
                 "name": name,
-                "start": start,
+                "start": None if start is None else _start(session, start),
                 "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,
             }
         )
     _submit(session, request, idempotency_key, watch)
+
+
+def _start(session: Session, given: str) -> str:
+    """The id of the training to start from; a model on this machine is imported."""
+    if not os.path.exists(given):
+        return session.identifier("training", given)
+    training = _imported(session, given, None, None)
+    session.note(f"starts from {training.name}, imported as {training.id}")
+    return training.id
+
+
+@command(app, "import")
+def import_model(
+    session: Session,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="The folder of a trained or a Hugging Face model with its weights, or a GGUF file."
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the training. Default: the model's.")] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--licence",
+            "--license",
+            metavar="NAME",
+            help="Licence of the weights. Default: as the model records it, or a Hugging Face folder's README.",
+        ),
+    ] = None,
+) -> None:
+    """Import a model with its weights as a training that is done, to download it or start trainings from it."""
+    training = _imported(session, model, name, licence)
+
+    def show() -> None:
+        session.out.print(training.id)
+        session.note(f"{training.name}, licence {training.licence or 'not stated'}")
+        session.note(f"train from it with `edgefront train submit --start {training.id} --architecture MODEL`")
+
+    session.put(training, show)
+
+
+def _imported(session: Session, model: str, name: str | None, licence: str | None) -> TrainingView:
+    from edgefront.core.evaluation.given_model import quantised_in
+
+    if (formats := quantised_in(model)) is not None:
+        session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
+    with session.err.status(f"importing {model} …"):
+        return session.client.trainings.import_model(model, name=name, licence=licence)
 
 
 def _submit(session: Session, request: TrainingRequest, idempotency_key: str | None, watch: bool) -> None:

@@ -182,6 +182,12 @@ def test_a_body_that_is_too_large_is_refused_by_the_api_else_by_the_proxy(
     assert "the limit of the proxy" in problem(client.post("/v1/jobs", content=b" " * (6 << 20)), 413)["detail"]
 
 
+def test_a_model_passes_the_proxy_and_the_api_bounds_it(service: Service, start_proxy: Callable[..., OwnNginx]) -> None:
+    client = service.client("user", "bob", base_url=start_proxy().url)
+    answer = client.post("/v1/trainings/import", content=b"x" * (6 << 20))
+    assert "not a tar archive" in problem(answer, 422)["detail"]
+
+
 @pytest.mark.parametrize("through", ["proxy", "API"])
 def test_a_request_whose_length_is_given_twice_ends_the_connection(
     service: Service, start_proxy: Callable[..., OwnNginx], through: str

@@ -30,7 +30,7 @@ from edgefront.core.services.trainings.plan import (
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state, check_trains, log_state, pause, resume, want
-from edgefront.core.services.trainings.views import training_view, training_views
+from edgefront.core.services.trainings.views import licence_of, training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
@@ -112,7 +112,7 @@ def create_planned(
     lock_name(session, "owner", principal.owner)
     if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
         _check_bound(session, principal.owner, len(planned.plan.subjects), settings)
-    return _create(session, principal, planned.request, planned.plan, idempotency_key, now)
+    return _create(session, principal, planned, idempotency_key, now)
 
 
 def _check_bound(session: Session, owner: str, asked: int, settings: Settings) -> None:
@@ -130,12 +130,14 @@ def _check_bound(session: Session, owner: str, asked: int, settings: Settings) -
 def _create(
     session: Session,
     principal: Principal,
-    request: TrainingRequest,
-    plan: TrainingPlan,
+    planned: PlannedTrainings,
     idempotency_key: str | None,
     now: datetime,
 ) -> tuple[TrainingView, ...]:
+    request, plan, start = planned.request, planned.plan, planned.chosen.start
     stored, digest = _stored(request), _digest(request)
+    if request.licence is None and start is not None and (licence := licence_of(start)) is not None:
+        stored["licence"] = licence
     made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
     for training in made:
         training.request = TRAINING_REQUEST.versioned(stored)

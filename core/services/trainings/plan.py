@@ -20,12 +20,11 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.starts import check_tokens, check_weights
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
-from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
-from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.core.units import GIB, MB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 
@@ -64,17 +63,20 @@ class Chosen:
     """Candidates with the name of their future training."""
     start: Training | None = None
     """The training whose weights initialise the new one."""
+    start_manifest: Document | None = None
+    """Of its files on the artifact store."""
 
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
     """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
     start = None if request.start is None else training_of(session, principal, request.start)
+    manifest = None if start is None else rows.manifest_of(session, start.id)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
-        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
+        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start, manifest)
     if request.frontier is not None:
-        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
-    return Chosen(start=start)
+        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start, manifest)
+    return Chosen(start=start, start_manifest=manifest)
 
 
 def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
@@ -97,7 +99,9 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
         _check_task(subject.architecture, recipe)
         check_sharding(subject.architecture, request.requires.sharding)
     if chosen.start is not None:
-        _check_start(chosen.start, subjects)
+        check_weights(chosen.start, [(subject.name, subject.architecture) for subject in subjects])
+        if digest is not None:
+            check_tokens(chosen.start, chosen.start_manifest, dataset, level, digest, settings)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
     check_served(device, queue, settings)
     return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
@@ -248,28 +252,3 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
         check_task(architecture, recipe)
     except InvalidInput as error:
         raise (error if error.field == "recipe" else error.under("overrides")) from None
-
-
-def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
-    """Checks that the initial weights exist and have the architecture to train. The run checks that the vocabulary is
-    theirs.
-    """
-    if start.kind != TrainingKind.TRAINING or start.state != TrainingState.DONE or start.trained is None:
-        what = "of a supernet" if start.kind != TrainingKind.TRAINING else start.state
-        raise InvalidInput(
-            f"start: training {start.id} is {what} and has no weights to start from",
-            field="start",
-            value=start.id,
-            allowed="a training that is done",
-        )
-    trained = Architecture.parse(start.trained)
-    source = None if trained.source is None else trained.source.embedding.vocab_size
-    for subject in subjects:
-        own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
-        if own.digest != trained.digest:
-            raise InvalidInput(
-                f"start: training {start.id} has a different architecture from {subject.name}",
-                field="start",
-                value=start.id,
-                allowed="a training of the same architecture",
-            )

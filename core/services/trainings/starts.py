@@ -1,0 +1,88 @@
+"""Whether a training may begin with the weights of another, or of an imported model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
+from edgefront.core.errors import InvalidInput
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.datasets import find_dataset
+from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.files.objects import ObjectStore
+from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.sql import Document
+from edgefront.core.store.tables import Training
+from edgefront.core.training.run_folder import RESULT
+from edgefront.core.training.vocabulary import with_vocabulary
+
+_PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --vocabulary FOLDER/vocabulary.txt"}
+
+
+def check_weights(start: Training, architectures: Sequence[tuple[str, Architecture]]) -> None:
+    """Checks that there are weights, and of the architectures to train, which come with their names."""
+    if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
+        what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
+        raise InvalidInput(
+            f"start: training {start.id} is {what} and has no weights to start from",
+            field="start",
+            value=start.id,
+            allowed="a training that is done, or an imported model",
+        )
+    trained = Architecture.parse(start.trained)
+    source = None if trained.source is None else trained.source.embedding.vocab_size
+    for name, architecture in architectures:
+        own = with_vocabulary(architecture, trained.embedding.vocab_size, source)
+        if own.digest != trained.digest:
+            raise InvalidInput(
+                f"start: training {start.id} has a different architecture from {name}",
+                field="start",
+                value=start.id,
+                allowed="a training of the same architecture",
+            )
+
+
+def check_tokens(
+    start: Training, manifest: Document | None, dataset: str, level: str | None, digest: str, settings: Settings
+) -> None:
+    """Checks that the weights were trained on the tokens of a data set that is prepared here, as the run will again.
+
+    `manifest`: of the files of `start` on the artifact store. Raises `InvalidInput` that says which command prepares
+    the data with their tokenizer; `Unavailable` where the store is.
+    """
+    data = find_dataset(dataset, settings.data_folder, digest, level)
+    with _tokenizer_folder(start.id, manifest, settings) as folder:
+        if same_tokens(folder, data):
+            return
+        own = load_tokenizer(folder).level
+    options = f"--level {own}{_PREPARED_WITH.get(own, '')}"
+    first = f"`edgefront train download {start.id} -o FOLDER`, then " if "FOLDER" in options else ""
+    raise InvalidInput(
+        f"start: training {start.id} was trained on other tokens than those of the data set {dataset}: prepare the "
+        f"data with its tokenizer ({first}`edgefront data prepare NAME {options}`)",
+        field="start",
+        value=start.id,
+        allowed="a data set of the same tokens",
+    )
+
+
+@contextmanager
+def _tokenizer_folder(training_id: str, manifest: Document | None, settings: Settings) -> Iterator[Path]:
+    """The folder with the tokenizer of a training's result."""
+    if settings.artifact_url is None:
+        yield training_folder(settings, training_id) / RESULT
+        return
+    kept = None if manifest is None else TrainingManifest.model_validate(manifest)
+    store = TrainingStore(ObjectStore(settings.artifact_url), training_id, lambda: kept)
+    with tempfile.TemporaryDirectory() as place:
+        newest = store.newest()
+        if newest is not None:
+            for entry in newest.below(RESULT):
+                if not entry.path.endswith(".safetensors"):
+                    store.download(newest, entry, Path(place) / entry.path)
+        yield Path(place) / RESULT
