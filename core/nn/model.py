@@ -172,7 +172,7 @@ class LanguageModel(nn.Module):
             self.architecture,
             hidden.shape[1],
             device=hidden.device,
-            rotary=self.positions if isinstance(self.positions, RotaryPositions) else None,
+            positions=self.positions,
             dropout=self.dropout if self.training else NO_DROPOUT,
         )
         for index, owner in enumerate(self._owners[first:], first):
