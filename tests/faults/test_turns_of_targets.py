@@ -30,7 +30,9 @@ def of(service: Service, owner: str) -> Service:
 
 
 @pytest.fixture
-def eve(database: Database) -> Service:
+def eve(database: Database, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """A user. No task ends before its work does: on a busy machine the clock would end it, and another would follow."""
+    monkeypatch.setattr("edgefront.workers.work.TASK_S", 600.0)
     service = Service(database)
     SimulatedAgent(database, by_size())
     return of(service, "eve")

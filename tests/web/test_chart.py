@@ -117,19 +117,8 @@ def test_a_point_that_is_clicked_is_marked_in_the_table(
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}#chart=3d")
     _wait_for_frontier(seen, finished)
-    seen.page.locator("#chart").scroll_into_view_if_needed()
     seen.until("Boolean(document.getElementById('chart')._fullLayout?.scene?._scene?.glplot?.cameraParams)")
-
-    def hovered() -> bool:
-        _, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
-        seen.page.mouse.move(x - 30, y - 30)
-        seen.page.mouse.move(x, y, steps=3)
-        seen.page.locator("#chart .hovertext").first.wait_for(timeout=1000)
-        return True
-
-    # Again and again: the scene takes the mouse up with its next frame, which may be late on a busy machine.
-    seen.eventually(hovered, True)
-    candidate, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
+    candidate, x, y = seen.hover_over(FIRST_FRONTIER_POINT)
     seen.page.mouse.click(x, y)
     row = seen.page.locator(f"#candidates tr.selected[data-id='{candidate}']")
     row.wait_for()

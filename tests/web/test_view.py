@@ -54,7 +54,7 @@ def test_quality_stands_against_latency_with_intervals_and_memory_as_size(
     sizes = [drawn_points[point["id"]]["size"] for point in by_memory]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == PREDICTED
+    seen.until(f"{CHART}.layout.yaxis.title.text", PREDICTED)
     low, high = seen.page.evaluate(f"{CHART}._fullLayout.yaxis.range")
     assert low > high  # better is up
     expect(seen.page.locator("#legend")).to_contain_text("Peak memory")
@@ -73,11 +73,12 @@ def test_limits_are_drawn(
     seen.until(f"{CHART}.layout.shapes.map(({{x0, x1}}) => [x0, x1]).join()", "7.5,7.5")
     assert seen.page.evaluate(f"{CHART}.layout.annotations[0].text") == "at most 7.50 ms"
     hollow = f"{FRONTIER}.marker.symbol.filter((symbol) => symbol.endsWith('-open')).length"
-    assert seen.page.evaluate(hollow) == sum(value > float(limit) for value in memory)
+    seen.until(hollow, sum(value > float(limit) for value in memory))
     expect(seen.page.locator("#legend")).to_contain_text("Above the memory limit")
     beyond = [point["latency_ms"] > 7.5 or point["memory_bytes"] / 1e6 > float(limit) for point in frontier]
     faint = f"{FRONTIER}.marker.opacity.filter((opacity) => opacity < 0.5).length"
-    assert seen.page.evaluate(faint) == sum(beyond) > 0
+    assert any(beyond)
+    seen.until(faint, sum(beyond))
     expect(seen.page.locator("#legend")).to_contain_text("Faint: outside the limits")
     seen.page.locator("#limits-reset").click()
     seen.until(f"{CHART}.layout.shapes.length", 0)
@@ -105,11 +106,7 @@ def test_selecting_in_one_view_selects_in_all(
     seen.until(SELECTED, picked)
     seen.until("document.querySelector('#agreement-latency').data?.at(-1).uid", "selected")
     # The point of the frontier that lies farthest from all others is clicked in the chart.
-    seen.page.locator("#chart").scroll_into_view_if_needed()
-    candidate, x, y = seen.page.evaluate(LONELY)
-    seen.page.mouse.move(x - 20, y)
-    seen.page.mouse.move(x, y, steps=4)
-    seen.page.locator("#chart .hovertext").first.wait_for()
+    candidate, x, y = seen.hover_over(LONELY)
     seen.page.mouse.click(x, y)
     seen.until(SELECTED, candidate)
     expect(seen.page.locator("#candidates tr.selected")).to_have_attribute("data-id", candidate)
@@ -165,6 +162,7 @@ def test_a_link_shows_somebody_else_the_same_view(
         other.until("location.hash", seen_hash)
 
     is_the_same(seen)
+    seen.page.close()  # each page that is open draws a scene without a GPU
     path = link.removeprefix(service.url)
     is_the_same(watch(visitor, path))
     for opened in visitor.pages:
@@ -186,7 +184,7 @@ def test_a_link_to_what_is_gone_shows_the_rest(
     nothing = "target=no&chart=no&quality=no&sort=no&show=no&candidate=no"
     seen = watch(member, f"/jobs/{predicted['id']}#{nothing}")
     drawn(seen, frontier)
-    assert seen.page.evaluate(f"{CHART}.layout.yaxis.title.text") == PREDICTED
+    seen.until(f"{CHART}.layout.yaxis.title.text", PREDICTED)
     expect(seen.page.locator("#filter")).to_have_value("frontier")
 
 

@@ -66,6 +66,25 @@ class WatchedPage:
         self.until(f"{EYE}.length", 3)
         return [float(part) for part in self.page.evaluate(EYE)]
 
+    def hover_over(self, place: str) -> tuple[str, float, float]:
+        """Moves the mouse onto a point of the chart until the chart tells about it: on a busy machine the layout may
+        still move, and a scene takes the mouse up with its next frame.
+
+        `place` is JavaScript for the point's candidate, x and y; returned as they are now.
+        """
+
+        def hovered() -> bool:
+            _, x, y = self.page.evaluate(place)
+            self.page.mouse.move(x - 30, y - 30)
+            self.page.mouse.move(x, y, steps=3)
+            self.page.locator("#chart .hovertext").first.wait_for(timeout=1000)
+            return True
+
+        self.page.locator("#chart").scroll_into_view_if_needed()
+        self.eventually(hovered, True, "the text beside the mouse")
+        candidate, x, y = self.page.evaluate(place)
+        return str(candidate), float(x), float(y)
+
     def _look_at(self, url: str, origin: str) -> None:
         if urlsplit(url).scheme not in ("data", "blob") and not url.startswith(f"{origin}/"):
             self.strangers.append(url)
