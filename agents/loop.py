@@ -27,7 +27,7 @@ from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.holdings import HeldItem
 from edgefront.agents.server.leasing import Leasing
-from edgefront.agents.server.logs import AGENTS, LogBuffer, LogSender
+from edgefront.agents.server.logs import LOGGER, LogBuffer, LogSender
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
@@ -88,7 +88,7 @@ class Agent:
         self._listen_to_signals()
         self._started.set()
         buffer = LogBuffer()
-        logging.getLogger(AGENTS).addHandler(buffer)
+        logging.getLogger(LOGGER).addHandler(buffer)
         try:
             refused = credential.CredentialFile(self.config.data_dir).refused_instance()
             async with AgentClient(self.config.server, insecure=self.config.insecure, instance=refused) as client:
@@ -102,7 +102,7 @@ class Agent:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(logs.send(), _LAST_LINES_S)
         finally:
-            logging.getLogger(AGENTS).removeHandler(buffer)
+            logging.getLogger(LOGGER).removeHandler(buffer)
         if self._fatal is not None:
             raise self._fatal
 

@@ -1,7 +1,7 @@
 """The papers' models side by side: latency and peak memory of segments, forward passes and decoding, on one machine.
 
-Every number is made by the agent's own `Measurer`: a fresh process a launch, its rulers, its pinned cores. Models that
-are compared take turns: each round launches all of them once, every other round in reverse, so that a machine that
+Every number is made by the agent's own `Measurer`: a new process a launch, its memory methods, its pinned cores. Models
+that are compared take turns: each round launches all of them once, every other round in reverse, so that a machine that
 drifts favours none. Latency is the median over rounds of the launches' medians; a ratio is the median over rounds of
 what the round's launches say.
 

@@ -25,10 +25,10 @@ from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import runtimes
 from edgefront.agents.measuring.disturbance import Disturbance
 from edgefront.agents.measuring.energy import EnergyMeter
-from edgefront.agents.measuring.environment import gpu_surroundings, surroundings
+from edgefront.agents.measuring.environment import gpu_environment, host_environment
 from edgefront.agents.measuring.failures import failure, message_of, reason_of
 from edgefront.agents.measuring.inputs import external_files
-from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, ruler_for
+from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, meter_for
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, Generator
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -95,7 +95,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
     try:
         _apply_limits(request)
         strict = _ON_LINUX and linux.strict_malloc()
-        meter = ruler_for(request.protocol, _weight_places(request))
+        meter = meter_for(request.protocol, _weight_places(request))
         runtimes.warm_up_device(request)
         meter.start()
         model = _model(request)
@@ -104,7 +104,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
         stage = "run_error"
         return _run(request, model, meter, build_s, strict)
     except Exception as error:
-        environment = surroundings(request.cores) | {"exception": type(error).__name__}
+        environment = host_environment(request.cores) | {"exception": type(error).__name__}
         return failure(reason_of(error, stage), message_of(error), environment=environment)
 
 
@@ -119,7 +119,7 @@ def _run(
     request: LaunchRequest, model: runtimes.Model, meter: PeakMemoryMeter, build_s: float, strict: bool
 ) -> LaunchResult:
     protocol = request.protocol
-    environment = surroundings(request.cores)
+    environment = host_environment(request.cores)
     environment["allocator"] = "glibc" if strict else "of the system"
     measuring = time.perf_counter()
     memory: PeakMemory | None = None
@@ -133,7 +133,7 @@ def _run(
     samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
     environment |= disturbance.facts()
     generation = model.samples() if isinstance(model, Generations) else None
-    environment |= gpu_surroundings(protocol.provider) | model.versions
+    environment |= gpu_environment(protocol.provider) | model.versions
     measuring_s = time.perf_counter() - measuring
     if memory is None:
         memory = _memory_afterwards(model, meter, strict)

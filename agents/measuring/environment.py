@@ -16,7 +16,7 @@ from edgefront.core.measurement.record import Fact
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
-def surroundings(cores: tuple[int, ...]) -> dict[str, Fact]:
+def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
     """Current facts of the system and the measuring cores; unavailable ones are left out."""
     facts: dict[str, Fact | None] = {
         "python": platform.python_version(),
@@ -31,7 +31,7 @@ def surroundings(cores: tuple[int, ...]) -> dict[str, Fact]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def gpu_surroundings(provider: str) -> dict[str, Fact]:
+def gpu_environment(provider: str) -> dict[str, Fact]:
     """The current state of the GPU, for a provider on NVIDIA; else empty.
 
     Read right after the timed passes: clock rates rise under load, and fall soon after.

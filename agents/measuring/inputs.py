@@ -36,7 +36,7 @@ _TYPES = {
 _SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
 _BATCH_NAMES = ("batch", "n")
 _PAST_NAMES = ("past", "total", "cache", "context", "source")
-_UNKNOWN_VOCABULARY = 2
+_UNKNOWN_VOCABULARY = 2  # indices 0 and 1, which every table has that is worth indexing
 
 Declared = tuple[str, str, tuple[Any, ...]]
 """Name, ONNX type and shape of an input; an axis is a number, a name, or None."""

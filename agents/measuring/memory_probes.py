@@ -40,9 +40,9 @@ class PeakMemoryMeter(Protocol):
         """
 
     def read(self, starts: Mapping[str, int]) -> PeakMemory:
-        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousRuler`).
+        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousMeter`).
 
-        `starts`: those of the model (`runtimes.Model`), for rulers that count mapped files.
+        `starts`: those of the model (`runtimes.Model`), for meters that count mapped files.
         """
 
 
@@ -56,26 +56,26 @@ def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]
     return host + (("allocator",) if allocator else ()) + (("device",) if device else ())
 
 
-def ruler_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> PeakMemoryMeter:
+def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> PeakMemoryMeter:
     """Raises `MeasurementError` with reason `unsupported` for a method that this system lacks."""
     method = protocol.memory
     if method == "anonymous" and _ON_LINUX:
-        return AnonymousRuler(weight_places)
+        return AnonymousMeter(weight_places)
     if method == "resident":
-        return ResidentRuler() if _ON_LINUX else LifetimeRuler()
+        return ResidentMeter() if _ON_LINUX else LifetimeMeter()
     if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
-        return AllocatorRuler()
+        return AllocatorMeter()
     if method == "device" and Provider(protocol.provider).on_nvidia:
         from edgefront.agents.device.nvml import Gpu
 
-        return DeviceRuler(Gpu.first_visible())
+        return DeviceMeter(Gpu.first_visible())
     raise MeasurementError(
         f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} on this device",
         reason="unsupported",
     )
 
 
-class AnonymousRuler:
+class AnonymousMeter:
     """Anonymous high-water mark, from the resident one: the kernel keeps one mark for both kinds of pages together.
 
     During a pass that faults in no new file page, file pages are a constant, and mark - file pages is the anonymous
@@ -112,7 +112,7 @@ class AnonymousRuler:
         )
 
 
-class ResidentRuler:
+class ResidentMeter:
     """Resident high-water mark of Linux, reset between build and passes."""
 
     _build_peak: int | None = None
@@ -133,7 +133,7 @@ class ResidentRuler:
         )
 
 
-class LifetimeRuler:
+class LifetimeMeter:
     """Resident high-water mark where it cannot be reset: the forward peak is then at least the build's."""
 
     _build_peak: int | None = None
@@ -152,7 +152,7 @@ class LifetimeRuler:
         )
 
 
-class AllocatorRuler:
+class AllocatorMeter:
     """PyTorch's CUDA allocator: weights and activations, to the byte."""
 
     _build_peak: int | None = None
@@ -183,7 +183,7 @@ class AllocatorRuler:
         )
 
 
-class DeviceRuler:
+class DeviceMeter:
     """Used memory of the GPU, polled while the model is built and run."""
 
     _build_peak: int | None = None

@@ -16,9 +16,9 @@ from edgefront.agents.server.client import AgentClient
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound, TooLarge
 from edgefront.core.wire.agent import MAX_LOG_LINES, MAX_LOG_TEXT, Level, LogLine, LogRequest
 
-EVERY_S = 15.0
+SEND_INTERVAL_S = 15.0
 """Seconds between two requests, the same as between two heartbeats."""
-AGENTS = "edgefront.agents"
+LOGGER = "edgefront.agents"
 """Name of the parent logger of the agent's modules."""
 
 
@@ -67,7 +67,7 @@ class LogSender:
                     await has_lines.wait()
                 has_lines.clear()
                 await self.send()
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(SEND_INTERVAL_S)
         finally:
             self._buffer.added = lambda: None
 

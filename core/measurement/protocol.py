@@ -275,7 +275,7 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _ruler_fits_provider(self) -> MeasurementProtocol:
+    def _memory_method_fits_provider(self) -> MeasurementProtocol:
         if self.memory is None:
             of_gpu = {"pytorch": "allocator", "onnxruntime": "device"} if Provider(self.provider).on_nvidia else {}
             object.__setattr__(self, "memory", of_gpu.get(self.runtime, "anonymous"))

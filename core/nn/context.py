@@ -70,7 +70,7 @@ class Context:
         self._distances: dict[int, Tensor] = {}
         self._sinusoids: dict[int, Tensor] = {}
         self._alibi: dict[tuple[int, int, int | None], Tensor] = {}
-        self._beside: dict[Parallel, Tensor] | None = None
+        self._for_parallel: dict[Parallel, Tensor] | None = None
         self.dropout = dropout
         self.attention_dropout = dropout.attention
         """Rate for attention's probabilities."""
@@ -83,16 +83,16 @@ class Context:
         """Dropout of a feed-forward block's inner activations."""
         return drop(x, self.dropout.hidden if self.dropout.inner is None else self.dropout.inner)
 
-    def leave_beside(self, x: Tensor, read: Tensor) -> None:
+    def keep_for_parallel(self, x: Tensor, read: Tensor) -> None:
         """Keeps an attention's input, and what its norm made of it, for a parallel feed_forward."""
         if self.architecture.has_parallel_blocks:
-            self._beside = {"own_norm": x, "shared_norm": read}
+            self._for_parallel = {"own_norm": x, "shared_norm": read}
 
-    def beside(self, parallel: Parallel) -> Tensor:
+    def parallel_input(self, parallel: Parallel) -> Tensor:
         """What a feed_forward reads that is parallel to the attention before it; kept for it alone."""
-        assert self._beside is not None
-        left, self._beside = self._beside, None
-        return left[parallel]
+        assert self._for_parallel is not None
+        inputs, self._for_parallel = self._for_parallel, None
+        return inputs[parallel]
 
     def highway_mask(self, name: str, x: Tensor) -> Tensor | None:
         """Dropout mask for the recurrence of the block `name`, [batch, d_model]: the same for all tokens of a row.

@@ -14,7 +14,7 @@ from edgefront.core.nn.context import Context
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import drop, make_norm
-from edgefront.core.nn.output import OutputLayer, wanted
+from edgefront.core.nn.output import OutputLayer, select_positions
 from edgefront.core.nn.positions import (
     LearnedPositions,
     SinusoidalPositions,
@@ -102,7 +102,7 @@ class LanguageModel(nn.Module):
         Raises `InvalidInput` for targets of another shape or type, and for a model without such an output; IndexError
         for a target below 0 or too large.
         """
-        picked = wanted(hidden, self.architecture, "all")
+        picked = select_positions(hidden, self.architecture, "all")
         rates = self.dropout if self.training else NO_DROPOUT
         losses: Tensor = self.output.losses(picked, self.embedding, targets, label_smoothing, rates)
         return losses
@@ -150,7 +150,7 @@ class LanguageModel(nn.Module):
         hidden = self.embedding(tokens, segments, self._positions(tokens, context), rates.narrow)
         hidden = drop(hidden, rates.embedding)
         hidden = self._through_blocks(hidden, context)
-        hidden = wanted(hidden, self.architecture, logits)
+        hidden = select_positions(hidden, self.architecture, logits)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         if self.architecture.output.kind == "none":

@@ -32,7 +32,7 @@ IGNORED = -100
 """A target that counts in no loss."""
 
 
-def wanted(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
+def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
     """The states of the last block [batch, sequence, d_model] that the output layer reads.
 
     All of them, or [batch, d_model]: the first position if it is pooled, the last one for "last".

@@ -69,16 +69,16 @@ class RelativePositions(nn.Module):
 
 
 class RotaryPositions(nn.Module):
-    """Turns queries and keys by their places (Su et al. 2021, §3.2)."""
+    """Rotates queries and keys by their places (Su et al. 2021, §3.2)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tables: dict[tuple[embeddings_and_head.RotaryPositions, int], SinusoidTable] = {}
 
     def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions) -> Tensor:
-        """[batch, head, n, d_head] at the places `place` … `place` + n - 1, turned as `by` says.
+        """[batch, head, n, d_head] at the places `place` … `place` + n - 1, rotated as `by` says.
 
-        Of the turned features the first half are pairs with the second half (x₁, x₂), and become
+        Of the rotated features the first half are pairs with the second half (x₁, x₂), and become
         (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
         """
         count, d_head = x.shape[2:]

@@ -18,7 +18,7 @@ MAX_DRAWS = 10_000
 """Fruitless uniform samples of one generation at most (seconds): it is then smaller than asked for."""
 MAX_BATCH = 256
 """Attempts that are made at once where many fail."""
-WALKABLE = 4096
+MAX_ENUMERATED = 4096
 """Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
 
 
@@ -94,14 +94,14 @@ class Proposals:
 
         A small space is then walked through, so that it is searched to its last architecture.
         """
-        walkable = self._space.size() <= WALKABLE
-        patience = ATTEMPTS if walkable else DRAWS
+        enumerable = self._space.size() <= MAX_ENUMERATED
+        patience = ATTEMPTS if enumerable else DRAWS
 
         def samples(count: int) -> Iterable[tuple[Genome, tuple[str, ...]]]:
             return ((genome, ()) for genome in self._space.samples(count, self._rng))
 
         self.make(size - len(self), SAMPLE, samples, patience, MAX_DRAWS)
-        if len(self) < size and walkable:
+        if len(self) < size and enumerable:
             left = list(self._space.enumerate())
             for index in self._rng.permutation(len(left)):
                 if len(self) >= size:

@@ -18,12 +18,12 @@ from edgefront.core.search.interface import Context, Evaluated, Predicted, Propo
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.search.predictive_search import POOL_SIZE, RISK_LEVEL, Candidates, PredictiveSearch
 from edgefront.core.search.problem import Problem
-from edgefront.core.search.proposals import WALKABLE, Proposals
+from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
 from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 
-USUAL_BATCHES = 4
+TYPICAL_BATCHES = 4
 """Batches of predictions after which a search typically ends."""
 
 
@@ -44,9 +44,9 @@ class Surrogate(PredictiveSearch):
         self._space, self._accept, self._shapes = space, accept, PopulationShapes(space)
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        """It ends by itself when little is left to gain, typically after `USUAL_BATCHES` batches of predictions."""
+        """It ends by itself when little is left to gain, typically after `TYPICAL_BATCHES` batches of predictions."""
         learning = max(0, self._settings.initial - measured)
-        return min(most, learning + USUAL_BATCHES * self._settings.batch)
+        return min(most, learning + TYPICAL_BATCHES * self._settings.batch)
 
     def candidates(self, context: Context, rng: np.random.Generator) -> Evolved:
         proposals = Proposals(self._space, self._accept, context.snapshot, rng)
@@ -89,7 +89,7 @@ class Evolved(Candidates):
     def pool(self, forecaster: Forecaster) -> Pool:
         """The architectures of a small space, or what evolution over predictions finds in a large one."""
         rules, evolution = self._space.rules, self._evolution(forecaster)
-        if self._space.size() <= WALKABLE:
+        if self._space.size() <= MAX_ENUMERATED:
             return evolution.pool(rules.encode(list(self._space.enumerate())))
         start = rules.encode([result.genome for result in measured(self._snapshot)])
         return evolution.run(start, self._settings.population, self._settings.steps)

@@ -16,17 +16,17 @@ from test_agent_loop import config, folder, item, running  # noqa: F401
 
 from edgefront.agents.server import credential, logs
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.logs import AGENTS, LogBuffer, LogSender
+from edgefront.agents.server.logs import LOGGER, LogBuffer, LogSender
 from edgefront.core.errors import InvalidInput
 from edgefront.core.wire.agent import MAX_LOG_LINES, MAX_LOG_TEXT
 
-_log = logging.getLogger(f"{AGENTS}.loop")
+_log = logging.getLogger(f"{LOGGER}.loop")
 
 
 @pytest.fixture(autouse=True)
 def informed() -> Iterator[None]:
     """The level that agents log at."""
-    logger = logging.getLogger(AGENTS)
+    logger = logging.getLogger(LOGGER)
     before = logger.level
     logger.setLevel(logging.INFO)
     yield
@@ -36,9 +36,9 @@ def informed() -> Iterator[None]:
 @pytest.fixture
 def buffer() -> Iterator[LogBuffer]:
     made = LogBuffer()
-    logging.getLogger(AGENTS).addHandler(made)
+    logging.getLogger(LOGGER).addHandler(made)
     yield made
-    logging.getLogger(AGENTS).removeHandler(made)
+    logging.getLogger(LOGGER).removeHandler(made)
 
 
 def test_a_run_is_told_from_its_enrolment_to_its_end(config) -> None:  # noqa: F811
@@ -54,7 +54,7 @@ def test_a_run_is_told_from_its_enrolment_to_its_end(config) -> None:  # noqa: F
     assert sum("% of it measuring" in message for message in messages) == 2
     assert messages[-1] == "drained"
     assert len(messages) == len(set(messages))
-    assert not [handler for handler in logging.getLogger(AGENTS).handlers if isinstance(handler, LogBuffer)]
+    assert not [handler for handler in logging.getLogger(LOGGER).handlers if isinstance(handler, LogBuffer)]
 
 
 def test_a_server_that_takes_no_logs_is_asked_once(config) -> None:  # noqa: F811
@@ -92,7 +92,7 @@ async def test_lines_wait_for_an_unavailable_server_and_are_bounded(buffer: LogB
 
 @pytest.mark.anyio
 async def test_what_another_thread_logs_wakes_the_sender(buffer: LogBuffer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "EVERY_S", 0.01)
+    monkeypatch.setattr(logs, "SEND_INTERVAL_S", 0.01)
     script = Script()
     with ScriptedServer(script) as server:
         async with AgentClient(server.url) as client:

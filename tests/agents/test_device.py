@@ -17,7 +17,7 @@ from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
 from edgefront.agents.device.runtimes_file import RuntimesFile
-from edgefront.agents.measuring.environment import gpu_surroundings
+from edgefront.agents.measuring.environment import gpu_environment
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
 from edgefront.core.errors import InvalidInput
@@ -95,7 +95,7 @@ def test_a_gpu_reports_its_clocks_and_temperature_where_it_can() -> None:
         "gpu_temperature_c": 54,
         "gpu_throttled": "0x44",
     }
-    assert gpu_surroundings("cpu") == {}
+    assert gpu_environment("cpu") == {}
 
 
 def test_fast_cores_first_then_high_numbers_then_hardware_siblings():

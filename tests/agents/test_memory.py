@@ -13,7 +13,7 @@ import subjects
 
 from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.measuring.memory_probes import DeviceRuler
+from edgefront.agents.measuring.memory_probes import DeviceMeter
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.units import MIB
@@ -155,15 +155,15 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
     program = (
         "import mmap, sys\n"
         "import numpy as np\n"
-        "from edgefront.agents.measuring.memory_probes import AnonymousRuler\n"
-        "ruler = AnonymousRuler(())\n"
-        "ruler.start()\n"
-        "ruler.built()\n"
+        "from edgefront.agents.measuring.memory_probes import AnonymousMeter\n"
+        "meter = AnonymousMeter(())\n"
+        "meter.start()\n"
+        "meter.built()\n"
         "with open(sys.argv[1], 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:\n"
         "    for _ in range(2):\n"
         "        assert sum(mapped[::4096]) > 0\n"
         f"        np.ones({16 * MIB}, np.uint8).sum()\n"
-        "    print(ruler.read({}).forward_peak_bytes)\n"
+        "    print(meter.read({}).forward_peak_bytes)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
@@ -192,13 +192,13 @@ class FakeGpu:
 
 def test_a_reading_from_before_the_model_was_built_is_none_of_its_passes():
     gpu = FakeGpu()
-    ruler = DeviceRuler(gpu)
-    ruler.start()
+    meter = DeviceMeter(gpu)
+    meter.start()
     assert gpu.asked.wait(10)
-    ruler.built()
+    meter.built()
     gpu.is_built.set()
     assert gpu.is_stored.wait(10)
-    assert ruler.read({}).forward_peak_bytes == FakeGpu.PASSES
+    assert meter.read({}).forward_peak_bytes == FakeGpu.PASSES
 
 
 def test_an_unusable_cache_folder_is_reported(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.measuring.memory_probes import ruler_for
+from edgefront.agents.measuring.memory_probes import meter_for
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.ceiling import ACCELERATOR_BYTES, ceiling
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -101,4 +101,4 @@ def test_nvml_is_asked_of_nvidia_gpus_alone(name: str, tmp_path: Path) -> None:
     assert protocol_on(name).memory == ("device" if on_nvidia else "anonymous")
     if not on_nvidia:
         with pytest.raises(MeasurementError, match="device does not work with"):
-            ruler_for(protocol_on(name, memory="device"), ())
+            meter_for(protocol_on(name, memory="device"), ())

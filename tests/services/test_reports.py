@@ -352,7 +352,7 @@ def test_failures_keep_their_message_for_people(world: World) -> None:
     assert world.launch(launch).reason == "not_finite: NaN in the logits"
 
 
-def test_another_ruler_is_refused(world: World) -> None:
+def test_another_memory_method_is_refused(world: World) -> None:
     device, target = world.device(), world.target()
     world.candidate(target)
     (item,) = world.claim(device).items

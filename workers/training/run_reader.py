@@ -33,19 +33,20 @@ RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")
 MAX_RESULT_BYTES = 1 << 20
 _TAIL = 64
-_BY_CODE = {
+"""Last bytes that were read, by which a file is recognised as the one that has grown since."""
+_ENDING_OF_CODE = {
     EXIT_DONE: TrainingEnding.DONE,
     EXIT_STOPPED: TrainingEnding.STOPPED,
     EXIT_SMALLER: TrainingEnding.SMALLER,
     EXIT_INVALID: TrainingEnding.INVALID,
 }
-_BY_STATE = {
+_ENDING_OF_STATE = {
     ending.value: ending for ending in (TrainingEnding.STOPPED, TrainingEnding.SMALLER, TrainingEnding.INVALID)
 }
 
 
 @dataclass
-class _Place:
+class _Position:
     """The position up to which a file has been read: its identity, the number of bytes, and the last bytes."""
 
     identity: tuple[int, int] = (0, 0)
@@ -62,8 +63,8 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = _identity(folder / STATUS)
-        self._read = _Place()  # the position that the database has
-        self._now = _Place()  # the position of the last report
+        self._read = _Position()  # the position that the database has
+        self._now = _Position()  # the position of the last report
 
     def report(self) -> Report:
         """The news since the last report that was `accepted`; all metrics if lines were removed."""
@@ -103,9 +104,9 @@ class RunReader:
         Under torchrun every failure has code 1, and the status distinguishes them.
         """
         status = self.status()
-        ending = _BY_CODE.get(code)
+        ending = _ENDING_OF_CODE.get(code)
         if ending is None and code > 0 and status is not None:
-            ending = _BY_STATE.get(status.state)
+            ending = _ENDING_OF_STATE.get(status.state)
         if ending == TrainingEnding.DONE:
             result = self._result()
             return Outcome(TrainingEnding.DONE, result=result, scores=scores_of(result))
@@ -157,11 +158,11 @@ class RunReader:
                 file.seek(offset)
                 text = file.read()
         except FileNotFoundError:
-            self._now = _Place()
-            return (), place == _Place() or place.offset > 0
+            self._now = _Position()
+            return (), place == _Position() or place.offset > 0
         complete = text[: text.rfind(b"\n") + 1]
         last = complete[-_TAIL:] if complete else (b"" if whole else place.last)
-        self._now = _Place(identity, offset + len(complete), last)
+        self._now = _Position(identity, offset + len(complete), last)
         return tuple(_parsed(complete)), whole
 
 

@@ -34,9 +34,9 @@ def main(runtime: Runtime) -> int:
     facts = describe(runtime)
     # A driver may crash: it comes last.
     here = sorted(facts["providers"], key=lambda name: not Provider(name).on_processor)
-    numbers: dict[str, list[str]] = {name: ["float32"] for name in here if _surely_computes(Provider(name))}
+    numbers: dict[str, list[str]] = {name: ["float32"] for name in here if _always_computes(Provider(name))}
     facts |= {"providers": sorted(numbers), "numbers": numbers}
-    _say(facts)
+    _print(facts)
     from edgefront.agents.measuring.runtimes.trial import computes_in
 
     works = True
@@ -49,18 +49,18 @@ def main(runtime: Runtime) -> int:
             if passed and number not in numbers.setdefault(provider, []):
                 numbers[provider].append(number)
                 facts["providers"] = sorted(name for name, formats in numbers.items() if formats)
-                _say(facts)
+                _print(facts)
     return 0 if works else 1
 
 
-def _surely_computes(provider: Provider) -> bool:
+def _always_computes(provider: Provider) -> bool:
     """Whether it computes in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other,
     as OpenVINO's `gpu` and `npu`, only what passed is offered.
     """
     return provider.on_processor or provider.on_nvidia
 
 
-def _say(facts: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 

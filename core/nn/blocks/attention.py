@@ -50,7 +50,7 @@ class AttentionBlock(Residual):
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same."""
         read, past, own = self.normed(x), context.past(name), None
-        context.leave_beside(x, read)
+        context.keep_for_parallel(x, read)
         if self.attends == "source":
             q = self.qkv.rows(read, 0, self.width)
         else:

@@ -38,7 +38,7 @@ class FeedForwardBlock(Residual):
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same."""
-        inner = self.up(self.normed(x if self.parallel is None else context.beside(self.parallel)))
+        inner = self.up(self.normed(x if self.parallel is None else context.parallel_input(self.parallel)))
         if self.gated:
             gate, inner = inner.chunk(2, -1)
             inner = self.activation(gate) * inner

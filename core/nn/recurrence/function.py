@@ -12,7 +12,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.nn.recurrence import traced
 from edgefront.core.nn.recurrence.backends import Backend, backend
 
-_AS_THEY_ARE = ({torch.float32}, {torch.float64})
+_UNIFORM_TYPES = ({torch.float32}, {torch.float64})
 
 
 def sru_recurrence(
@@ -40,19 +40,19 @@ def sru_recurrence(
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, x, v, b, cell))
         h, last, _ = traced.recurrence(u, x, v, b, cell, mask, keep)
         return h, last
-    working = backend(x.device.type)
+    implementation = backend(x.device.type)
     h_type, cell_type = x.dtype, cell.dtype
     types = {u.dtype, h_type, v.dtype, b.dtype, cell_type} | (set() if mask is None else {mask.dtype})
-    if not working.ANY_TYPES and types not in _AS_THEY_ARE:
+    if not implementation.ANY_TYPES and types not in _UNIFORM_TYPES:
         wide = torch.float64 if torch.float64 in types else torch.float32
         u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)
         mask = None if mask is None else mask.to(wide)
     inputs = u.contiguous(), x.contiguous(), v.contiguous(), b.contiguous(), cell.contiguous()
     mask = None if mask is None else mask.contiguous()
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        h, last = Recurrence.apply(working, *inputs, mask)
+        h, last = Recurrence.apply(implementation, *inputs, mask)
     else:
-        h, last, _ = working.forward(*inputs, mask, False)
+        h, last, _ = implementation.forward(*inputs, mask, False)
     return h.to(h_type), last.to(cell_type)
 
 
@@ -61,17 +61,17 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, working: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
+        ctx: Any, implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        h, last, states = working.forward(u, x, v, b, cell, mask, True)
-        ctx.working = working
+        h, last, states = implementation.forward(u, x, v, b, cell, mask, True)
+        ctx.implementation = implementation
         ctx.save_for_backward(u, x, v, b, cell, mask, states)
         return h, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_h: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.working.backward(grad_h, grad_last, *ctx.saved_tensors), None
+        return None, *ctx.implementation.backward(grad_h, grad_last, *ctx.saved_tensors), None
 
 
 def _check(u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None) -> None:

@@ -22,8 +22,8 @@ def recurrence(
     u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """h, the last cell and the cells after every step, which are empty without `keep`. See `sru_recurrence`."""
-    working = backend(x.device.type)
-    h, last, states = working.forward(*_as_taken(working, u, x, v, b, cell, mask), keep)
+    implementation = backend(x.device.type)
+    h, last, states = implementation.forward(*_as_taken(implementation, u, x, v, b, cell, mask), keep)
     return h.to(x.dtype), last.to(cell.dtype), x.new_empty(0) if states is None else states
 
 
@@ -49,10 +49,10 @@ def gradients(
     states: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of u, x, v, b and cell, each in its type."""
-    working = backend(x.device.type)
-    taken = _as_taken(working, u, x, v, b, cell, mask)
+    implementation = backend(x.device.type)
+    taken = _as_taken(implementation, u, x, v, b, cell, mask)
     grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
-    grad_u, grad_x, grad_v, grad_b, grad_cell = working.backward(grad_h, grad_last, *taken, states)
+    grad_u, grad_x, grad_v, grad_b, grad_cell = implementation.backward(grad_h, grad_last, *taken, states)
     # v and b are copied, for these two may be halves of one tensor, which an operator may not return.
     grad_v, grad_b = grad_v.to(v.dtype, copy=True), grad_b.to(b.dtype, copy=True)
     return grad_u.to(u.dtype), grad_x.to(x.dtype), grad_v, grad_b, grad_cell.to(cell.dtype)
@@ -76,10 +76,10 @@ recurrence.register_autograd(_differentiate, setup_context=_keep)
 
 
 def _as_taken(
-    working: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
+    implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Contiguous, and of one type if the implementation requires that."""
-    if not working.ANY_TYPES:
+    if not implementation.ANY_TYPES:
         wide = _computed_in(u, x, v, b, cell, mask)
         u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)
         mask = None if mask is None else mask.to(wide)

@@ -23,7 +23,7 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
-from edgefront.core.search.proposals import DRAWS, WALKABLE
+from edgefront.core.search.proposals import DRAWS, MAX_ENUMERATED
 from edgefront.core.search.registry import make
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
@@ -94,7 +94,7 @@ class SearchPlan:
 
     def exhausted(self) -> str:
         """The reason why nothing is left to propose, as text."""
-        if self.job.space.size() <= WALKABLE:
+        if self.job.space.size() <= MAX_ENUMERATED:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
 

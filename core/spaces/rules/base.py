@@ -136,7 +136,7 @@ class Rules(ABC):
         """Fills the columns of a gene in `codes`, those of the genes before it being filled.
 
         Args:
-            wanted: (n, columns of the gene) the codes that it should have where they are permitted, or `DRAW`.
+            proposed: (n, columns of the gene) the codes that it should have where they are permitted, or `DRAW`.
             draws: (n, columns of the gene) uniform numbers from [0, 1).
         """
         by_width = gene.name in self._by_width
@@ -152,7 +152,7 @@ class Rules(ABC):
         return self._numbers[name][codes[:, self.columns[name]]]
 
     def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
-        """`wanted` with its places drawn where it says so, and repaired elsewhere."""
+        """`proposed` with its places drawn where it says `DRAW`, and repaired elsewhere."""
         # Column by column in memory, as they are assigned.
         draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
         codes = np.empty_like(proposed, order="F")
