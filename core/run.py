@@ -118,7 +118,7 @@ def write_result(trainer: Trainer, folder: Path) -> None:
         "best_step": best,
         "tokens": progress.tokens,
         "seconds": round(progress.seconds, 3),
-        **_start(trainer),
+        **_origin(trainer),
         "digest": trainer.architecture.digest,
         "dataset": trainer.data.name,
         "data_digest": trainer.data.digest,
@@ -133,10 +133,23 @@ def write_result(trainer: Trainer, folder: Path) -> None:
     trainer.ranks.wait()
 
 
-def _start(trainer: Trainer) -> dict[str, Any]:
-    """With whose weights it began."""
-    sha256 = trainer.progress.start
-    return {} if sha256 is None else {"start": {**trainer.spec.about.get("start", {}), "sha256": sha256}}
+def _origin(trainer: Trainer) -> dict[str, Any]:
+    """With whose weights it began, what was cut out of those, and who taught it."""
+    about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
+    if progress.start is not None:
+        facts["start"] = {**about.get("start", {}), "sha256": progress.start}
+    if progress.cut is not None:
+        cut = dict(progress.cut)
+        facts["parent"] = {**about.get("parent", {}), "sha256": progress.start, "digest": cut.pop("parent")}
+        facts["cut"] = cut
+    if teacher is not None:
+        facts["teacher"] = {
+            **about.get("teacher", {}),
+            "sha256": teacher.sha256,
+            "digest": teacher.model.architecture.digest,
+            **teacher.settings.model_dump(),
+        }
+    return facts
 
 
 def main() -> None:

@@ -105,6 +105,11 @@ def licence_in(card: Path) -> str | None:
     return stated if is_stated else None
 
 
+def forbids_derivatives(licence: str) -> bool:
+    """Whether its name says so, as those of Creative Commons do: cc-by-nd-4.0, cc-by-nc-nd-4.0."""
+    return "nd" in licence.lower().split("-")
+
+
 def _licence(stated: str | None) -> dict[str, str]:
     """`unknown` where none was stated: the Hub's own word for it."""
     if not stated:

@@ -106,6 +106,10 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     optimizer = recipe.get("optimizer") or {}
     rows: tuple[tuple[str, Any], ...] = (
         ("training", facts.get("training")),
+        ("parent", _named(facts.get("parent"))),
+        ("what was cut of it", (facts.get("cut") or {}).get("sentence")),
+        ("teacher", _named(facts.get("teacher"))),
+        ("learnt from the teacher", _taught(facts.get("teacher") or {})),
         ("data set", facts.get("dataset")),
         ("data digest", facts.get("data_digest")),
         ("kind of tokens", facts.get("level")),
@@ -116,11 +120,27 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
         ("steps", _number(facts.get("steps"))),
         ("weights of step", _number(facts.get("best_step"))),
-        ("tokens trained on", _number(facts.get("tokens"))),
+        ("tokens trained on" + " since the cut" * bool(facts.get("parent")), _number(facts.get("tokens"))),
         ("hours", None if facts.get("seconds") is None else f"{facts['seconds'] / 3600:.2f}"),
         ("seed", facts.get("seed")),
     )
     return [(name, _plain(value)) for name, value in rows if value not in (None, "")] or [("", "nothing was recorded")]
+
+
+def _named(origin: Mapping[str, Any] | None) -> str:
+    """Another model: its name, its training and the digest of its weights."""
+    if not origin:
+        return ""
+    said = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
+    return ", ".join([*said, *([f"weights of SHA-256 {origin['sha256']}"] if origin.get("sha256") else [])])
+
+
+def _taught(teacher: Mapping[str, Any]) -> str:
+    if not {"share", "temperature"} <= teacher.keys():
+        return ""
+    share, temperature = teacher["share"], teacher["temperature"]
+    rest = "" if share == 1 else f", {1 - share:g} of it the text's cross-entropy"
+    return f"KL(teacher || model) at temperature {temperature:g}, {share:g} of the loss{rest}"
 
 
 def _changed(recipe: Mapping[str, Any]) -> str:
@@ -215,8 +235,10 @@ def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
 
 
 def _licence(facts: Mapping[str, Any], library: Library) -> str:
+    parents = (facts.get("parent") or {}).get("licence")
     if facts.get("licence"):
-        return f"{_plain(facts['licence'])}\n"
+        of = "" if not parents else ", as its parent" if parents == facts["licence"] else f"; its parent: {parents}"
+        return f"{_plain(facts['licence'] + of)}\n"
     data = data_of(facts)
     sources = (
         "Look up the licence of the data named above before you pass the weights on."

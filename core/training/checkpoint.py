@@ -52,6 +52,8 @@ class Progress(BaseModel):
     """Digest of what is trained on what and how; a checkpoint of another one is refused."""
     start: str | None = None
     """SHA-256 of the weights that it began with, where it began with another training's."""
+    cut: dict[str, Any] | None = None
+    """What was cut out of that one (`core.evaluation.cut`), where it is a part of it."""
     scaler: dict[str, int | float] = {}
     """The loss scale and how it moves, in float16: all ranks need the same."""
 

@@ -101,9 +101,9 @@ class Trainer:
         self.model = LanguageModel(self.architecture)
         self.model.dropout = self.recipe.dropout
         initialise(self.model, self.recipe.initialisation, spec.seed, self.recipe.parametrisation)
-        begun_with = None
+        begun_with, cut = None, None
         if spec.start is not None and self.checkpoints.latest() is None:
-            begun_with = begin_with(self.model, Path(spec.start), self.data)
+            begun_with, cut = begin_with(self.model, Path(spec.start), self.data, inherit=spec.inherit)
         self.model.to(ranks.device).train()
         self._validation = Validation(self.data, self.recipe, ranks.device)
         self._carries = carries_state(self.architecture, self.recipe.memory)
@@ -124,6 +124,7 @@ class Trainer:
             ranks=ranks.ranks,
             spec=_digest(self.architecture, self.data.digest, self.recipe, spec.seed, self.teacher),
             start=begun_with,
+            cut=cut,
         )
         self._saved: int | None = None
         self._resume()

@@ -71,6 +71,8 @@ class RunSpec(BaseModel):
     budget: RunBudget = RunBudget()
     start: str | None = None
     """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""
+    inherit: bool = False
+    """Those are a larger model's, of which the trained one is a part: it begins with that part of them."""
     teacher: str | None = None
     """Weights of the model whose scores are learnt, with a recipe that has `distil`: a safetensors file of any
     architecture with the same tokens. Every rank reads it at every start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,20 +21,24 @@ from edgefront.core.training.distillation import Teacher
 _WHAT = {"start": "the initial weights", "teacher": "the teacher's weights"}
 
 
-def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:
-    """Copies the parameters of a safetensors file of ours into the model; returns the SHA-256 of the file.
+def begin_with(
+    model: LanguageModel, weights: Path, data: Prepared, *, inherit: bool = False
+) -> tuple[str, dict[str, Any] | None]:
+    """Copies the parameters of a safetensors file of ours into the model, or with `inherit` those that a part keeps.
 
-    Raises `InvalidInput` where it cannot be read, is of another architecture, holds numbers that are not finite, or
-    lies beside a tokenizer that is not the data's: its tokens would mean something else.
+    Returns the SHA-256 of the file, and what was cut of its model (`core.evaluation.cut`) with `inherit`. Raises
+    `InvalidInput` where it cannot be read, is of another architecture or of one of which the model is no part, holds
+    numbers that are not finite, or lies beside a tokenizer that is not the data's: its tokens would mean something
+    else.
     """
+    if inherit:
+        raise _wrong("start", "are of a larger model, and no part of one can be taken yet", weights)
     given = _read("start", weights, data)
     wanted, found = model.architecture.digest, given.architecture.digest
     if found != wanted:
         raise _wrong("start", f"are of architecture {found[:12]}, and {wanted[:12]} is trained", weights)
-    own = dict(model.named_parameters())
-    for name, values in given.named_parameters():
-        own[name].data.copy_(values)
-    return sha256(weights)
+    _fill(model, given.named_parameters())
+    return sha256(weights), None
 
 
 def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: torch.device) -> Teacher | None:
@@ -65,6 +70,12 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
         raise _wrong("teacher", f"have {longest:,} positions, and the recipe segments of {recipe.segment:,}", path)
     model.to(device).eval().requires_grad_(False)
     return Teacher(model, recipe.distil, sha256(path))
+
+
+def _fill(model: LanguageModel, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    own = dict(model.named_parameters())
+    for name, values in tensors:
+        own[name].data.copy_(values)
 
 
 def _read(field: str, weights: Path, data: Prepared) -> LanguageModel:

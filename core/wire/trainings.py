@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
@@ -81,8 +81,11 @@ class TrainingRequest(Request):
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
     """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
-    """A training of the same owner and architecture that is done, or an imported model: this one is initialised with
-    its weights."""
+    """A training of the same owner that is done, or an imported model: this one is initialised with its weights. It has
+    the same architecture, or with `inherit` one of which this is a part. For a recipe with `distil` it is the teacher,
+    too."""
+    inherit: StrictBool = False
+    """The trained model is a part of `start`'s model, and begins with that part of its weights."""
     licence: Licence | None = None
     """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. If absent that of `start`, or
     not stated."""
@@ -146,6 +149,7 @@ class MetricView(View):
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+    """With a teacher `divergence` from it, nats per token, beside the cross-entropy that `loss` is."""
 
 
 class MetricPage(View):
@@ -208,6 +212,8 @@ class TrainingView(View):
     """The whole of it, overrides included."""
     start: Identifier | None = None
     """The training that it is initialised with."""
+    inherit: bool = False
+    """Whether it is a part of that one's model."""
     licence: str | None = None
     """Of the weights; None if it was not stated."""
     budget: TrainingBudget | None

@@ -39,7 +39,7 @@ app = group("Train models of a frontier or any others: submit, watch, control, d
     app,
     "submit",
     panels={
-        "Model": "architecture candidate frontier target count max_latency_ms max_memory_mb start",
+        "Model": "architecture candidate frontier target count max_latency_ms max_memory_mb start inherit",
         "Training": "data recipe setting steps tokens hours seed",
         "Machine": "device gpus memory_gb sharding",
     },
@@ -74,10 +74,13 @@ def submit(
         typer.Option(
             metavar="TRAINING|MODEL",
             help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
-            "file, which is imported first.",
+            "file, which is imported first. For recipe distil it is the teacher, too.",
             autocompletion=complete_training,
         ),
     ] = None,
+    inherit: Annotated[
+        bool, typer.Option("--inherit", help="The model is a part of that of --start, and begins with that part of it.")
+    ] = False,
     tokens: Annotated[
         int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")
     ] = None,
@@ -108,6 +111,7 @@ def submit(
                 **how.fields,
                 "name": name,
                 "start": None if start is None else _start(session, start),
+                "inherit": inherit,
                 "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,

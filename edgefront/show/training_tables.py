@@ -118,7 +118,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "state": item.state + (f" ({item.note})" if item.note else ""),
         "reason": item.reason,
         "recipe": _recipe(item),
-        "begins with": item.start,
+        "begins with": f"a part of {item.start}" if item.inherit else item.start,
         "licence": item.licence,
         "architecture": item.digest,
         "candidate": item.candidate_id,

@@ -95,6 +95,17 @@ def test_a_run_is_given_the_weights_that_it_is_initialised_with(pool: Pool) -> N
     assert spec.about["start"] == {"training": first}
 
 
+def test_a_run_is_given_its_teacher_and_the_model_that_it_is_a_part_of(pool: Pool) -> None:
+    first = pool.submit()
+    supervise(pool)
+    second = pool.submit(start=first, inherit=True, recipe="distil")
+    supervise(pool)
+    spec = RunSpec.model_validate_json((pool.folder(second) / SPEC).read_bytes())
+    assert spec.start == spec.teacher == str(pool.folder(first) / "result" / "model.safetensors")
+    assert spec.inherit
+    assert spec.about["parent"] == spec.about["teacher"] == {"training": first, "name": pool.get(first).name}
+
+
 def test_an_invalid_request_fails_at_once(pool: Pool) -> None:
     training = pool.submit("invalid")
     supervise(pool)

@@ -109,10 +109,13 @@ class StoredTraining:
             shutil.rmtree(part, ignore_errors=True)
         mark_claim(folder, self._fence)
 
-    def weights(self, training_id: str, hold: Hold) -> Path:
-        """Downloads the weights of another, finished training, which are read only before the first checkpoint."""
+    def weights(self, training_id: str, hold: Hold, *, always: bool = False) -> Path:
+        """Downloads the weights of another, finished training, with what lies beside them.
+
+        They are read only before the first checkpoint, unless `always`.
+        """
         stored, into = training_store(self._settings, self._database, training_id), self._folder / _START
-        if stored is not None and not checkpoints_in(self._folder):
+        if stored is not None and (always or not checkpoints_in(self._folder)):
             note = "downloads its initial weights from the artifact store"
             if self._in_background(lambda: stored.fetch_result(into), note, hold):
                 return into / WEIGHTS

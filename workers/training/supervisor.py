@@ -41,7 +41,7 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
-from edgefront.core.services.trainings.views import about, dataset_asked, start_of
+from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of
 from edgefront.core.services.work import interval_s
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
@@ -157,11 +157,17 @@ class Supervisor:
         facts = self._write(
             lambda session, _: about(session, training_claims.held(session, self._id, self._fence), digest)
         )
+        # A teacher is read at every start, initial weights before the first checkpoint.
+        has_teacher, start = row["recipe"].get("distil") is not None, None
+        if row["start"] is not None:
+            start = str(self._stored.weights(row["start"], self._while_waiting, always=has_teacher))
         copied = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet")
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
-            start=None if row["start"] is None else str(self._stored.weights(row["start"], self._while_waiting)),
+            start=start,
+            inherit=row["inherit"],
+            teacher=start if has_teacher else None,
             threads=self._config.threads or default_threads(row["device"], self._config.slots),
             about=facts,
             **{name: row[name] for name in copied},
@@ -382,4 +388,4 @@ def _copied(training: Training) -> dict[str, Any]:
     values = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
     by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
     level = (training.recipe or {}).get("level") if by_recipe else None
-    return values | {"level": level, "start": start_of(training)}
+    return values | {"level": level, "start": start_of(training), "inherit": inherits(training)}

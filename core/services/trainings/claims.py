@@ -21,7 +21,7 @@ from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state
-from edgefront.core.services.trainings.views import start_of
+from edgefront.core.services.trainings.views import inherits, start_of
 from edgefront.core.states import (
     LIVE_TRAININGS,
     TrainingCommand,
@@ -373,7 +373,9 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
     if training.digest is None or training.recipe is None or training.budget is None or not scores:
         return
     recipe = Recipe.parse(training.recipe)
-    key = comparability_key(recipe, training.budget, training.dataset_digest, start_of(training))
+    start = start_of(training)
+    begins_with = f"{start}, a part" if inherits(training) else start
+    key = comparability_key(recipe, training.budget, training.dataset_digest, begins_with)
     evaluations = [
         {
             "digest": training.digest,

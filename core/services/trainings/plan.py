@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, NotFound, within
+from edgefront.core.evaluation.front_matter import forbids_derivatives
 from edgefront.core.recipes.default import default_recipe
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
@@ -21,6 +22,7 @@ from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.starts import check_tokens, check_weights
+from edgefront.core.services.trainings.views import licence_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.sql import Document
@@ -98,8 +100,10 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     for subject in subjects:
         _check_task(subject.architecture, recipe)
         check_sharding(subject.architecture, request.requires.sharding)
+    _check_parent(request, recipe, chosen.start)
     if chosen.start is not None:
-        check_weights(chosen.start, [(subject.name, subject.architecture) for subject in subjects])
+        pairs = [(subject.name, subject.architecture) for subject in subjects]
+        check_weights(chosen.start, pairs, is_part=request.inherit)
         if digest is not None:
             check_tokens(chosen.start, chosen.start_manifest, dataset, level, digest, settings)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
@@ -252,3 +256,24 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
         check_task(architecture, recipe)
     except InvalidInput as error:
         raise (error if error.field == "recipe" else error.under("overrides")) from None
+
+
+def _check_parent(request: TrainingRequest, recipe: Recipe, start: Training | None) -> None:
+    """Checks that a part has its whole, a student its teacher, and that the licence of either allows it."""
+    if not request.inherit and recipe.distil is None:
+        return
+    if start is None:
+        why = "inherit takes a part of its model" if request.inherit else f"recipe {recipe.name}: its model teaches"
+        raise InvalidInput(
+            f"start is missing ({why})",
+            field="start",
+            allowed="the id of a training that is done",
+        )
+    licence = licence_of(start)
+    if licence is not None and forbids_derivatives(licence):
+        raise InvalidInput(
+            f"start: the model of {start.name} ({start.id}) is under {licence}, which forbids derivatives",
+            field="start",
+            value=start.id,
+            allowed="a model whose licence allows derivatives",
+        )

@@ -24,8 +24,13 @@ from edgefront.core.training.vocabulary import with_vocabulary
 _PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --vocabulary FOLDER/vocabulary.txt"}
 
 
-def check_weights(start: Training, architectures: Sequence[tuple[str, Architecture]]) -> None:
-    """Checks that there are weights, and of the architectures to train, which come with their names."""
+def check_weights(
+    start: Training, architectures: Sequence[tuple[str, Architecture]], *, is_part: bool = False
+) -> None:
+    """Checks that there are weights, and of the architectures to train, which come with their names.
+
+    `is_part`: these are to be parts of that model, which the run checks.
+    """
     if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
         what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
         raise InvalidInput(
@@ -34,6 +39,8 @@ def check_weights(start: Training, architectures: Sequence[tuple[str, Architectu
             value=start.id,
             allowed="a training that is done, or an imported model",
         )
+    if is_part:
+        return
     trained = Architecture.parse(start.trained)
     source = None if trained.source is None else trained.source.embedding.vocab_size
     for name, architecture in architectures:
@@ -43,7 +50,7 @@ def check_weights(start: Training, architectures: Sequence[tuple[str, Architectu
                 f"start: training {start.id} has a different architecture from {name}",
                 field="start",
                 value=start.id,
-                allowed="a training of the same architecture",
+                allowed="a training of the same architecture, or inherit for a part of its model",
             )
 
 

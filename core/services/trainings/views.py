@@ -46,6 +46,11 @@ def start_of(training: Training) -> str | None:
     return TRAINING_REQUEST.upgraded(training.request).get("start")
 
 
+def inherits(training: Training) -> bool:
+    """Whether its model is a part of that of `start_of`."""
+    return bool(TRAINING_REQUEST.upgraded(training.request).get("inherit", False))
+
+
 def licence_of(training: Training) -> str | None:
     """Licence of the weights, as its request states it."""
     return TRAINING_REQUEST.upgraded(training.request).get("licence")
@@ -65,6 +70,13 @@ def about(session: Session, training: Training, digest: str | None) -> Document:
     origin: Document = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
         origin["start"] = {"training": start}
+        parent = session.get(Training, start)
+        named = origin["start"] if parent is None else {**origin["start"], "name": parent.name}
+        if (training.recipe or {}).get("distil") is not None:
+            origin["teacher"] = named
+        if inherits(training):
+            of_parent = None if parent is None else licence_of(parent)
+            origin["parent"] = named if of_parent is None else {**named, "licence": of_parent}
     if (licence := licence_of(training)) is not None:
         origin["licence"] = licence
     pairs = [] if digest is None else rows.measured_as(session, training.owner, digest)
@@ -121,6 +133,7 @@ def _view(
         dataset_digest=training.dataset_digest,
         recipe=training.recipe,
         start=start_of(training),
+        inherit=inherits(training),
         licence=licence_of(training),
         budget=None if training.budget is None else TrainingBudget(**training.budget),
         requires=_requirements(training),

@@ -1,0 +1,123 @@
+"""Requests for parts of a trained model, and with a teacher: what they need, and what the card says of their parent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_pool import ARCHITECTURE, Pool, asked, settings_for
+from sqlalchemy import select
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.front_matter import forbids_derivatives
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Outcome, Report, Score
+from edgefront.core.services.trainings.views import about
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Evaluation, Training
+from edgefront.core.training.vocabulary import with_vocabulary
+
+CHILD = ARCHITECTURE | {"blocks": [{"kind": "attention", "n_head": 1, "d_head": 8}]}
+PLAIN: dict[str, Any] = {"overrides": {"steps": 3, "schedule": {"warmup": 0}}}
+
+
+@pytest.fixture
+def pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]) -> Pool:
+    return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path))
+
+
+def done(pool: Pool, result: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A training that has ended."""
+    (training,) = pool.create(asked(**changes))
+    claim = pool.claim()
+    assert claim is not None
+    trained = with_vocabulary(Architecture.parse(changes.get("architecture", ARCHITECTURE)), 28)
+    pool.change(training.id, trained=dict(trained.canonical))
+    scores = [Score("test", "perplexity", 9.5)]
+    with pool.database.write() as session:
+        outcome = Outcome("done", result={"steps": 3} | (result or {}), scores=scores)  # type: ignore[arg-type]
+        now = pool.database.now(session)
+        training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+    return training.id
+
+
+def facts(pool: Pool, training_id: str) -> dict[str, Any]:
+    with pool.database.read() as session:
+        training = session.get(Training, training_id)
+        assert training is not None
+        return about(session, training, None)
+
+
+def test_a_part_of_a_model_is_another_architecture(pool: Pool) -> None:
+    parent = done(pool)
+    with pytest.raises(InvalidInput, match="a different architecture"):
+        pool.submit(architecture=CHILD, start=parent)
+    (child,) = pool.create(asked(architecture=CHILD, start=parent, inherit=True))
+    assert (child.start, child.inherit, pool.get(parent).inherit) == (parent, True, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"inherit": True}, r"start is missing \(inherit takes a part of its model\)"),
+        ({"recipe": "distil", **PLAIN}, r"start is missing \(recipe distil: its model teaches\)"),
+        ({"overrides": {"distil": {}}}, r"start is missing \(recipe quick: its model teaches\)"),
+    ],
+)
+def test_without_a_start_there_is_no_whole_and_no_teacher(pool: Pool, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        pool.submit(**changes)
+    assert caught.value.field == "start"
+
+
+@pytest.mark.parametrize("licence", ["cc-by-nd-4.0", "CC-BY-NC-ND-4.0"])
+def test_a_licence_that_forbids_derivatives_is_refused_by_name(pool: Pool, licence: str) -> None:
+    stated = done(pool, licence=licence)
+    recorded = done(pool, result={"licence": licence})  # as of a model that was trained elsewhere
+    for parent in (stated, recorded):
+        for changes in ({"inherit": True}, {"recipe": "distil", **PLAIN}):
+            with pytest.raises(InvalidInput, match=f"is under {licence}, which forbids derivatives") as caught:
+                pool.submit(start=parent, **changes)
+            assert caught.value.field == "start"
+    pool.submit(start=stated)  # one's own training goes on
+
+
+def test_which_licences_forbid_derivatives() -> None:
+    assert [forbids_derivatives(name) for name in ("cc-by-nd-4.0", "cc-by-nc-nd-3.0")] == [True, True]
+    assert not any(forbids_derivatives(name) for name in ("apache-2.0", "cc-by-sa-4.0", "openrail", "bsd-2-clause"))
+
+
+def test_the_parent_s_licence_is_carried_over_unless_another_is_stated(pool: Pool) -> None:
+    parent = done(pool, name="big", licence="apache-2.0")
+    child = done(
+        pool, {"licence": "apache-2.0"}, architecture=CHILD, start=parent, inherit=True, recipe="distil", **PLAIN
+    )
+    named = {"training": parent, "name": "big"}
+    assert facts(pool, child) == {
+        "name": pool.get(child).name,
+        "training": child,
+        "start": {"training": parent},
+        "parent": {**named, "licence": "apache-2.0"},
+        "teacher": named,
+        "licence": "apache-2.0",
+    }
+    assert pool.get(child).licence == "apache-2.0"
+    grandchild = pool.submit(architecture=CHILD, start=child, inherit=True)
+    assert facts(pool, grandchild)["licence"] == facts(pool, grandchild)["parent"]["licence"] == "apache-2.0"
+    other = pool.submit(architecture=CHILD, start=parent, inherit=True, licence="mit")
+    assert (facts(pool, other)["licence"], facts(pool, other)["parent"]["licence"]) == ("mit", "apache-2.0")
+    alike = pool.submit(start=parent)  # as ever: a licence is carried over to parts
+    assert "licence" not in facts(pool, alike)
+    assert not {"parent", "teacher"} & facts(pool, alike).keys()
+
+
+def test_parts_are_not_compared_with_what_begins_with_the_whole(pool: Pool) -> None:
+    parent = done(pool)
+    for inherit in (False, True):
+        done(pool, start=parent, inherit=inherit)
+    with pool.database.read() as session:
+        rows = session.scalars(select(Evaluation).where(Evaluation.training_id != parent)).all()
+        assert len({row.details["comparability_key"] for row in rows}) == 2
