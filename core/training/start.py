@@ -11,8 +11,11 @@ from torch import Tensor
 
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.cut import cut_between
 from edgefront.core.files import sha256
+from edgefront.core.graph.parameter_values import StoredValues
+from edgefront.core.inherit.study import inherited_from
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Recipe
@@ -32,7 +35,7 @@ def begin_with(
     else.
     """
     if inherit:
-        raise _wrong("start", "are of a larger model, and no part of one can be taken yet", weights)
+        return _begin_as_part(model, weights, data)
     given = _read("start", weights, data)
     wanted, found = model.architecture.digest, given.architecture.digest
     if found != wanted:
@@ -72,6 +75,23 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
     return Teacher(model, recipe.distil, sha256(path))
 
 
+def _begin_as_part(model: LanguageModel, weights: Path, data: Prepared) -> tuple[str, dict[str, Any]]:
+    try:
+        parent = StoredValues(weights).architecture
+    except OSError as error:
+        raise _wrong("start", f"cannot be read: {error.strerror or error}", weights) from None
+    _check_tokens("start", weights, data)
+    try:
+        tensors = inherited_from(weights, model.architecture)
+    except NotFound as error:
+        raise _wrong("start", f"cannot be cut: {error.detail}", weights) from None
+    except InvalidInput as error:
+        raise _wrong("start", f"have no such part: {error.detail}", weights) from None
+    _check_finite("start", tensors.items(), weights)
+    _fill(model, tensors.items())
+    return sha256(weights), cut_between(parent, model.architecture)
+
+
 def _fill(model: LanguageModel, tensors: Iterable[tuple[str, Tensor]]) -> None:
     own = dict(model.named_parameters())
     for name, values in tensors:
@@ -83,13 +103,17 @@ def _read(field: str, weights: Path, data: Prepared) -> LanguageModel:
         given = load_safetensors(weights)
     except OSError as error:
         raise _wrong(field, f"cannot be read: {error.strerror or error}", weights) from None
-    _check(field, given.named_parameters(), weights, data)
+    _check_tokens(field, weights, data)
+    _check_finite(field, given.named_parameters(), weights)
     return given
 
 
-def _check(field: str, tensors: Iterable[tuple[str, Tensor]], weights: Path, data: Prepared) -> None:
+def _check_tokens(field: str, weights: Path, data: Prepared) -> None:
     if not same_tokens(weights.parent, data.folder):
         raise _wrong(field, f"were trained on other tokens than those of the data set {data.name}", weights)
+
+
+def _check_finite(field: str, tensors: Iterable[tuple[str, Tensor]], weights: Path) -> None:
     for name, values in tensors:
         if not bool(values.isfinite().all()):
             raise _wrong(field, f"contain numbers in {name} that are not finite", weights)
