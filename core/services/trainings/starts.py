@@ -24,9 +24,7 @@ from edgefront.core.training.vocabulary import with_vocabulary
 _PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --vocabulary FOLDER/vocabulary.txt"}
 
 
-def check_weights(
-    start: Training, architectures: Sequence[tuple[str, Architecture]], *, is_part: bool = False
-) -> None:
+def check_weights(start: Training, architectures: Sequence[tuple[str, Architecture]], *, is_part: bool = False) -> None:
     """Checks that there are weights, and of the architectures to train, which come with their names.
 
     `is_part`: these are to be parts of that model, which the run checks.
