@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.front_matter import LICENCE
-from edgefront.core.evaluation.package import RESULT, SOURCE, WEIGHTS, Package, describe_as
+from edgefront.core.evaluation.package import CUTS, RESULT, SOURCE, WEIGHTS, Package, describe_as
 from edgefront.core.files import sha256
 from edgefront.core.graph.parameter_values import StoredValues, safetensors_header
 from edgefront.core.hugging_face import ARCHITECTURE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
@@ -26,8 +26,6 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import invalid_input
 
-CUTS = "cuts.safetensors"
-"""What else is kept of the weights' origin; it is carried along and not read."""
 _TOKENIZER_FILES = (FILE, VOCABULARY_FILE, TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG, "bpe.json")
 _CONTENT = (WEIGHTS, CUTS, *_TOKENIZER_FILES, *(f"{SOURCE}/{name}" for name in _TOKENIZER_FILES))
 FILES = (ARCHITECTURE, RESULT, *_CONTENT)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from edgefront.core.nn.model import LanguageModel
 
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
+CUTS = "cuts.safetensors"
+"""What is known of the cuts of the weights (`core.inherit.study`), where somebody measured it."""
 _RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
 """Facts that are also in the metadata of the weights file."""
 

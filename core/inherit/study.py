@@ -20,7 +20,7 @@ from edgefront.core.canonical import digest
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.package import WEIGHTS, Package
+from edgefront.core.evaluation.package import CUTS, WEIGHTS, Package
 from edgefront.core.files import sha256, whole_file
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
@@ -33,7 +33,6 @@ from edgefront.core.quality.shipped import family
 from edgefront.core.quality.stored import from_json, to_text
 from edgefront.core.spaces.architecture import Architecture
 
-CUTS = "cuts.safetensors"
 _FORMAT = "edgefront-cuts"
 MIN_ROWS = 2
 

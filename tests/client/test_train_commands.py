@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from command_line import edgefront
 from packages import Data, lively
 from running_client import Running
-from simulated_pool import ARCHITECTURE, DATA, prepare
+from simulated_pool import ARCHITECTURE, DATA, VOCABULARY, prepare
 
 from edgefront import exits
 from edgefront.core.data.tokenizers.tokenizers import Characters
@@ -191,3 +192,33 @@ def test_a_request_from_flags() -> None:
     with pytest.raises(InvalidInput) as caught:
         training_request.make({"candidate": "cnd_1", "budget": {"steps": 0}})
     assert caught.value.field == "budget.steps"
+
+
+def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    model = lively({**ARCHITECTURE, "embedding": {"vocab_size": VOCABULARY}})
+    write_package(folder, model, Data(Characters("".join(map(chr, range(97, 97 + VOCABULARY))))), {"name": "mine"})
+    for path in folder.glob("*tokenizer*"):
+        path.unlink()  # the pool's data has none
+    made = edgefront("train", "import", str(folder), "--licence", "cc-by-4.0", home=pool.home)
+    assert made.returncode == exits.OK, made.stderr
+    imported = pool.client.trainings.get(made.stdout.strip())
+    assert (imported.kind, imported.name, imported.licence) == ("import", "mine", "cc-by-4.0")
+    listed = edgefront("train", "list", home=pool.home).stdout
+    assert imported.id in listed
+    assert "imported" in listed
+    shown = edgefront("train", "show", imported.id, home=pool.home).stdout
+    assert re.search(r"^recipe +imported$", shown, re.MULTILINE)
+    paused = edgefront("train", "pause", imported.id, home=pool.home)
+    assert paused.returncode == exits.REFUSED
+    assert "is an imported model" in paused.stderr
+    asked = ("train", "submit", "--architecture", str(folder), "--start", str(folder), *RECIPE, "--watch")
+    done = edgefront(*asked, home=pool.home)
+    assert done.returncode == exits.OK, done.stderr
+    assert f"starts from mine, imported as {imported.id}" in done.stderr
+    (training,) = (item for item in pool.client.trainings.list() if item.id != imported.id)
+    assert (training.start, training.licence, training.state) == (imported.id, "cc-by-4.0", "done")
+    own = edgefront(*asked[:-1], "--start", imported.id[:16], "--licence", "mit", "--json", home=pool.home)
+    assert json.loads(own.stdout)[0]["licence"] == "mit", own.stderr
+    without = edgefront("train", "import", str(folder / "architecture.json"), home=pool.home)
+    assert "has no weights" in without.stderr

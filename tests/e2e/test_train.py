@@ -6,9 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from packages import Data, lively
 
 from edgefront import Client
+from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.graph.model_file import as_folder, write_model
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.embedded.service import EmbeddedService
 
@@ -51,3 +58,50 @@ def test_a_real_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert kept == done.trained
         assert kept["embedding"]["vocab_size"] == data.vocab_size
         assert (tmp_path / "model" / "model.safetensors").stat().st_size > 1000
+
+
+def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEFRONT_TRAINING", json.dumps({"poll_s": 0.2, "threads": 1, "gpus": 0}))
+    home, text, folder = tmp_path / "home", tmp_path / "text", tmp_path / "fox-model"
+    text.mkdir()
+    (text / "all.txt").write_text("the quick brown fox jumps over the lazy dog. \n" * 400, encoding="utf-8")
+    tokenizer = Pieces.train(iter(["the quick brown fox jumps over the lazy dog"]), 270)
+    model = lively({**ARCHITECTURE, "embedding": {"vocab_size": tokenizer.vocab_size}}, spread=0.02)
+    write_package(tmp_path / "ours", model, Data(tokenizer), {"name": "fox"})
+    ours = read_package(tmp_path / "ours")
+    with as_folder(folder, "transformers", force=False) as place:
+        write_model(ours.architecture, "transformers", ours.weights, place, "float32", ours.hugging_face_files())
+    card = folder / "README.md"
+    card.write_text(card.read_text(encoding="utf-8").replace("license: unknown", "license: mit"), encoding="utf-8")
+    other = prepare(str(text), home / "data", settings=Preparation(level="bpe", vocab_size=280))
+    data = prepare(
+        str(text), home / "data", settings=Preparation(level="bpe", vocabulary=str(folder / "tokenizer.json"))
+    )
+    with EmbeddedService(home, port=0, agent=False, isolated=True), Client(home=home) as client:
+        imported = client.trainings.import_model(folder)
+        assert (imported.kind, imported.state, imported.name, imported.licence) == (
+            "import",
+            "done",
+            "fox-model",
+            "mit",
+        )
+        asked = {
+            "architecture": ours.architecture.canonical,
+            "dataset": data.digest,
+            "overrides": {**RECIPE, "steps": 4, "optimizer": {"lr": 1e-9}, "schedule": {"warmup": 0, "min_lr": 0}},
+            "start": imported.id,
+        }
+        with pytest.raises(InvalidInput, match=rf"train download {imported.id} .* --vocabulary FOLDER/tokenizer.json"):
+            client.trainings.create({**asked, "dataset": other.digest})
+        (made,) = client.trainings.create(asked)
+        done = client.trainings.wait(made.id, timeout_s=180)
+        assert done.state == "done", (done.reason, client.trainings.log(made.id))
+        assert (done.start, done.licence) == (imported.id, "mit")
+        assert done.result is not None
+        assert done.result["start"]["training"] == imported.id
+        client.trainings.download(made.id, tmp_path / "trained")
+        trained = dict(read_package(tmp_path / "trained").model().named_parameters())
+        for name, values in model.named_parameters():  # so slowly trained that they are nearly the imported ones
+            assert torch.allclose(trained[name], values, atol=1e-4), name
+        assert client.trainings.download_model(imported.id, "gguf", tmp_path / "fox.gguf").stat().st_size > 1000
+        assert client.trainings.import_model(tmp_path / "fox.gguf").digest == imported.digest

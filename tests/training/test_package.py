@@ -25,7 +25,7 @@ from edgefront.cli import app
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.front_matter import front_matter, task_of
+from edgefront.core.evaluation.front_matter import front_matter, licence_in, task_of
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
@@ -356,3 +356,23 @@ def test_a_package_that_could_not_be_written_is_none(tmp_path: Path) -> None:
         write_package(tmp_path, model, Data(Bytes()), {})
     with pytest.raises(NotFound):  # neither the old model's facts nor half a new one
         read_package(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("head", "licence"),
+    [
+        ("---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# A model\n", "apache-2.0"),
+        ("---\r\nlicense: mit\r\n---\r\n", "mit"),
+        ("---\nlicense: other\nlicense_name: lab-1\n---\n", "lab-1"),
+        ("---\nlicense: unknown\n---\n", None),
+        ("---\nlicense: [mit, apache-2.0]\n---\n", None),
+        ("---\nlicense: two words\n---\n", None),
+        ("---\nlanguage: [en\n---\n", None),
+        ("# A model\n\nlicense: mit\n", None),
+        ("", None),
+    ],
+)
+def test_the_licence_that_a_readme_states(tmp_path: Path, head: str, licence: str | None) -> None:
+    (tmp_path / "README.md").write_bytes(head.encode())
+    assert licence_in(tmp_path / "README.md") == licence
+    assert licence_in(tmp_path / "none.md") is None

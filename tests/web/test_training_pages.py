@@ -11,17 +11,19 @@ from typing import Any
 
 import httpx
 import pytest
-from packages import Data, lively
+from packages import DESCRIPTIONS, Data, lively
 from playwright.sync_api import BrowserContext, Route, expect
 from watched_page import WatchedPage
 from worked_trainings import ARCHITECTURE, Pool, metric
 
-from edgefront.core.data.tokenizers.tokenizers import Characters
+from edgefront.client import Client
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.tables import Training
+from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
 FRONTIER_POINTS = (
@@ -281,3 +283,27 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     cell = seen.page.locator(f"#candidates tr[data-id='{made['candidate_id']}'] td.trained")
     cell.get_by_text("43.2", exact=True).wait_for()  # what it scored stays with the architecture
     assert cell.get_by_role("link").count() == 0
+
+
+def test_an_imported_model_has_files_and_no_run(
+    watch: Watch, member: BrowserContext, service: EmbeddedService, tmp_path: Path
+) -> None:
+    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Data(Bytes()), {"name": "mine", "licence": "mit"})
+    with Client(home=service.home) as client:
+        imported = client.trainings.import_model(tmp_path / "mine")
+    seen = watch(member, "/trainings")
+    shown = seen.page.locator(f"tr[data-id='{imported.id}']")
+    shown.wait_for()
+    row = ["mine", "done", "–", "–", "–", "–", "–", "–", "imported", "", ""]
+    expect(shown.locator("td")).to_contain_text(row, use_inner_text=True)
+    assert shown.locator("progress").count() == 0
+    shown.get_by_role("link", name="mine").click()
+    facts = seen.page.locator("#training-facts")
+    expect(facts).to_contain_text("imported")
+    expect(facts).to_contain_text("licence mit")
+    seen.page.get_by_role("link", name="model.safetensors").wait_for()
+    seen.page.get_by_role("link", name="GGUF (llama.cpp)").wait_for()
+    for name in ("progress-card", "curves-card", "log-card", "recipe-card", "pause", "resume", "cancel"):
+        expect(seen.page.locator(f"#{name}")).not_to_be_visible()
+    seen.page.set_viewport_size({"width": 375, "height": 800})
+    seen.until("document.documentElement.scrollWidth", 375)
