@@ -38,7 +38,9 @@ _FORMER = "The training that there is of these weights and this tokenizer"
             "description": "An uncompressed tar archive of a folder of ours: `model.safetensors` and "
             "`architecture.json`, and where there are any the tokenizer's files, `result.json` and `cuts.safetensors`. "
             "`EDGEFRONT_DATA__MAX_IMPORT_BYTES` bounds it",
-            "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                "application/x-tar": {"schema": {"type": "string", "format": "binary"}, "example": "(a tar archive)"}
+            },
         }
     },
     responses={

@@ -116,6 +116,7 @@ def valid_schema() -> BaseSchema:
 
 
 # From fixtures: to work out what fits an operation takes long, and only the process that runs these tests needs it.
+schemathesis.serializer.alias("application/x-tar", "application/octet-stream")
 schema = schemathesis.pytest.from_fixture("api_schema")
 stored = schemathesis.pytest.from_fixture("valid_schema")
 
