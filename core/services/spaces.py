@@ -38,4 +38,6 @@ def _base(request: SpaceRequest) -> SearchSpace:
     if request.published is not None:
         with within("published"):
             return published_space(request.published.score, filter_of(request))
-    return catalogued(request.name) if request.model is None else space_around(request.model, request.name)
+    if request.model is None:
+        return catalogued(request.name)
+    return space_around(request.model, request.name, parts=request.inherit is not None)

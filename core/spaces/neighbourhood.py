@@ -44,8 +44,9 @@ class Fault(NamedTuple):
         return f"{self.field} {short(self.value)}: {self.reason}"
 
 
-def space_around(model: Mapping[str, Any] | Architecture, name: str) -> LayeredSpace:
-    """The space of this name, or of the name `auto`, around a model.
+def space_around(model: Mapping[str, Any] | Architecture, name: str, *, parts: bool = False) -> LayeredSpace:
+    """The space of this name, or of the name `auto`, around a model; with `parts` as far as it has parts of the model:
+    nothing is wider or deeper.
 
     Raises `ArchitectureError` that names `model` where it is no model, and `SpaceError` where the space cannot have it:
     `errors` has one mapping for each field, with field, value, allowed and detail.
@@ -54,11 +55,11 @@ def space_around(model: Mapping[str, Any] | Architecture, name: str) -> LayeredS
         architecture = Architecture.parse(model)
     except ArchitectureError as error:
         raise error.under("model") from None
-    return _around(_nearest(architecture).name if name == AUTO else name, architecture.canonical_json)
+    return _around(_nearest(architecture).name if name == AUTO else name, architecture.canonical_json, parts)
 
 
 @lru_cache(maxsize=64)
-def _around(name: str, text: str) -> LayeredSpace:
+def _around(name: str, text: str, parts: bool) -> LayeredSpace:
     model = Architecture.parse(text)
     base = next((base for base in BASES if base.name == name), None)
     names = " or ".join(base.name for base in BASES)
@@ -67,7 +68,7 @@ def _around(name: str, text: str) -> LayeredSpace:
             f"name {name} cannot be searched around a model; {names} can", field="name", value=name, allowed=names
         )
     faults = list(_faults(base, model))
-    space = None if faults else _space(base, model)
+    space = None if faults else _space(base, model, parts)
     if space is None:
         faults = faults or [Fault("blocks", len(model.blocks), "its widths are not those of such layers")]
         nearest = _nearest(model).name
@@ -171,7 +172,7 @@ def _of(model: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
 # The space ------------------------------------------------------------------------------------------------------------
 
 
-def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
+def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace | None:
     """The space around a model without faults; None if no values of the genes describe it."""
     attention, feed_forward, convolution = (
         next((block for _, block in _of(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
@@ -179,8 +180,8 @@ def _space(base: LayeredSpace, model: Architecture) -> LayeredSpace | None:
     bias = None if attention is None else model.attention_bias(attention)
     made = replace(
         base,
-        title=f"{base.title}, around a model",
-        gene_list=tuple(_genes(base, model)),
+        title=f"{base.title}, {'parts of' if parts else 'around'} a model",
+        gene_list=tuple(_genes(base, model, parts)),
         frame=Frame(
             embedding=model.embedding,
             positions=model.positions,
@@ -214,8 +215,8 @@ def _plain(block: Attention | None, default: Attention, **changes: Any) -> Atten
     return block.model_copy(update={"n_kv_head": None, "d_head": None, **changes})
 
 
-def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
-    """The base's genes with the model's values and values near them."""
+def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
+    """The base's genes with the model's values and values near them; of parts only lower ones."""
     attentions = [block for _, block in _of(model, Attention)]
     genome = {
         "n_layer": [_layers_of(model)],
@@ -241,23 +242,26 @@ def _genes(base: LayeredSpace, model: Architecture) -> Iterator[Gene]:
             yield Gene(gene.name, (value,), options=gene.options)
         elif gene.name == "n_layer":
             own = genome["n_layer"][0]
-            near = steps(max(1, (own + 1) // 2), own + own // 4, 1)
+            near = steps(max(1, (own + 1) // 2), own if parts else own + own // 4, 1)
             yield Gene(gene.name, near, options=_joined(gene.options, near))
         elif gene.name == "d_head":
             own = genome["d_head"] or list(gene.values)
             yield Gene(gene.name, tuple(own), options=_joined(gene.options, own))
         else:
-            yield _around_values(gene, genome[gene.name])
+            yield _around_values(gene, genome[gene.name], parts)
 
 
 def _layers_of(model: Architecture) -> int:
     return layer_count(block.kind for block in model.blocks)
 
 
-def _around_values(gene: Gene, own: Sequence[int]) -> Gene:
+def _around_values(gene: Gene, own: Sequence[int], parts: bool) -> Gene:
     if not own:
         return gene
+    if parts and gene.name == "window":  # another window is another computation, not a part
+        return Gene(gene.name, tuple(own), options=_joined(gene.options, own), per_layer=gene.per_layer)
     low, high = min(value for value in own if value or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
+    high = max(own) if parts else high
     every: list[Value] = [option for option in gene.options if isinstance(option, int) and low <= option <= high]
     zero = [0] if 0 in gene.values else []
     return Gene(gene.name, _joined(every, [*own, *zero]), options=_joined(gene.options, own), per_layer=gene.per_layer)

@@ -134,6 +134,9 @@ class SpaceRequest(Request):
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     model: dict[str, Any] | None = None
     """An architecture, such as `POST /v1/models/import` returns."""
+    inherit: Annotated[Identifier | None, Field(exclude_if=lambda inherit: inherit is None)] = None
+    """A model with weights of the service, with a study of its cuts: the space is its parts, which inherit its weights,
+    and `model` is its architecture, also if absent."""
     published: Annotated[PublishedRequest | None, Field(exclude_if=lambda published: published is None)] = None
     """Of the space `published`, which is meant with it if no name is given."""
 
@@ -141,7 +144,7 @@ class SpaceRequest(Request):
     @classmethod
     def _name_that_is_meant(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and "name" not in value:
-            if value.get("model") is not None:
+            if value.get("model") is not None or value.get("inherit") is not None:
                 return {**value, "name": "auto"}
             if value.get("published") is not None:
                 return {**value, "name": PUBLISHED}
@@ -151,6 +154,8 @@ class SpaceRequest(Request):
     def _one_kind(self) -> SpaceRequest:
         if self.published is not None and (self.model is not None or self.name != PUBLISHED):
             raise ValueError(f"published is of the space {PUBLISHED}, which is around no model")
+        if self.published is not None and self.inherit is not None:
+            raise ValueError("give published or inherit, not both")
         if self.published is None and self.name == PUBLISHED:
             object.__setattr__(self, "published", PublishedRequest())
         return self

@@ -255,6 +255,13 @@ def move(database: Database, principal: Principal, job_id: str, asked: LawReques
     with database.read() as session:
         request = JOB_REQUEST.read(job_of(session, principal, job_id).request)
         law = laws.named(session, asked.law if asked.version is None else f"{asked.law}@{asked.version}")
+    if request.space.inherit is not None:
+        raise InvalidInput(
+            "law: the models of this job are parts of one, and only the law of its cuts is about them",
+            field="law",
+            value=asked.law,
+            allowed="none",
+        )
     laws.check_covers(law, space_of(request.space))
     laws.for_budget(law, request)  # says where the law knows one budget alone
     with database.write() as session:

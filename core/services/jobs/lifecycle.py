@@ -68,7 +68,7 @@ def submit_job(
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
-    resolution = resolve(database, request, settings)
+    resolution = resolve(database, principal, request, settings)
     job = resolution.checked()
     if in_reach is not None:
         in_reach(job.request)

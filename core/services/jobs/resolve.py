@@ -16,8 +16,10 @@ from edgefront.core.quality.shipped import law_for
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.search.registry import check_settings
 from edgefront.core.search.smallest import smallest
+from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.faults import Faults
+from edgefront.core.services.jobs.parents import with_parent
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
 from edgefront.core.services.jobs.variants import with_variants, without_variants
@@ -58,7 +60,9 @@ class Resolution:
         return self.job
 
 
-def resolve(database: Database, request: JobRequest, settings: Settings | None = None) -> Resolution:
+def resolve(
+    database: Database, principal: Principal, request: JobRequest, settings: Settings | None = None
+) -> Resolution:
     """Names what a request leaves open, and finds everything that is wrong with it and needs no device.
 
     May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
@@ -67,6 +71,7 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
     """
     faults = Faults()
     request = faults.attempt(lambda: with_variants(request)) or without_variants(request)
+    request = faults.attempt(lambda: _with_parent(database, principal, request)) or _without_parent(request)
     request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
     request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
@@ -78,6 +83,15 @@ def resolve(database: Database, request: JobRequest, settings: Settings | None =
         faults.attempt(check)
     proxy_data = faults.attempt(lambda: scoring.check_data(job.request, settings))
     return Resolution(job.request, job, proxy_data, faults)
+
+
+def _with_parent(database: Database, principal: Principal, request: JobRequest) -> JobRequest:
+    with database.read() as session:
+        return with_parent(session, principal, request)
+
+
+def _without_parent(request: JobRequest) -> JobRequest:
+    return request.model_copy(update={"space": request.space.model_copy(update={"inherit": None})})
 
 
 def _with_pace(database: Database, request: JobRequest) -> JobRequest:
@@ -292,7 +306,11 @@ def with_defaults(request: JobRequest) -> JobRequest:
         return _among_published(request)
     proxy = request.proxy
     if proxy == "auto":
-        proxy = "quality_law" if covers(space_of(request.space).example) else "decoder_parameters"
+        proxy = (
+            "quality_law"
+            if request.space.inherit is not None or covers(space_of(request.space).example)
+            else "decoder_parameters"
+        )
     if proxy == "quality_law" and request.proxy_settings.get("law") is None:
         law = law_for(space_of(request.space))
         request = request if law is None else with_law(request, law.origin.name)

@@ -19,6 +19,7 @@ from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
@@ -50,13 +51,17 @@ class ResolvedJob:
 
         Raises `InvalidInput` with the field's path within the request.
         """
-        accept, problem = _acceptance(self.request, protocol, limits), _problem(self, protocol, limits)
+        accept, problem = _acceptance(self, protocol, limits), _problem(self, protocol, limits)
         if added:
             return SearchPlan(self, protocol, limits, Extension(accept, problem), problem)
         asked = self.request.algorithm
         with within("algorithm"):
             algorithm = make(asked.name, asked.settings, self.space, accept, problem)
         return SearchPlan(self, protocol, limits, algorithm, problem)
+
+    def inherits(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
+        """Whether each can be a model of this job as far as it inherits weights: only a part of the parent can."""
+        return self.law.table.align(shapes).is_part if isinstance(self.law, CutLaw) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
         """What the law expects of each: fields of `core.wire.predictions.PredictedView`; empty without one."""
@@ -88,7 +93,7 @@ class SearchPlan:
 
     def examples(self, count: int) -> list[Architecture]:
         """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
-        accept = _acceptance(self.job.request, self.protocol, self.limits)
+        accept = _acceptance(self.job, self.protocol, self.limits)
         drawn = make("random", {"population": count}, self.job.space, accept)
         return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
 
@@ -120,7 +125,8 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
         weights = weight_bytes(shapes, protocol)
-        return np.asarray(_permitted(request, limits, shapes.decoder_parameters, shapes.total_parameters, weights))
+        within = _permitted(request, limits, shapes.decoder_parameters, shapes.total_parameters, weights)
+        return np.asarray(within & job.inherits(shapes))
 
     times = limits.times
     own = times.pop(protocol.latency, math.inf) if protocol.mode == "generate" else math.inf
@@ -170,15 +176,18 @@ def _sizes(text: str) -> Sizes:
     return Sizes(len(space.baselines(asked["baseline_layers"])), min(total, most), min(largest, most))
 
 
-def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
+def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
     """Accepts architectures that the runtime can run, within the limits on parameters, whose weights alone fit the
-    memory limit.
+    memory limit; of a job whose models inherit, parts of the parent.
     """
+    request = job.request
 
     def accept(architecture: Architecture) -> bool:
         if runtime_fault(architecture, protocol) is not None:
             return False
         counted = protocol_costs(architecture, protocol)
+        if job.request.space.inherit is not None and not np.all(job.inherits(Shapes.of([architecture]))):
+            return False
         return bool(
             _permitted(request, limits, counted.decoder_parameters, counted.total_parameters, counted.weight_bytes)
         )

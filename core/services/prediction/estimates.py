@@ -64,7 +64,7 @@ def estimate(
 ) -> JobEstimate:
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require(KeyRole.USER)
-    resolution = resolve(database, request, settings)
+    resolution = resolve(database, principal, request, settings)
     request, job, faults = resolution.request, resolution.job, resolution.faults
     faults.attempt(lambda: check_limits(database, principal, request, fits))
     plans = (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.differences import DIFFERENCES
 from edgefront.core.quality.law import QualityLaw, in_words
 from edgefront.core.quality.shipped import family, shipped_laws
@@ -74,6 +75,11 @@ def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str
     space = spaces().get(request.space.name)
     if space is None or law is None:
         return ""
+    if isinstance(law, CutLaw):
+        return (
+            f"Predicted perplexity is that of the parts of the model as they are cut, on {law.origin.data} "
+            f"({law.models} random parts were evaluated there); healing lowers it."
+        )
     origin = law.origin
     notes = []
     named = {request.proxy_settings.get("data"), *datasets}

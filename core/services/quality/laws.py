@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary
@@ -56,7 +57,16 @@ def named(session: Session, name: str) -> QualityLaw:
 
 
 def check_covers(law: QualityLaw, space: SearchSpace) -> None:
-    """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale."""
+    """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale. A law of
+    cuts is about the parts of one model, which no job is moved to.
+    """
+    if isinstance(law, CutLaw):
+        raise InvalidInput(
+            f"law: {law.origin.name} is about parts of one model, and a job takes it with space.inherit alone",
+            field="law",
+            value=law.origin.name,
+            allowed="a law about trained models, or space.inherit",
+        )
     own = family(space.example)
     if own is None:
         law_about(space)  # says why there is no law
@@ -82,8 +92,8 @@ def with_version(database: Database, request: JobRequest) -> JobRequest:
         with database.read() as session:
             law = named(session, name)
         space = spaces().get(request.space.name)
-        if space is not None:
-            check_covers(law, space)
+        if request.space.inherit is None and (space is not None or isinstance(law, CutLaw)):
+            check_covers(law, space or space_of(request.space))
     except InvalidInput as error:
         raise error if error.field == "proxy" else error.under("proxy_settings") from None
     return with_law(request, law.origin.name)
@@ -102,6 +112,8 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
     `InvalidInput` where the space, or the law that is named, does not exist.
     """
     space = space_of(request.space)
+    if request.space.inherit is not None:
+        return for_budget(_law_of_cuts(session, request), request)
     if request.space.published is not None or not covers(space.example):
         return None  # weights that exist were trained as they were
     with within("proxy_settings"):
@@ -111,6 +123,21 @@ def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
         name = FORMER_DEFAULTS[family(space.example) or ""]
     law = law_about(space) if name is None else named(session, name)
     return for_budget(law, request)
+
+
+def _law_of_cuts(session: Session, request: JobRequest) -> CutLaw:
+    """The law about the parts of the model whose weights a job's models inherit."""
+    with within("proxy_settings"):
+        name = ProxySettings.parse(request.proxy_settings).law
+    law = None if name is None else named(session, name)
+    if not isinstance(law, CutLaw):
+        raise InvalidInput(
+            f"proxy_settings.law: the models of this job are parts of one, and {name} is not about its cuts",
+            field="proxy_settings.law",
+            value=name,
+            allowed="omit it: the law of the model's cuts is taken",
+        )
+    return law
 
 
 def for_budget(law: Law, budget: TrainingBudget) -> Law:
