@@ -21,6 +21,7 @@ from edgefront.commands import (
     finetune,
     frontier,
     generate,
+    inherit,
     jobs,
     measure,
     models,
@@ -56,6 +57,7 @@ frontier.add_to(app)
 compare.add_to(app)
 app.add_typer(report.app, name="report")
 app.add_typer(models.app, name="model")
+app.add_typer(inherit.app, name="inherit")
 app.add_typer(trainings.app, name="train")
 ship.add_to(app)
 quality_probe.add_to(quality.app)

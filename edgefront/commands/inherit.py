@@ -1,0 +1,150 @@
+"""`edgefront inherit …`: parts of a trained model that begin with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.commands.base import Session, command, group
+from edgefront.commands.options import Force, MachineOptions
+
+if TYPE_CHECKING:
+    from edgefront.core.inherit.cuts import Progress
+    from edgefront.core.quality.cut_law import CutLaw
+
+app = group("Cut models: study what cuts of a trained model cost, and cut one.")
+
+ParentFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The folder of a trained model, as `model import --output` writes it.")
+]
+
+
+@command(app, "study", server=False)
+def study(
+    session: Session,
+    folder: ParentFolder,
+    data: Annotated[
+        str,
+        typer.Option(help="Prepared data of the model's tokens: a name, the first digits of a digest, or a folder."),
+    ],
+    tokens: Annotated[
+        int, typer.Option(min=256, help="Tokens of the validation split that losses are taken on.")
+    ] = 2048,
+    calibration: Annotated[
+        int, typer.Option(min=256, help="Tokens of the training split that importance is taken on.")
+    ] = 16_384,
+    combinations: Annotated[
+        int, typer.Option(min=8, max=1000, help="Random parts that are cut and evaluated, for the interval.")
+    ] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random parts.")] = 0,
+    machine: MachineOptions = MachineOptions(),
+    force: Force = False,
+) -> None:
+    """Study the cuts of a trained model: which heads, inner units and channels matter, and what leaving out or narrowing
+    each block costs. Writes cuts.safetensors beside the weights. Needs no server; minutes for 100 M parameters.
+    """
+    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.files import check_free
+    from edgefront.core.inherit.study import CUTS, StudySettings, study_cuts, write_study
+    from edgefront.core.services.settings import Settings
+    from edgefront.extras import need
+
+    need("inherit study", "torch")
+    check_free(folder / CUTS, force=force)
+    machine.use_threads()
+    package = read_package(folder)
+    prepared = find_prepared(Settings().data_folder, data)
+    settings = StudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
+    with _progress(session) as progress:
+        made = study_cuts(
+            package,
+            prepared,
+            str(package.facts.get("name") or folder.resolve().name),
+            settings,
+            device=machine.device,
+            progress=progress,
+        )
+    path = write_study(made, folder)
+    session.put({"path": str(path), **facts(made.law)}, lambda: _show(session, made.law, path))
+
+
+@command(app, "show", server=False)
+def show(session: Session, folder: ParentFolder) -> None:
+    """Show what a study says: the loss of leaving out and of narrowing each block. Needs no server."""
+    from edgefront.core.errors import NotFound
+    from edgefront.core.inherit.study import CUTS, read_law
+
+    law = read_law(folder)
+    if law is None:
+        raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
+    session.put({"path": str(folder / CUTS), **facts(law)}, lambda: _show(session, law, folder / CUTS))
+
+
+def facts(law: CutLaw) -> dict[str, Any]:
+    """The study as JSON."""
+    from dataclasses import asdict
+    from math import exp
+
+    blocks = [
+        {"number": number, "kind": block.kind, **asdict(cuts)}
+        for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True))
+    ]
+    return {
+        "law": law.origin.name,
+        "parent": law.parent.digest,
+        "data": law.origin.data,
+        "perplexity": exp(law.parent_log_perplexity),
+        "combinations": law.models,
+        "blocks": blocks,
+        "width": asdict(law.table.width),
+    }
+
+
+def _show(session: Session, law: CutLaw, path: Path) -> None:
+    from math import exp
+
+    import numpy as np
+
+    from edgefront.show.output import table
+
+    shown = table(
+        "block", "kind", "left out", "half of it", "block influence", right=("block", "left out", "half of it")
+    )
+    for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True)):
+        half = float(cuts.narrowed(np.array(0.5))) if cuts.narrowed.losses[0] else None
+        shown.add_row(
+            str(number),
+            block.kind,
+            f"{cuts.dropped:+.3f}",
+            "" if half is None else f"{half:+.3f}",
+            f"{cuts.influence:.3f}",
+        )
+    session.out.print(shown)
+    session.out.print(
+        f"Losses are in nats a token on {law.origin.data}, where the model's perplexity is "
+        f"{exp(law.parent_log_perplexity):.4g}; {law.models} random parts were evaluated.",
+        markup=False,
+    )
+    session.out.print(str(path), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(session: Session) -> Iterator[Progress]:
+    """Shows progress on a terminal."""
+    from rich.progress import Progress as Bar
+
+    with Bar(console=session.err, disable=session.json or not session.err.is_terminal, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            task = tasks.setdefault(what, None)
+            if task is None:
+                task = tasks[what] = bar.add_task(what, total=total)
+            bar.update(task, completed=done)
+
+        yield report
