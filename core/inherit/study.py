@@ -1,8 +1,4 @@
-"""What is known of the cuts of a trained model: `cuts.safetensors` beside its weights.
-
-Its tensors are the importance of channels and units; its metadata has the quality law of the model's parts
-(`core.quality.cut_law`), the SHA-256 of the weights that it is about, and nothing else.
-"""
+"""Studies the cuts of a trained model, and keeps what comes out beside its weights (`core.inherit.law_file`)."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -25,16 +21,17 @@ from edgefront.core.files import sha256, whole_file
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
 from edgefront.core.inherit.importance import Importance, importance_of
+from edgefront.core.inherit.law_file import CUTS, FORMAT, law_in, wrong
 from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut
 from edgefront.core.quality.shipped import family
-from edgefront.core.quality.stored import from_json, to_text
+from edgefront.core.quality.stored import to_text
 from edgefront.core.spaces.architecture import Architecture
 
-_FORMAT = "edgefront-cuts"
 MIN_ROWS = 2
+"""Of a text."""
 
 
 @dataclass(frozen=True)
@@ -149,17 +146,11 @@ def _rows(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
 
 def write_study(study: CutStudy, folder: Path) -> Path:
     """Writes the study beside the model's weights; the file appears when it is whole."""
-    about = {"format": _FORMAT, "weights": study.weights, "law": to_text(study.law)}
+    about = {"format": FORMAT, "weights": study.weights, "law": to_text(study.law)}
     path = folder / CUTS
     with whole_file(path) as file:
         file.write(save(study.importance.tensors(), about))
     return path
-
-
-def read_law(folder: Path) -> CutLaw | None:
-    """The law of the study beside a model's weights; None where there is none. Errors as of `read_study`."""
-    path = folder / CUTS
-    return None if not path.is_file() else _law(path, _metadata(path))
 
 
 def read_study(folder: Path) -> CutStudy:
@@ -173,19 +164,18 @@ def read_study(folder: Path) -> CutStudy:
             f"{folder} has no {CUTS}: which of its units matter is not known",
             allowed="edgefront inherit study FOLDER --data DATA",
         )
-    about = _metadata(path)
-    law = _law(path, about)
+    law, of_weights = law_in(path)
     own = sha256(folder / WEIGHTS)
-    if about["weights"] != own:
-        raise _wrong(path, f"is about weights {about['weights'][:12]}, and {WEIGHTS} beside it is {own[:12]}")
+    if of_weights != own:
+        raise wrong(path, f"is about weights {of_weights[:12]}, and {WEIGHTS} beside it is {own[:12]}")
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     try:
         importance = Importance.of_tensors(tensors, [cuts.influence for cuts in law.table.blocks])
     except KeyError as error:
-        raise _wrong(path, f"lacks the importance of {error.args[0]}") from None
+        raise wrong(path, f"lacks the importance of {error.args[0]}") from None
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise _wrong(path, "holds numbers that are not finite")
+        raise wrong(path, "holds numbers that are not finite")
     return CutStudy(importance, law, own)
 
 
@@ -197,30 +187,6 @@ def inherited_from(weights: Path, child: Architecture) -> dict[str, Tensor]:
     study = read_study(weights.parent)
     model = load_safetensors(weights)
     if model.architecture != study.law.parent:
-        raise _wrong(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
+        raise wrong(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
     held = {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
     return inherited(held, child, study.law.table, study.importance)
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    try:
-        with safe_open(path, framework="np") as file:
-            about = dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise _wrong(path, f"cannot be read: {error}") from None
-    if about.get("format") != _FORMAT or not {"law", "weights"} <= about.keys():
-        raise _wrong(path, "is no study of cuts")
-    return about
-
-
-def _law(path: Path, about: dict[str, str]) -> CutLaw:
-    law = from_json(about["law"])
-    if not isinstance(law, CutLaw):
-        raise _wrong(path, f"has the law {law.origin.name}, which is not about cuts")
-    return law
-
-
-def _wrong(path: Path, what: str) -> InvalidInput:
-    return InvalidInput(
-        f"{path} {what}", field="path", value=str(path), allowed="a file that edgefront inherit study wrote"
-    )

@@ -154,12 +154,13 @@ def recommend(
     proxy: str,
     *,
     own: bool = False,
+    inherits: bool = False,
     ratio: QualityRatio = independent,
 ) -> Recommendation:
     """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
 
-    `own`: the stock model is the user's, with which is compared whether or not it is within the limits. `ratio` is
-    asked for two options with a predicted perplexity.
+    `own`: the stock model is the user's, with which is compared whether or not it is within the limits; `inherits`: the
+    others are parts of it. `ratio` is asked for two options with a predicted perplexity.
     """
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     if not options:
@@ -178,6 +179,8 @@ def recommend(
     baseline = max(stock, key=lambda option: (option.parameters, option.id), default=None)
     searched = [option for option in within[1:] if not option.stock]
     others = tuple((option, _trade(option, best, proxy, ratio)) for option in runners_up(best, searched, RUNNERS_UP))
+    if inherits and baseline is not None and not best.stock and best.predicted is not None and best.trained is None:
+        return Recommendation(_cut_sentence(best, baseline, limits), by, best, baseline, others)
     return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, others)
 
 
@@ -265,6 +268,19 @@ def _sentence(
             ]
         )
         + end
+    )
+
+
+def _cut_sentence(best: Option, whole: Option, limits: OptionLimits) -> str:
+    """About a part of a model, which has not been trained since it was cut."""
+    assert best.predicted is not None
+    before = "" if whole.predicted is None else f"{whole.predicted.value:.4g} → "
+    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
+    return (
+        f"{f'Within {limits}' if str(limits) else 'Without limits'} a part of my model is "
+        f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{with_interval(best.predicted)} "
+        f"before healing{_of(best)}, {best.memory.over(whole.memory).in_percent('peak memory')}"
+        f"{'. The interval of its latency reaches beyond the limit.' if beyond else '.'}"
     )
 
 

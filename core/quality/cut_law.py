@@ -229,6 +229,5 @@ def cut_origin(name: str, parent: str, data: str, split: str, tokens: str, famil
         split=split,
         tokens=tokens,
         trained=f"cut from {parent}, not trained since",
-        how="before healing",
         source="measured on this model",
     )

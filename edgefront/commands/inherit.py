@@ -44,13 +44,14 @@ def study(
     machine: MachineOptions = MachineOptions(),
     force: Force = False,
 ) -> None:
-    """Study the cuts of a trained model: which heads, inner units and channels matter, and what leaving out or narrowing
-    each block costs. Writes cuts.safetensors beside the weights. Needs no server; minutes for 100 M parameters.
+    """Study the cuts of a trained model: which heads, inner units and channels matter, and what leaving out or
+    narrowing each block costs. Writes cuts.safetensors beside the weights. Minutes for 100 M parameters. No server.
     """
     from edgefront.core.data.prepared.registry import find_prepared
     from edgefront.core.evaluation.package import read_package
     from edgefront.core.files import check_free
-    from edgefront.core.inherit.study import CUTS, StudySettings, study_cuts, write_study
+    from edgefront.core.inherit.law_file import CUTS
+    from edgefront.core.inherit.study import StudySettings, study_cuts, write_study
     from edgefront.core.services.settings import Settings
     from edgefront.extras import need
 
@@ -77,7 +78,7 @@ def study(
 def show(session: Session, folder: ParentFolder) -> None:
     """Show what a study says: the loss of leaving out and of narrowing each block. Needs no server."""
     from edgefront.core.errors import NotFound
-    from edgefront.core.inherit.study import CUTS, read_law
+    from edgefront.core.inherit.law_file import CUTS, read_law
 
     law = read_law(folder)
     if law is None:

@@ -255,6 +255,14 @@ class ModelSpaceOptions(SpaceOptions):
             autocompletion=complete_model,
         ),
     ] = None
+    inherit: Annotated[
+        bool,
+        typer.Option(
+            "--inherit",
+            help="Search the parts of --model, which begin with its weights, by the study of its cuts (`inherit "
+            "study`). The model is imported into the service.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)

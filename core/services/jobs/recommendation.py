@@ -17,6 +17,7 @@ from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, independent, recommend
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
@@ -103,6 +104,7 @@ class Known:
                 limits,
                 self.proxy,
                 own=starts_from_model(self.request),
+                inherits=isinstance(self.law, CutLaw),
                 ratio=independent if self.law is None else self._ratio,
             ),
             predicted,

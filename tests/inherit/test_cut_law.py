@@ -1,0 +1,126 @@
+"""The law of a model's cuts: what it predicts, what it refuses, and that its file says it again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from inherited_models import cut_law, parent
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.inherit.parts import random_part
+from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
+from edgefront.core.quality.stored import from_json, to_json, to_text
+from edgefront.core.spaces.architecture import Architecture
+
+RNG = np.random.default_rng
+
+
+def _parts(of: Architecture, seed: int, count: int) -> list[Architecture]:
+    rng, parts = RNG(seed), dict[str, Architecture]()
+    while len(parts) < count:
+        part = random_part(of, rng)
+        if part != of:
+            parts[part.digest] = part
+    return list(parts.values())
+
+
+def _made(seed: int, deviation: float, count: int = 24) -> tuple[CutLaw, list[Architecture], np.ndarray]:
+    """A law of cuts whose combinations lose what single cuts lose, times a factor that strays so far; and 60 others."""
+    rng = RNG(seed)
+    of = Architecture.parse({**parent("llama").architecture.canonical, "blocks": _blocks(12)})
+    blocks = tuple(
+        BlockCuts(rng.uniform(0.05, 0.6), Cut((0.25, 0.5, 0.75, 1.0), (0.5, 0.25, 0.1, 0.0)), 0.1) for _ in of.blocks
+    )
+    table = CutTable(of, blocks, Cut((0.6, 0.8, 1.0), (0.8, 0.3, 0.0)))
+    parts = _parts(of, seed, count + 60)
+    single = table.align(Shapes.of(parts)).loss
+    losses = 1.3 * single**1.2 * np.exp(rng.normal(0, deviation, len(parts)))
+    law = CutLaw(
+        cut_origin("cuts-made", "made", "noise", "valid", "token", "llama"),
+        table,
+        2.5,
+        Combinations(tuple(parts[:count]), 2.5 + losses[:count]),
+    )
+    return law, parts[count:], 2.5 + losses[count:]
+
+
+def _blocks(count: int) -> list[dict[str, object]]:
+    attention = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 4, "bias": "none"}
+    fed = {"kind": "feed_forward", "d_inner": 96, "gated": True, "bias": False}
+    return [attention, fed] * (count // 2)
+
+
+def test_intervals_hold_on_combinations_that_it_never_saw() -> None:
+    held, width = [], []
+    for seed in range(8):
+        law, others, truth = _made(seed, 0.15)
+        predicted = law.predict(Shapes.of(others))
+        held.append(np.abs(truth - predicted.log_perplexity) <= predicted.half_width)
+        width.append(predicted.half_width / (predicted.log_perplexity - 2.5))
+    assert np.mean(held) >= 0.92
+    assert np.median(width) < 0.6  # of the loss: 2 · .15, a Student's t and its own uncertainty
+
+
+def test_its_order_is_nearer_than_that_of_single_cuts_added_up_is_to_none() -> None:
+    law, others, truth = _made(3, 0.1)
+    order = np.argsort(np.argsort(law.expected(Shapes.of(others))))
+    assert np.corrcoef(order, np.argsort(np.argsort(truth)))[0, 1] > 0.95
+
+
+def test_the_parent_is_exact_and_so_is_a_ratio_to_itself() -> None:
+    law = cut_law("llama")
+    whole, part = Shapes.of([law.parent]), Shapes.of([law.combinations.architectures[0]])
+    predicted = law.predict(whole)
+    assert predicted.log_perplexity[0] == law.parent_log_perplexity
+    assert predicted.half_width[0] == 0
+    itself = law.ratio(part, part)
+    assert (itself.perplexity[0], itself.half_width[0]) == (1, 0)
+    against = law.ratio(part, whole)
+    assert against.half_width[0] == pytest.approx(law.predict(part).half_width[0])
+
+
+def test_larger_cuts_than_were_tried_are_said_to_be() -> None:
+    law, others, _ = _made(1, 0.1, count=8)
+    shapes = Shapes.of(others)
+    beyond = law.predict(shapes).extrapolated
+    tried = law.table.align(Shapes.of(law.combinations.architectures)).loss.max()
+    assert (beyond == (law.table.align(shapes).loss > tried)).all()
+    assert law.beyond(shapes)[int(np.argmax(beyond))] == ("larger cuts than were tried",)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "lfm"])
+def test_a_stored_law_predicts_the_same(name: str) -> None:
+    law = cut_law(name)
+    again = from_json(to_text(law))
+    shapes = Shapes.of(_parts(law.parent, 9, 10))
+    assert again.predict(shapes).log_perplexity.tolist() == law.predict(shapes).log_perplexity.tolist()
+    assert again.predict(shapes).half_width.tolist() == law.predict(shapes).half_width.tolist()
+    assert to_text(again) == to_text(law)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"parent_log_perplexity": float("nan")}, "law.parent_log_perplexity"),
+        ({"combinations": []}, "law.combinations"),
+        ({"blocks": []}, "law.blocks"),
+        ({"width": {"shares": [0.5, 0.25, 1.0], "losses": [1, 2, 0]}}, "shares"),
+        ({"width": {"shares": [0.5, 1.0], "losses": [1, 0.5]}}, "shares"),
+        ({"name": "Not A Name"}, "law.name"),
+    ],
+)
+def test_a_wrong_law_names_the_field(change: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        from_json(json.dumps({**to_json(cut_law("llama")), **change}))
+    assert refused.value.field.endswith(field)
+
+
+def test_combinations_that_are_no_parts_are_refused() -> None:
+    value = to_json(cut_law("llama"))
+    value["combinations"][0]["architecture"] = parent("gpt2").architecture.canonical
+    with pytest.raises(InvalidInput, match="parts of one model"):
+        from_json(json.dumps(value))
