@@ -1,0 +1,133 @@
+"""The study of a model that was really trained: what matters, what cuts cost, and the file that keeps it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trained_parent import TrainedParent, trained_parent
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.package import WEIGHTS
+from edgefront.core.graph.export import write_safetensors
+from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.inherit.cuts import HeldOut
+from edgefront.core.inherit.importance import Importance
+from edgefront.core.inherit.law_file import CUTS, read_law
+from edgefront.core.inherit.parts import part_of, random_part, stated
+from edgefront.core.inherit.study import StudySettings, inherited_from, read_study, study_cuts
+from edgefront.core.inherit.tensors import inherited
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.quality.stored import to_text
+from edgefront.core.spaces.architecture import Architecture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedParent:
+    return trained_parent(tmp_path_factory.mktemp("parent"))
+
+
+@pytest.fixture(scope="module")
+def text(trained: TrainedParent) -> HeldOut:
+    """Rows of the test split, which the study never saw."""
+    tokens = trained.data.split("test").tokens.astype(np.int64)
+    rows = [tokens[start : start + 33] for start in range(0, len(tokens) - 33, 32)]
+    return HeldOut(torch.from_numpy(np.stack(rows)), torch.device("cpu"))
+
+
+def _child(trained: TrainedParent, child: Architecture, importance: Importance | None = None) -> LanguageModel:
+    weights = dict(trained.package.model().named_parameters())
+    held = inherited(weights, child, trained.study.law.table, importance or trained.study.importance)
+    model: LanguageModel = load(LanguageModel(child), held)
+    return model
+
+
+def test_important_units_are_worth_more_than_the_others(trained: TrainedParent, text: HeldOut) -> None:
+    of, study = trained.package.architecture, trained.study
+    blocks = [block.model_copy(update={"d_inner": 48}) if hasattr(block, "d_inner") else block for block in stated(of)]
+    child = part_of(of, blocks, 24)
+    turned = replace(
+        study.importance, channels=-study.importance.channels, units=tuple(-units for units in study.importance.units)
+    )
+    assert text.loss(_child(trained, child)) < text.loss(_child(trained, child, turned)) - 0.1
+
+
+def test_cuts_cost_what_they_cost_on_text_that_the_study_never_saw(trained: TrainedParent, text: HeldOut) -> None:
+    """Most random parts lie within their intervals there, and the order is nearly that of the predictions."""
+    law, rng = trained.study.law, np.random.default_rng(77)
+    parts = [random_part(law.parent, rng) for _ in range(40)]
+    whole = text.loss(trained.package.model())
+    losses = np.array([text.loss(_child(trained, part)) for part in parts]) - whole
+    predicted = law.predict(Shapes.of(parts))
+    expected = predicted.log_perplexity - law.parent_log_perplexity
+    within = np.abs(losses - expected) <= predicted.half_width
+    assert within.mean() >= 0.85
+    order = [np.argsort(np.argsort(values)) for values in (losses, expected)]
+    assert np.corrcoef(*order)[0, 1] > 0.85
+
+
+def test_the_file_says_it_again(trained: TrainedParent) -> None:
+    folder = trained.package.folder
+    study, law = read_study(folder), read_law(folder)
+    assert law is not None
+    assert to_text(study.law) == to_text(law) == to_text(trained.study.law)
+    for name, tensor in trained.study.importance.tensors().items():
+        assert torch.equal(study.importance.tensors()[name], tensor)
+    child = random_part(law.parent, np.random.default_rng(5))
+    held = inherited_from(folder / WEIGHTS, child)
+    assert {name: tuple(tensor.shape) for name, tensor in held.items()} == {
+        name: tuple(tensor.shape) for name, tensor in _child(trained, child).named_parameters()
+    }
+
+
+def test_the_same_study_twice_is_the_same(trained: TrainedParent) -> None:
+    settings = StudySettings(calibration_tokens=512, tokens=128, segment=32, combinations=8)
+    first, second = (study_cuts(trained.package, trained.data, "counter", settings) for _ in range(2))
+    assert to_text(first.law) == to_text(second.law)
+
+
+def test_a_study_of_other_weights_is_refused(trained: TrainedParent, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(trained.package.folder, folder)
+    weights = {name: tensor.detach().numpy() * 2 for name, tensor in trained.package.model().named_parameters()}
+    values = GivenValues(weights, {"weights": "trained"})
+    write_safetensors(trained.package.architecture, values, folder / WEIGHTS)
+    with pytest.raises(InvalidInput, match="is about weights"):
+        read_study(folder)
+
+
+def test_a_damaged_file_and_none_are_said(trained: TrainedParent, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(trained.package.folder, folder)
+    (folder / CUTS).write_bytes((folder / CUTS).read_bytes()[:200])
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_study(folder)
+    shutil.copy(folder / WEIGHTS, folder / CUTS)
+    with pytest.raises(InvalidInput, match="no study of cuts"):
+        read_law(folder)
+    (folder / CUTS).unlink()
+    assert read_law(folder) is None
+    with pytest.raises(NotFound, match="not known"):
+        read_study(folder)
+
+
+def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedParent, tmp_path: Path) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text("".join(f"row {number} of another text, with other signs!\n" for number in range(400)))
+    other = open_prepared(prepare(str(text), tmp_path / "prepared", settings=Preparation(level="characters")).folder)
+    with pytest.raises(InvalidInput, match="other tokens") as refused:
+        study_cuts(trained.package, other, "counter")
+    assert refused.value.field == "data"
+    with pytest.raises(InvalidInput, match="too few"):
+        study_cuts(trained.package, trained.data, "counter", StudySettings(segment=4000))
