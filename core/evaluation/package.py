@@ -5,6 +5,7 @@
     tokenizer.json …     the tokenizer's files, Hugging Face's too; of a translation model the source's in `source/`
     result.json          facts: recipe, data, steps, tokens, perplexity; written last
     README.md            the same for people (`core.evaluation.model_card`)
+    cuts.safetensors     a study of the model's cuts, if one was made (`core.inherit.law_file`)
 
 Reading a package loads no torch before its `model` is asked for, so a service can write its ONNX files.
 """
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 CUTS = "cuts.safetensors"
-"""What is known of the cuts of the weights (`core.inherit.study`), where somebody measured it."""
 _RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
 """Facts that are also in the metadata of the weights file."""
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.package import CUTS
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.stored import from_json
 
-CUTS = "cuts.safetensors"
 FORMAT = "edgefront-cuts"
 
 

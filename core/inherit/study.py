@@ -21,7 +21,7 @@ from edgefront.core.files import sha256, whole_file
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
 from edgefront.core.inherit.importance import Importance, importance_of
-from edgefront.core.inherit.law_file import CUTS, FORMAT, law_in, wrong
+from edgefront.core.inherit.law_file import FORMAT, law_in, wrong
 from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin

@@ -9,6 +9,7 @@ import typer
 from edgefront.commands.base import Helps, Session, command
 from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
+from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
     LawName,
     LimitOptions,
@@ -33,7 +34,7 @@ _PANELS = {
     "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
     "when_busy",
     "Generation": "prompt new context latency",
-    "Search": "space narrow model train_tokens train_hours trainer law candidates minutes seed",
+    "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
     "Published models": "published score kind licence min_context formats kv",
 }
 
@@ -134,6 +135,7 @@ def find(
         space=within.space,
         narrow=within.narrowed,
         model=within.model,
+        inherit=parent(session, within),
         budget={"candidates": candidates, "minutes": minutes},
         seed=seed,
         others={**budget, "proxy_settings": {} if law is None else {"law": law}},
@@ -178,7 +180,7 @@ def _refuse_space(within: ModelSpaceOptions, training: TrainingBudgetOptions, la
     """Raises `InvalidInput` where an option of a search for architectures is given."""
     from edgefront.core.errors import InvalidInput
 
-    given = {"model": within.model, "narrow": within.narrow, "law": law, **training.given}
+    given = {"model": within.model, "inherit": within.inherit, "narrow": within.narrow, "law": law, **training.given}
     for option, value in given.items():
         if value:
             name = option.replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.options import Force, MachineOptions
+from edgefront.commands.options import Force, MachineOptions, ModelSpaceOptions
 
 if TYPE_CHECKING:
     from edgefront.core.inherit.cuts import Progress
     from edgefront.core.quality.cut_law import CutLaw
+    from edgefront.core.wire.trainings import TrainingView
 
 app = group("Cut models: study what cuts of a trained model cost, and cut one.")
 
@@ -48,9 +50,8 @@ def study(
     narrowing each block costs. Writes cuts.safetensors beside the weights. Minutes for 100 M parameters. No server.
     """
     from edgefront.core.data.prepared.registry import find_prepared
-    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.evaluation.package import CUTS, read_package
     from edgefront.core.files import check_free
-    from edgefront.core.inherit.law_file import CUTS
     from edgefront.core.inherit.study import StudySettings, study_cuts, write_study
     from edgefront.core.services.settings import Settings
     from edgefront.extras import need
@@ -78,12 +79,42 @@ def study(
 def show(session: Session, folder: ParentFolder) -> None:
     """Show what a study says: the loss of leaving out and of narrowing each block. Needs no server."""
     from edgefront.core.errors import NotFound
-    from edgefront.core.inherit.law_file import CUTS, read_law
+    from edgefront.core.evaluation.package import CUTS
+    from edgefront.core.inherit.law_file import read_law
 
     law = read_law(folder)
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
     session.put({"path": str(folder / CUTS), **facts(law)}, lambda: _show(session, law, folder / CUTS))
+
+
+def parent(session: Session, within: ModelSpaceOptions) -> str | None:
+    """The id of the service's model whose parts are searched; a folder on this machine is imported. None without
+    --inherit. `InvalidInput` where there is no model, or no study of its cuts beside it.
+    """
+    from edgefront.core.errors import InvalidInput
+    from edgefront.core.evaluation.package import CUTS
+
+    if not within.inherit:
+        return None
+    if within.model is None:
+        raise InvalidInput(
+            "--inherit searches the parts of a model: name it",
+            field="model",
+            allowed="--model FOLDER, or a training's id",
+        )
+    if not os.path.exists(within.model):
+        return session.identifier("training", within.model)
+    if not (Path(within.model) / CUTS).is_file():
+        raise InvalidInput(
+            f"{within.model} has no {CUTS}: what its cuts cost is not known",
+            field="model",
+            value=within.model,
+            allowed="a folder of `edgefront model import --output`, after `edgefront inherit study FOLDER --data DATA`",
+        )
+    imported: TrainingView = session.client.trainings.import_model(within.model)
+    session.note(f"parts of {imported.name}, imported as {imported.id}")
+    return imported.id
 
 
 def facts(law: CutLaw) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import typer
 from edgefront.commands.base import Helps, Session, command, group
 from edgefront.commands.completion import complete_algorithm, complete_device, complete_proxy
 from edgefront.commands.default_device import only_device
+from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
     FIRST_LIMIT,
     FURTHER_LIMIT,
@@ -35,7 +36,8 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
 _PANELS = {
-    "Search": "preset space narrow model goal algorithm setting candidates minutes min_parameters max_parameters seed",
+    "Search": "preset space narrow model inherit goal algorithm setting candidates minutes min_parameters "
+    "max_parameters seed",
     "Frontier": "epsilon",
     "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision when_busy",
     "Generation": "prompt new context latency",
@@ -144,7 +146,7 @@ def submit(
         request = submission.parse_request(
             {
                 "name": name,
-                "space": submission.space_request(within.space, within.narrowed, within.model),
+                "space": submission.space_request(within.space, within.narrowed, within.model, parent(session, within)),
                 "targets": targets,
                 "goal": goal,
                 **chosen,

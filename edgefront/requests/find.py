@@ -22,14 +22,15 @@ def find_request(
     space: str,
     narrow: Mapping[str, Any],
     model: str | None = None,
+    inherit: str | None = None,
     budget: Mapping[str, Any],
     seed: int = 0,
     others: Mapping[str, Any] | None = None,
 ) -> JobRequest:
     """The request for these targets; each has a device or class, a protocol, and limits (fields of `Limits`).
 
-    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `others` are
-    further fields of the request. `InvalidInput` names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. `model` and `inherit` as in `requests.jobs.space_request`.
+    `others` are further fields of the request. `InvalidInput` names the option where a limit makes no sense.
     """
     limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
@@ -40,7 +41,7 @@ def find_request(
         {
             "name": "find",
             "goal": "best_within_limits",
-            "space": space_request(space, narrowed, model),
+            "space": space_request(space, narrowed, model, inherit),
             "targets": limited,
             "budget": dict(budget),
             "seed": seed,

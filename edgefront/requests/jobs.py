@@ -34,14 +34,19 @@ def parse_request(value: Mapping[str, Any]) -> JobRequest:
     return checked(JobRequest, value)
 
 
-def space_request(name: str, narrow: Mapping[str, Any], model: str | None) -> dict[str, Any]:
-    """The space of a request; around the model that `model` names, where it is given (`core.evaluation.given_model`).
+def space_request(
+    name: str, narrow: Mapping[str, Any], model: str | None, inherit: str | None = None
+) -> dict[str, Any]:
+    """The space of a request; around the model that `model` names, where it is given (`core.evaluation.given_model`),
+    or of the parts of the service's model `inherit`.
 
     Around a model the default space stands for the one that has it.
     """
     if model is None:
         return {"name": name, "narrow": dict(narrow)}
     named = {} if name == DEFAULT_SPACE else {"name": name}
+    if inherit is not None:
+        return {**named, "narrow": dict(narrow), "inherit": inherit}
     return {**named, "narrow": dict(narrow), "model": architecture_of(model).canonical}
 
 

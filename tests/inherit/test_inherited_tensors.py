@@ -24,7 +24,7 @@ NAMES = sorted(PARENTS)
 
 def _changed(name: str, **zeroed: list[int]) -> LanguageModel:
     """The parent with rows of some tensors set to 0: {tensor: indices of the last axis}."""
-    model = copy.deepcopy(parent(name))
+    model: LanguageModel = copy.deepcopy(parent(name))
     with torch.no_grad():
         for tensor, places in zeroed.items():
             model.get_parameter(tensor.replace("__", "."))[..., places] = 0

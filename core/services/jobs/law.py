@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.law_study import agreement
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES
 from edgefront.core.services import event_log, tasks
@@ -75,7 +76,8 @@ class _JobLaw:
             moving_to=self.moving_to,
             note="" if self.move is None else _other_data(*self.move),
             newer=tuple(_version(row) for row in self.newer),
-            agreement=None if law is None or not self.trained else self._agreement(law),
+            # A law of cuts speaks of models before any training.
+            agreement=None if law is None or isinstance(law, CutLaw) or not self.trained else self._agreement(law),
         )
 
     def _agreement(self, law: QualityLaw) -> LawAgreement:

@@ -7,13 +7,10 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
-from edgefront.core.services.quality.laws import with_law
+from edgefront.core.services.quality.laws import CUTS_LAW, with_law
 from edgefront.core.states import TrainingState
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.jobs import JobRequest
-
-CUTS = "cuts"
-"""Of a training's result: the law of its cuts, where a study came along."""
 
 
 def with_parent(session: Session, principal: Principal, request: JobRequest) -> JobRequest:
@@ -54,7 +51,7 @@ def law_of_parent(parent: Training) -> str | None:
     """The law of the parts of a training that is done; None where no study of its cuts came along."""
     if parent.state != TrainingState.DONE:
         return None
-    law = (parent.result or {}).get(CUTS)
+    law = (parent.result or {}).get(CUTS_LAW)
     return law if isinstance(law, str) else None
 
 

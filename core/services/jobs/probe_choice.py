@@ -70,6 +70,13 @@ def choose_trainings(
         state = recommendation.read(session, principal, job_id, asked.target, asked.limits)
     if state.request is None:
         raise InvalidInput(f"job {job_id} has a request that this release cannot read", allowed="another job")
+    if state.request.space.inherit is not None:
+        raise InvalidInput(
+            "the models of this job are parts of one, and no trainings from their beginning tell what cuts cost",
+            field="job",
+            value=job_id,
+            allowed="another job; the model is healed with `edgefront train submit --candidate ID --inherit`",
+        )
     base = law_for(space_of(state.request.space))
     if base is None or state.law is None:
         law_about(space_of(state.request.space))  # says why there is none

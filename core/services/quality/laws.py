@@ -12,19 +12,21 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.canonical import digest
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
-from edgefront.core.quality.stored import from_json, summary
+from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.training_time import Pace, TrainingTime
 from edgefront.core.services.quality import law_queries as rows
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import lock_name
 from edgefront.core.store.tables import LawVersion
 from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
@@ -37,6 +39,8 @@ FORMER_DEFAULTS = {
     "transformer-xl": "lts-transformer-xl-wikitext103",
 }
 """Family → the law of earlier jobs that name none."""
+CUTS_LAW = "cuts"
+"""Of the result of a training that a study of its cuts came along with: the law of its parts."""
 _REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
 
 
@@ -54,6 +58,30 @@ def named(session: Session, name: str) -> QualityLaw:
         allowed = _existing(session)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
     return _read(reference(row), row.law)
+
+
+def store_law_of_cuts(session: Session, law: CutLaw, now: datetime) -> str:
+    """Stores the law of a model's cuts, named after what it says, unless it is there. Returns its reference."""
+    content = digest(to_json(law.renamed("cuts")))
+    name = f"cuts-{content[:16]}"
+    lock_name(session, "law", name)
+    row = rows.find(session, name, 1)
+    if row is None:
+        row = LawVersion(
+            name=name,
+            version=1,
+            base="",
+            comparability_key="",
+            dataset=law.origin.data[:200],
+            recipe="",
+            models=law.models,
+            rows_digest=content,
+            law=to_text(law.renamed(name)),
+            created_at=now,
+        )
+        session.add(row)
+        session.flush()
+    return reference(row)
 
 
 def check_covers(law: QualityLaw, space: SearchSpace) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edgefront.core.cost.parameters import count
+from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.imported_model import ImportedModel, check_imported
+from edgefront.core.evaluation.package import CUTS, WEIGHTS
+from edgefront.core.files import sha256
+from edgefront.core.inherit.law_file import law_in
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.idempotency import add_once
+from edgefront.core.services.quality.laws import CUTS_LAW, store_law_of_cuts
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.files.drafts import Draft, remove_left
@@ -54,6 +62,7 @@ def import_model(
         former = rows.find_import(session, principal.owner, model.digest)
         if former is not None:
             return training_view(session, former), False
+    law = _law_of_cuts(draft.result, model)
     check_stored(database, principal.owner, settings, draft.size())
     manifest = draft.place()
     training = _row(principal.owner, draft.training_id, model, name=name, licence=licence)
@@ -64,6 +73,8 @@ def import_model(
         former = add_once(session, [training], lambda: rows.find_import(session, principal.owner, model.digest))
         if former is not None:  # another request was faster
             return training_view(session, former), False
+        if law is not None:
+            training.result = {**(training.result or {}), CUTS_LAW: store_law_of_cuts(session, law, now)}
         log_state(session, training, now)
         return training_view(session, training), True
 
@@ -88,6 +99,21 @@ def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None
         wanted=TrainingCommand.RUN,
         result=dict(model.facts),
     )
+
+
+def _law_of_cuts(folder: Path, model: ImportedModel) -> CutLaw | None:
+    """The law of the study that came along. `InvalidInput` where it is damaged, or about another model."""
+    if not (folder / CUTS).is_file():
+        return None
+    law, weights = law_in(folder / CUTS)
+    if law.parent != model.architecture or weights != sha256(folder / WEIGHTS):
+        raise InvalidInput(
+            f"the model cannot be imported: {CUTS} is about other weights than {WEIGHTS}",
+            field="cuts",
+            value=weights[:12],
+            allowed="the study of this model (edgefront inherit study), or none",
+        )
+    return law
 
 
 def _licence(model: ImportedModel) -> dict[str, str]:
