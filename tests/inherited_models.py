@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from packages import lively
+from packages import Data, lively
 from torch import Tensor
 
+from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.evaluation.package import WEIGHTS, write_package
+from edgefront.core.files import sha256
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.cuts import Cutter, HeldOut
 from edgefront.core.inherit.importance import Importance, importance_of
+from edgefront.core.inherit.study import CutStudy, write_study
 from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
@@ -80,3 +85,19 @@ def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Imp
     held = inherited(weights_of(model), child, table, of or importance(model))
     part: LanguageModel = load(LanguageModel(child), held).eval()
     return part
+
+
+def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
+    """Writes the model as a folder of ours, over bytes, with a study of its cuts."""
+    write_package(folder, model, Data(Bytes()), {"name": "parent", **facts})
+    of = cutter(model)
+    table = of.table()
+    parts, losses = of.combinations(table, 12, 0)
+    law = CutLaw(
+        cut_origin("cuts", "parent", "noise", "valid", "token of 256", "llama"),
+        table,
+        of.text.loss(model),
+        Combinations(parts, losses),
+    )
+    write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)
+    return law

@@ -91,13 +91,15 @@ def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service:
 def test_a_model_that_no_space_has_is_refused_with_its_fields(sqlite_service: Service) -> None:
     model = named_model("srupp-base").architecture.canonical
     with pytest.raises(SpaceError) as refused:
-        resolve(sqlite_service.database, asked(space={"model": model})).checked()
+        resolve(sqlite_service.database, sqlite_service.user, asked(space={"model": model})).checked()
     assert refused.value.field == "space.model"
     assert refused.value.extra["errors"][0]["field"] == "model.blocks.0.kind"
     with pytest.raises(InvalidInput, match=r"space\.model\.d_model"):
-        resolve(sqlite_service.database, asked(space={"model": {**MINE.canonical, "d_model": 0}})).checked()
+        resolve(
+            sqlite_service.database, sqlite_service.user, asked(space={"model": {**MINE.canonical, "d_model": 0}})
+        ).checked()
     with pytest.raises(InvalidInput, match=r"the baseline is space\.model"):
-        resolve(sqlite_service.database, asked(baseline_layers=[2])).checked()
+        resolve(sqlite_service.database, sqlite_service.user, asked(baseline_layers=[2])).checked()
 
 
 def llama_cpp(name: str, narrow: dict[str, Any] | None = None) -> JobRequest:
@@ -118,7 +120,7 @@ def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(
     sqlite_service: Service, name: str
 ) -> None:
     with pytest.raises(InvalidInput, match="GGUF cannot express") as refused:
-        resolve(sqlite_service.database, llama_cpp(name)).checked()
+        resolve(sqlite_service.database, sqlite_service.user, llama_cpp(name)).checked()
     assert refused.value.field == "targets.0.protocol.runtime"
     assert "the spaces llama, lfm" in str(refused.value.allowed)
 

@@ -96,7 +96,7 @@ def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service)
 
 def test_a_memory_below_the_smallest_model_names_the_smallest(sqlite_service: Service) -> None:
     with pytest.raises(InvalidInput) as raised:
-        resolve(sqlite_service.database, limited(memory_mb=5)).checked()
+        resolve(sqlite_service.database, sqlite_service.user, limited(memory_mb=5)).checked()
     assert raised.value.field == "targets.0.limits.memory_mb"
     least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MB
     assert f"the smallest {least:.1f} MB" in raised.value.detail

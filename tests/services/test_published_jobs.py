@@ -246,7 +246,7 @@ def test_a_job_among_architectures_has_no_choices(service: Service) -> None:
 def test_what_makes_no_sense_is_refused(service: Service, changes: dict[str, Any], field: str, words: str) -> None:
     SimulatedAgent(service.database)
     with pytest.raises(InvalidInput, match=words) as caught:
-        resolve(service.database, asked({"token_ms": 40.0}, **changes)).checked()
+        resolve(service.database, service.user, asked({"token_ms": 40.0}, **changes)).checked()
     assert ".".join(caught.value.path) == field
 
 

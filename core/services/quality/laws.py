@@ -5,6 +5,7 @@ A refined law is named `NAME@VERSION`; `NAME` alone is its newest version. What 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import datetime
 from functools import lru_cache
@@ -12,14 +13,13 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.canonical import digest
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
-from edgefront.core.quality.stored import from_json, summary, to_json, to_text
+from edgefront.core.quality.stored import from_json, summary, to_text
 from edgefront.core.quality.training_time import Pace, TrainingTime
 from edgefront.core.services.quality import law_queries as rows
 from edgefront.core.services.spaces import space_of
@@ -62,7 +62,7 @@ def named(session: Session, name: str) -> QualityLaw:
 
 def store_law_of_cuts(session: Session, law: CutLaw, now: datetime) -> str:
     """Stores the law of a model's cuts, named after what it says, unless it is there. Returns its reference."""
-    content = digest(to_json(law.renamed("cuts")))
+    content = hashlib.sha256(to_text(law.renamed("cuts")).encode()).hexdigest()
     name = f"cuts-{content[:16]}"
     lock_name(session, "law", name)
     row = rows.find(session, name, 1)

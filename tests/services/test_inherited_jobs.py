@@ -1,0 +1,189 @@
+"""Jobs whose models are parts of an imported one: what is searched, by which law, and what is answered."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inherited_models import ROTARY, write_parent
+from packages import lively
+from simulated_agent import CLASS, SimulatedAgent, by_size
+from simulated_service import Service
+from sqlalchemy import select
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.imported_model import model_files
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.services.jobs import law as job_law
+from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.quality import laws
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.spaces import space_of
+from edgefront.core.services.trainings.imports import begin_import, import_model
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, LawVersion
+from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.laws import LawRequest
+from edgefront.core.wire.trainings import TrainingView
+
+LAYER = [
+    {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},
+    {"kind": "feed_forward", "d_inner": 512, "gated": True, "bias": False},
+]
+
+
+def model(seed: int = 1) -> LanguageModel:
+    return lively({"d_model": 192, **ROTARY, "blocks": LAYER * 4}, seed=seed, spread=0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_parent(tmp_path / "parent", model())
+    return tmp_path / "parent"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(artifacts=str(tmp_path / "artifacts"))
+
+
+def imported(service: Service, settings: Settings, folder: Path) -> TrainingView:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, path in model_files(folder).items():
+            tar.add(path, name)
+    draft = begin_import(service.database, service.user, settings)
+    try:
+        draft.write(archive.getvalue())
+        return import_model(service.database, service.user, draft, settings)[0]
+    finally:
+        draft.close()
+
+
+def asked(parent: str, **changes: Any) -> JobRequest:
+    return JobRequest.model_validate(
+        {
+            "goal": "best_within_limits",
+            "space": {"inherit": parent},
+            "targets": [{"device_class": CLASS, "limits": {"latency_ms": 1000.0}}],
+            "algorithm": {"settings": {"initial": 4, "batch": 2, "population": 60, "steps": 2}},
+            "budget": {"candidates": 8, "refinement": 0.0},
+        }
+        | changes
+    )
+
+
+def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
+    sqlite_service: Service, settings: Settings, folder: Path
+) -> None:
+    agent = SimulatedAgent(sqlite_service.database, by_size())
+    parent = imported(sqlite_service, settings, folder)
+    job = sqlite_service.submit(asked(parent.id))
+    assert job.request.space.name == "llama"
+    assert job.request.space.model == parent.trained
+    assert job.request.proxy == "quality_law"
+    sqlite_service.run(agent)
+    job = sqlite_service.get(job.id)
+    assert job.state == "finished", job.targets[0].note
+    whole = Architecture.parse(parent.trained or {})
+    with sqlite_service.database.read() as session:
+        rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
+        law = laws.law_of(session, job.request)
+        fastest = min(row.latency_ms for row in rows if row.role == "search")
+        view = recommendation.read(
+            session,
+            sqlite_service.user,
+            job.id,
+            asked=job.request.targets[0].limits.model_copy(update={"latency_ms": fastest}),
+        ).recommendation()
+    assert isinstance(law, CutLaw)
+    first, *searched = rows
+    assert (first.role, first.digest) == ("baseline", whole.digest)
+    assert len(searched) == 8
+    parts = [Architecture.parse(row.architecture) for row in searched]
+    assert law.table.align(Shapes.of(parts)).is_part.all()
+    assert all(part.d_model <= 192 and len(part.blocks) <= 8 for part in parts)
+    for row, part in zip(searched, parts, strict=True):
+        assert row.predicted["perplexity"] == pytest.approx(law.predict(Shapes.of([part])).perplexity[0])
+        assert row.predicted["law"] == law.origin.name
+    assert view.recommended is not None
+    assert "a part of my model is" in view.sentence
+    assert "× as fast, perplexity" in view.sentence
+    assert "before healing" in view.sentence
+    assert "random parts were evaluated" in view.note
+
+
+def test_the_space_has_parts_alone(sqlite_service: Service, settings: Settings, folder: Path) -> None:
+    parent = imported(sqlite_service, settings, folder)
+    job = resolve(sqlite_service.database, sqlite_service.user, asked(parent.id)).checked()
+    space = space_of(job.request.space)
+    assert max(map(int, space.gene("d_inner").values)) == 512
+    assert max(map(int, space.gene("n_layer").values)) == 4
+    assert max(map(int, space.gene("d_model").values)) == 192
+    examples = job.plan(job.request.targets[0].protocol, job.request.targets[0].limits).examples(40)
+    assert isinstance(job.law, CutLaw)
+    assert job.law.table.align(Shapes.of(examples)).is_part.all()
+
+
+def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, settings: Settings, folder: Path) -> None:
+    (folder / "cuts.safetensors").rename(folder / "kept")
+    without = imported(sqlite_service, settings, folder)
+    (folder / "kept").rename(folder / "cuts.safetensors")
+    parent = imported(sqlite_service, settings, folder)
+    assert parent.id != without.id
+    wrong: list[tuple[JobRequest, str, str]] = [
+        (asked(without.id), "space.inherit", "nothing is known of the cuts"),
+        (asked("trn_none"), "space.inherit", "no training"),
+        (
+            asked(parent.id, space={"inherit": parent.id, "model": {"d_model": 64}}),
+            "space.model",
+            "not the architecture",
+        ),
+        (asked(parent.id, proxy_settings={"law": "own-data-llama"}), "proxy_settings.law", "law of its cuts"),
+        (asked(parent.id, train_tokens=10**9), "train_tokens", "one budget"),
+    ]
+    for request, field, words in wrong:
+        with pytest.raises(InvalidInput, match=words) as refused:
+            resolve(sqlite_service.database, sqlite_service.user, request).checked()
+        assert refused.value.field == field
+    for request in (
+        asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": _law(sqlite_service)}),
+        asked(parent.id, space={"model": parent.trained}, proxy_settings={"law": _law(sqlite_service)}),
+    ):
+        with pytest.raises(InvalidInput, match="parts of one model"):
+            resolve(sqlite_service.database, sqlite_service.user, request).checked()
+
+
+def test_a_job_of_parts_keeps_its_law(sqlite_service: Service, settings: Settings, folder: Path) -> None:
+    SimulatedAgent(sqlite_service.database, by_size())
+    parent = imported(sqlite_service, settings, folder)
+    job = sqlite_service.submit(asked(parent.id))
+    other = sqlite_service.submit(asked(parent.id, space={"name": "llama"}))
+    with pytest.raises(InvalidInput, match="only the law of its cuts"):
+        job_law.move(sqlite_service.database, sqlite_service.user, job.id, LawRequest(law="own-data-llama"))
+    with pytest.raises(InvalidInput, match="parts of one model"):
+        job_law.move(sqlite_service.database, sqlite_service.user, other.id, LawRequest(law=_law(sqlite_service)))
+
+
+def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(
+    sqlite_service: Service, settings: Settings, folder: Path, tmp_path: Path
+) -> None:
+    first = imported(sqlite_service, settings, folder)
+    assert imported(sqlite_service, settings, folder).id == first.id
+    with sqlite_service.database.read() as session:
+        assert len(session.scalars(select(LawVersion)).all()) == 1
+    write_parent(tmp_path / "other", model(seed=2))
+    (tmp_path / "other" / "cuts.safetensors").replace(folder / "cuts.safetensors")
+    with pytest.raises(InvalidInput, match="about other weights"):
+        imported(sqlite_service, settings, folder)
+
+
+def _law(service: Service) -> str:
+    with service.database.read() as session:
+        return laws.reference(session.scalars(select(LawVersion)).one())
