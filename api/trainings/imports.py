@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person
+from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.trainings.files.drafts import Draft
-from edgefront.core.services.trainings.imports import begin_import, import_model
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.trainings import Licence, TrainingView
 

@@ -22,10 +22,10 @@ from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.services.jobs import law as job_law
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
-from edgefront.core.services.trainings.imports import begin_import, import_model
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, LawVersion
 from edgefront.core.wire.jobs import JobRequest
