@@ -39,11 +39,16 @@ from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 10.0  # seconds for sending results and returning launches at the end
-_LAST_LINES_S = 3.0
-_STEP_BACK_S = 30.0
-_QUIET_S = 2.0
-_LOOK_AGAIN_S = 2.0
+_SHUTDOWN_S = 10.0
+"""Seconds to send results and to return launches at the start and the end of a run."""
+_LAST_LOG_S = 3.0
+"""Seconds to send the last lines of the log."""
+_RETRY_DELAY_S = 30.0
+"""Seconds before the next launch where nothing can be measured now."""
+_FLUSH_S = 2.0
+"""Seconds to send what waits before a launch that uses every core."""
+_CONDITIONS_INTERVAL_S = 2.0
+"""Seconds between two looks at the conditions that a launch waits for."""
 
 
 class Agent:
@@ -100,7 +105,7 @@ class Agent:
                     sending.cancel()
                     buffer.add("info" if self._fatal is None else "error", str(self._fatal or "drained"))
                     with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(logs.send(), _LAST_LINES_S)
+                        await asyncio.wait_for(logs.send(), _LAST_LOG_S)
         finally:
             logging.getLogger(LOGGER).removeHandler(buffer)
         if self._fatal is not None:
@@ -154,33 +159,33 @@ class Agent:
             self._measurer = measurer
             sending = self._spawn(sender.run())
             # Before work is requested: otherwise a launch whose result is waiting here would be leased again.
-            await sender.settle(_LAST_WORDS_S)
+            await sender.settle(_SHUTDOWN_S)
             asking = self._spawn(leasing.run())
-            making = self._spawn(self._make_launches(leasing, sender, measurer))
+            launching = self._spawn(self._run_launches(leasing, sender, measurer))
             await self._draining.wait()
             asking.cancel()
-            parting = self._spawn(leasing.release(leasing.close()))
-            await asyncio.wait([making])
+            releasing = self._spawn(leasing.release(leasing.close()))
+            await asyncio.wait([launching])
             if self._fatal is None:
-                await asyncio.wait([parting], timeout=_LAST_WORDS_S)
-                if not await sender.settle(_LAST_WORDS_S):
+                await asyncio.wait([releasing], timeout=_SHUTDOWN_S)
+                if not await sender.settle(_SHUTDOWN_S):
                     _log.warning("%d results stay in the spool and are sent at the next start", len(spool))
             sending.cancel()
             self._measurer = None
 
-    async def _make_launches(self, leasing: Leasing, sender: Sender, measurer: Measurer) -> None:
+    async def _run_launches(self, leasing: Leasing, sender: Sender, measurer: Measurer) -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
             while (held := await self._next(leasing, sender)) is not None:
                 try:
-                    held = await self._when_fit(held, leasing)
-                    await self._make(held, leasing, sender, lambda item: _measure(measurer, item), thread)
+                    held = await self._when_conditions_allow(held, leasing)
+                    await self._run_launch(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.release(leasing.unload(held))
                 except (Unavailable, OSError) as error:
                     # Nothing can be measured on this device now, independently of the model.
-                    _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _STEP_BACK_S)
+                    _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _RETRY_DELAY_S)
                     await leasing.release(leasing.unload(held))
-                    await self._pause(_STEP_BACK_S)
+                    await self._pause(_RETRY_DELAY_S)
                 finally:
                     leasing.holdings.end()
 
@@ -191,7 +196,7 @@ class Agent:
         sender.clock.go()
         return held
 
-    async def _make(
+    async def _run_launch(
         self,
         held: HeldItem,
         leasing: Leasing,
@@ -203,8 +208,8 @@ class Agent:
         sent = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
-            await asyncio.wait([sent], timeout=_QUIET_S)
-            await sender.settle(_QUIET_S)
+            await asyncio.wait([sent], timeout=_FLUSH_S)
+            await sender.settle(_FLUSH_S)
         begun = time.monotonic()
         result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)
         leasing.took(time.monotonic() - begun)
@@ -213,9 +218,9 @@ class Agent:
             said = "; ".join(str(text) for text in (*bad, result.environment.get("conditions")) if text)
             result = result.model_copy(update={"environment": {**result.environment, "conditions": said}})
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
-        _tell(item, result)
+        _log_result(item, result)
 
-    async def _when_fit(self, held: HeldItem, leasing: Leasing) -> HeldItem:
+    async def _when_conditions_allow(self, held: HeldItem, leasing: Leasing) -> HeldItem:
         """The launch to make now: `held`, after a wait for better conditions where its protocol asks so and the
         device's backoff lasts. Launches that need not wait are made meanwhile: then it is one of these, and `held` the
         next.
@@ -229,7 +234,7 @@ class Agent:
                 break
             if (other := leasing.holdings.swap_current()) is not None:
                 return other
-            await self._pause(_LOOK_AGAIN_S)
+            await self._pause(_CONDITIONS_INTERVAL_S)
         return held
 
     async def _pause(self, seconds: float) -> None:
@@ -294,7 +299,7 @@ def _measure(measurer: Measurer, item: LeaseItem) -> LaunchResult:
         return failure(error.extra["reason"], str(error))
 
 
-def _tell(item: LeaseItem, result: LaunchResult) -> None:
+def _log_result(item: LeaseItem, result: LaunchResult) -> None:
     share = result.measuring_s / result.wall_s if result.wall_s else 0.0
     if result.latency is not None and result.memory is not None:
         _log.info(

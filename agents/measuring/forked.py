@@ -18,12 +18,12 @@ from edgefront.core.measurement.record import LaunchResult
 _ROOT = Path(__file__).absolute().parents[3]
 """The folder that contains the package `edgefront`. In a source tree its subpackages are links, so links are not
 resolved."""
-_END_S = 5.0
+_STOP_TIMEOUT_S = 5.0
 
 
 class ForkServer:
-    """A warm parent for one runtime, in a separate process, whose temporary files are in the folder `temporary`. Raises
-    `MeasurementError` if it cannot start.
+    """The fork server (`forkserver`) of one runtime, in a separate process, whose temporary files are in the folder
+    `temporary`. Raises `MeasurementError` if it cannot start.
     """
 
     def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...], temporary: Path) -> None:
@@ -46,7 +46,7 @@ class ForkServer:
             status = self._process.wait()
             self.close()
             raise MeasurementError(
-                f"the warm parent for {runtime} did not start (exit code {status}): is {runtime} installed?",
+                f"the fork server for {runtime} did not start (exit code {status}): is {runtime} installed?",
                 reason="unsupported",
             )
 
@@ -69,7 +69,7 @@ class ForkServer:
             return LaunchResult.model_validate(json.loads(line)["result"])
         status = self._process.wait()
         self.close()
-        return failure("crashed", f"the warm parent ended with status {status} during the launch")
+        return failure("crashed", f"the fork server ended with status {status} during the launch")
 
     def kill(self) -> None:
         """Kills the server and its current child at once."""
@@ -80,7 +80,7 @@ class ForkServer:
         self._reader.close()
         self._socket.close()  # the server then kills its child and exits
         try:
-            self._process.wait(_END_S)
+            self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -144,7 +144,7 @@ def _send(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`: a warm parent."""
+    """`python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`."""
     descriptor, runtime, lock, cores = arguments
     keep_to(int(core) for core in cores.split(",") if core)
     # Ctrl-C goes to all processes of the terminal; the agent decides whether to end the launch.

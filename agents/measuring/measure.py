@@ -1,6 +1,6 @@
 """`Measurer`: runs launches on this device, each in its own process.
 
-On Linux CPUs the child is a fork of a warm parent (`agents.measuring.forkserver`), one for each runtime; with a GPU,
+On Linux CPUs the child is a fork of the fork server (`agents.measuring.forkserver`), one for each runtime; with a GPU,
 whose runtime does not survive a fork, and on other systems it is a fresh process (`agents.measuring.spawn`).
 """
 
@@ -143,7 +143,7 @@ class Measurer:
 
     def abort(self) -> None:
         """Aborts the current launch at once, or the next one if there is none: `measure` raises `Aborted`. Thread-safe.
-        The warm parent is killed too, and is started again when it is needed.
+        The fork server is killed too, and is started again when it is needed.
         """
         self._aborted.set()
         kill = self._kill
@@ -151,7 +151,7 @@ class Measurer:
             kill()
 
     def close(self) -> None:
-        """Stops the warm parents, and removes what launches left."""
+        """Stops the fork servers, and removes what launches left."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()

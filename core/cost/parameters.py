@@ -106,18 +106,18 @@ def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
     # Where feed_forwards have no gate, llama.cpp has queries, keys and values as one matrix.
     fused = (feed_forward & ~shapes.gated).any(axis=1, keepdims=True)
     values = np.where(fused, out, shapes.kv_width) * attention
-    ways_down = second * feed_forward
+    down_weights = second * feed_forward
     blocks = _bytes_of_rows((out - values) * width, width, formats_of(numbers, "other"))
-    blocks = blocks + _bytes_of_rows((second - ways_down) * inner, inner, formats_of(numbers, "other"))
+    blocks = blocks + _bytes_of_rows((second - down_weights) * inner, inner, formats_of(numbers, "other"))
     raised_values, raised_down = _raised(shapes, numbers)
     for raised, more_values, more_down in ((False, ~raised_values, ~raised_down), (True, raised_values, raised_down)):
         blocks = blocks + _bytes_of_rows(values * width * more_values, width, formats_of(numbers, "values", raised))
-        blocks = blocks + _bytes_of_rows(ways_down * inner * more_down, inner, formats_of(numbers, "down", raised))
+        blocks = blocks + _bytes_of_rows(down_weights * inner * more_down, inner, formats_of(numbers, "down", raised))
     return np.asarray(total + blocks.sum(axis=1))
 
 
 def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
-    """(n, L) whether the values of an attention, and the way down of a feed-forward, have more bits."""
+    """(n, L) whether the values of an attention, and the down projection of a feed-forward, have more bits."""
     attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
     mixer = attention | (shapes.kind == SHORT_CONV)
     layer, lacks = np.zeros(shapes.kind.shape, np.int64), np.zeros(len(shapes), np.bool_)

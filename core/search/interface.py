@@ -29,10 +29,10 @@ SAMPLE = "sample"
 MUTATE = "mutate"
 CROSSOVER = "crossover"
 SPREAD = "spread"
-"""One of those that a search by prediction learns from first."""
+"""A candidate of the first, spread-out sample that a search by prediction learns from."""
 PREDICTED = "predicted"
 AUDIT = "audit"
-"""Drawn at random, to check predictions where nothing recommended it."""
+"""A candidate drawn at random, to check predictions where nothing recommended it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ class Evaluated:
     genome: Genome
     digest: str
     state: CandidateState
-    """One of `CandidateState`."""
     proxy: float
     latency_ms: float | None
     memory_bytes: int | None
@@ -81,10 +80,10 @@ class Evaluated:
     parents: tuple[str, ...] = ()
     operator: str = ""
     launches: int = 1
-    """That `latency_ms` is the median of."""
+    """Launches of which `latency_ms` is the median."""
     times: Times = field(default_factory=dict)
     predicted: Predicted | None = None
-    """As it was proposed with."""
+    """The prediction with which it was proposed."""
 
     def __post_init__(self) -> None:
         if self.state not in tuple(CandidateState):
@@ -100,9 +99,9 @@ class Rival:
     digest: str
     quality: float
     bits: int
-    """Of a weight: of one quality more are better."""
+    """Bits of a weight: at equal quality more are better."""
     target: str
-    """Its name."""
+    """Name of the target."""
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -115,14 +114,14 @@ class Snapshot:
     """The candidates of a target's search as a generation is asked with them, and what else is known of its device."""
 
     results: tuple[Evaluated, ...] = ()
-    """Without the baselines."""
+    """The candidates of the search, without the baselines."""
     baselines: tuple[Observation, ...] = ()
     others: tuple[Observation, ...] = ()
     """What other jobs measured, on this device and by this protocol. An algorithm need not use it."""
     launch_noise: float | None = None
     """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), where known."""
     priors: tuple[LatencyPredictor, ...] = ()
-    """Learnt from other devices: what to expect where this one has few measurements."""
+    """Predictors learnt from other devices: what to expect where this one has few measurements."""
     rival: Rival | None = None
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
@@ -182,7 +181,7 @@ class Context:
     snapshot: Snapshot = field(default_factory=Snapshot)
     offers: Sequence[Offer] = ()
     supernet: Sequence[Probabilities] = ()
-    """Of each seed."""
+    """What the supernet found, for each seed of its search."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +190,10 @@ class Answer:
 
     proposals: tuple[Proposal, ...]
     gain: float | None = None
-    """Expected of these, or of those that were not worth it, as a share of what is reached; None before predictions."""
+    """Gain expected of these proposals, or of those that were not worth it, as a share of what is reached; None before
+    predictions."""
     widening: tuple[float, float] = (1.0, 1.0)
-    """By which the audits ask intervals of latency and memory to be wider than the predictors' own."""
+    """Factors by which the audits ask intervals of latency and memory to be wider than the predictors' own."""
     note: str = ""
     """Why there is nothing to propose, in a sentence."""
 
@@ -216,7 +216,7 @@ class Algorithm(ABC):
     """A search algorithm with its settings, space and acceptance test."""
 
     seconds_per_generation = 0.0
-    """On one core, where that is worth counting."""
+    """Seconds of one core that a generation takes, where that is worth counting."""
 
     @property
     def note(self) -> str:

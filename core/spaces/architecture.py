@@ -1,15 +1,15 @@
 """The architecture description, version 1: a model without its weights.
 
-An `Architecture` is immutable and identified by the digest of its canonical JSON. Descriptions are validated here and
-in the parts (`core.spaces.block`, `core.spaces.embeddings_and_head`); rules of a search space (such as d_inner ≥
-2·d_model) are in the space. The specification is `docs/architecture.md`.
+An `Architecture` is immutable and identified by the digest of its canonical JSON. Its parts are validated
+in `core.spaces.block` and `core.spaces.embeddings_and_head`, what goes together in `core.spaces.consistency`; rules of
+a search space (such as d_inner ≥ 2·d_model) are in the space. The specification is `docs/architecture.md`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -25,20 +25,18 @@ from edgefront.core.spaces.block import (
     Block,
     FeedForward,
     Part,
-    Srupp,
     Width,
 )
+from edgefront.core.spaces.consistency import faults
 from edgefront.core.spaces.embeddings_and_head import (
     MAX_CONTEXT,
     POSITION_KINDS,
-    AlibiPositions,
     Embedding,
     LearnedPositions,
     Output,
     Positions,
     RelativePositions,
     RotaryPositions,
-    SinusoidalPositions,
 )
 from edgefront.core.spaces.numbers import Number, NumberText
 from edgefront.core.spaces.pattern import expand
@@ -119,7 +117,7 @@ class Architecture(Part):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Architecture:
-        for fault in self._faults():
+        for fault in faults(self):
             raise fault
         return self
 
@@ -222,7 +220,7 @@ class Architecture(Part):
         return 1 / math.sqrt(self.d_head(block)) if block.scale is None else float(block.scale)
 
     def rotary(self, block: Attention) -> RotaryPositions | None:
-        """What turns the queries and keys of an attention block of this model."""
+        """What rotates the queries and keys of an attention block of this model."""
         if not isinstance(self.positions, RotaryPositions) or not block.rope:
             return None
         if block.theta is None:
@@ -245,6 +243,11 @@ class Architecture(Part):
     def has_shared_blocks(self) -> bool:
         """Whether a block has the weights of another."""
         return any(self.owner(index) != index for index in range(len(self.blocks)))
+
+    @property
+    def has_parallel_blocks(self) -> bool:
+        """Whether a feed_forward reads what the attention before it read."""
+        return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
 
     @cached_property
     def unshared(self) -> Architecture:
@@ -311,242 +314,6 @@ class Architecture(Part):
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-    # Rules between the parts; each yields the first fault of its kind --------------------------------------------
-
-    def _faults(self) -> Iterator[ArchitectureError]:
-        yield from self._head_faults()
-        yield from self._parallel_faults()
-        yield from self._shared_faults()
-        if self.context_length is not None and self.max_length is not None:
-            yield ArchitectureError(
-                f"context_length {self.context_length} does not go with learned positions: their length is theirs",
-                field="context_length",
-                value=self.context_length,
-                allowed="omit it, or other positions",
-            )
-        yield from self._relative_faults()
-        yield from self._rotary_faults()
-        yield from self._alibi_faults()
-        yield from self._source_faults()
-        embedding = self.embedding
-        if self.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
-            yield ArchitectureError(
-                f"embedding.div {embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
-                f"of d_embed {self.d_embed}",
-                field="embedding.div",
-                value=embedding.div,
-                allowed="a factor whose power by the number of cutoffs is at most d_embed",
-            )
-        if self.output.kind in ("pooled", "classes") and self.causal:
-            yield ArchitectureError(
-                f"output.kind {self.output.kind} needs causal false: it reads the first position, which "
-                "would see itself alone",
-                field="output.kind",
-                value=self.output.kind,
-                allowed="an output over tokens or none, or causal false",
-            )
-        if float(self.output.logits_scaling) != 1 and (embedding.cutoffs or self.output_bias):
-            yield ArchitectureError(
-                f"output.logits_scaling {self.output.logits_scaling} needs scores that are products alone, without "
-                "output.bias and embedding.cutoffs",
-                field="output.logits_scaling",
-                value=self.output.logits_scaling,
-                allowed="omit it, or an output without bias and cutoffs",
-            )
-        if self.output.kind == "masked_tokens" and embedding.cutoffs:
-            yield ArchitectureError(
-                "output.kind masked_tokens goes with a plain embedding, without cutoffs",
-                field="output.kind",
-                value=self.output.kind,
-                allowed="tokens, or no embedding.cutoffs",
-            )
-
-    def _head_faults(self) -> Iterator[ArchitectureError]:
-        for index, block in enumerate(self.blocks):
-            if isinstance(block, Attention) and block.d_head is None and self.d_model % block.n_head:
-                yield ArchitectureError(
-                    f"blocks.{index}.n_head must divide d_model {self.d_model}, but {block.n_head} does not",
-                    field=f"blocks.{index}.n_head",
-                    value=block.n_head,
-                    allowed=f"a divisor of {self.d_model}, or any with d_head",
-                )
-            if isinstance(block, Attention) and block.window is not None and not self.causal:
-                yield ArchitectureError(
-                    f"blocks.{index}.window needs causal true: it counts the keys before a token",
-                    field=f"blocks.{index}.window",
-                    value=block.window,
-                    allowed="omit it, or causal true",
-                )
-
-    def _parallel_faults(self) -> Iterator[ArchitectureError]:
-        before: Block | None = None
-        for index, block in enumerate(self.blocks):
-            if isinstance(block, FeedForward) and block.parallel is not None:
-                needs = "" if isinstance(before, Attention) else "an attention as the block before"
-                needs = needs or ("" if self.norms_input else "norm pre or both")
-                if needs:
-                    yield ArchitectureError(
-                        f"blocks.{index}.parallel {block.parallel} needs {needs}: it reads what an attention read",
-                        field=f"blocks.{index}.parallel",
-                        value=block.parallel,
-                        allowed=f"omit it, or {needs}",
-                    )
-            before = block
-
-    def _shared_faults(self) -> Iterator[ArchitectureError]:
-        for index, block in enumerate(self.blocks):
-            if not isinstance(block, Attention | FeedForward) or block.shares is None:
-                continue
-            owner = self.owner(index)
-            if owner < 0 or self.blocks[owner] != block.model_copy(update={"shares": None}):
-                where = "there is none" if owner < 0 else f"blocks.{owner} is another"
-                yield ArchitectureError(
-                    f"blocks.{index}.shares {block.shares} needs the same block, without shares, so many before it: "
-                    f"{where}",
-                    field=f"blocks.{index}.shares",
-                    value=block.shares,
-                    allowed="omit it, or how many blocks before it the same block stands that has weights of its own",
-                )
-
-    @property
-    def has_parallel_blocks(self) -> bool:
-        """Whether a feed_forward reads what the attention before it read."""
-        return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
-
-    def _relative_faults(self) -> Iterator[ArchitectureError]:
-        if isinstance(self.positions, RelativePositions | SinusoidalPositions) and self.d_model % 2:
-            yield ArchitectureError(
-                f"d_model must be even with {self.positions.kind} positions, not {self.d_model}: "
-                "half are sines, half cosines",
-                field="d_model",
-                value=self.d_model,
-                allowed="an even number",
-            )
-        if not isinstance(self.positions, RelativePositions):
-            return
-        if not self.causal:
-            yield ArchitectureError(
-                "positions.kind relative needs causal true: distances only point back",
-                field="positions.kind",
-                value="relative",
-                allowed="learned, sinusoidal or none",
-            )
-        attention = [(index, block) for index, block in enumerate(self.blocks) if isinstance(block, Attention)]
-        for index, block in attention:
-            first = attention[0][1]
-            if self.positions.shared and (block.n_head, self.d_head(block)) != (first.n_head, self.d_head(first)):
-                yield ArchitectureError(
-                    f"blocks.{index}.n_head and d_head must be {first.n_head} and {self.d_head(first)} as in the first "
-                    "attention block, because positions.shared gives all blocks one u and v",
-                    field=f"blocks.{index}.n_head",
-                    value=block.n_head,
-                    allowed=f"{first.n_head} heads of {self.d_head(first)}, or positions.shared false",
-                )
-            for field, value, default in (
-                ("n_kv_head", block.kv_heads, block.n_head),
-                ("qk_norm", block.qk_norm, False),
-                ("scale", block.scale, None),
-                ("bias", self.attention_bias(block), "none"),
-            ):
-                if value != default:
-                    yield ArchitectureError(
-                        f"blocks.{index}.{field} does not go with positions.kind relative: Transformer-XL's attention "
-                        "has neither grouped queries, nor norms of them, nor a scale of its own, nor biases",
-                        field=f"blocks.{index}.{field}",
-                        value=value,
-                        allowed="omit it, or other positions",
-                    )
-
-    def _rotary_faults(self) -> Iterator[ArchitectureError]:
-        for index, block in enumerate(self.blocks):
-            if not isinstance(block, Attention):
-                continue
-            if block.theta is not None and self.rotary(block) is None:
-                yield ArchitectureError(
-                    f"blocks.{index}.theta needs rotary positions that turn this block: positions.kind rotary, and not "
-                    "rope false",
-                    field=f"blocks.{index}.theta",
-                    value=block.theta,
-                    allowed="omit it, or rotary positions",
-                )
-            if not isinstance(self.positions, RotaryPositions):
-                if not block.rope:
-                    yield ArchitectureError(
-                        f"blocks.{index}.rope false needs positions.kind rotary, not {self.positions.kind}",
-                        field=f"blocks.{index}.rope",
-                        value=False,
-                        allowed="omit it, or rotary positions",
-                    )
-                continue
-            rotary = self.rotary(block)
-            if rotary is None:
-                continue
-            d_head, width = self.d_head(block), rotary.width(self.d_head(block))
-            if width < 2 or width % 2:
-                field = "d_head" if block.d_head else "n_head"
-                yield ArchitectureError(
-                    f"blocks.{index}.{field} gives heads of {d_head} features, of which positions.percent "
-                    f"{rotary.percent} turns {width}: they turn in pairs",
-                    field=f"blocks.{index}.{field}",
-                    value=block.d_head or block.n_head,
-                    allowed="heads with an even number of turned features, 2 at least",
-                )
-
-    def _alibi_faults(self) -> Iterator[ArchitectureError]:
-        if isinstance(self.positions, AlibiPositions) and not self.causal:
-            yield ArchitectureError(
-                "positions.kind alibi needs causal true: distances only point back",
-                field="positions.kind",
-                value="alibi",
-                allowed="learned, sinusoidal, rotary or none",
-            )
-
-    def _source_faults(self) -> Iterator[ArchitectureError]:
-        readers = [
-            index
-            for index, block in enumerate(self.blocks)
-            if isinstance(block, Attention | Srupp) and block.attends in ("source", "both")
-        ]
-        if self.source is None:
-            for index in readers:
-                yield ArchitectureError(
-                    f"blocks.{index}.attends needs a source: this model has none",
-                    field=f"blocks.{index}.attends",
-                    value=getattr(self.blocks[index], "attends"),  # noqa: B009
-                    allowed="self, or a source architecture",
-                )
-            return
-        rules: tuple[tuple[str, Any, Any, bool], ...] = (
-            ("source.d_model", self.source.d_model, self.d_model, self.source.d_model == self.d_model),
-            ("source.output.kind", self.source.output.kind, "none", self.source.output.kind == "none"),
-            ("causal", self.causal, True, self.causal),
-        )
-        if not readers:
-            yield ArchitectureError(
-                "source: no block of this model attends to it",
-                field="source",
-                value="an architecture",
-                allowed="omit it, or give a block attends source or both",
-            )
-        for field, value, allowed, holds in rules:
-            if not holds:
-                yield ArchitectureError(
-                    f"{field} must be {allowed} in a model with a source, not {value}",
-                    field=field,
-                    value=value,
-                    allowed=str(allowed),
-                )
-        if isinstance(self.positions, RelativePositions | RotaryPositions | AlibiPositions):
-            for index in readers:
-                if isinstance(self.blocks[index], Attention):
-                    yield ArchitectureError(
-                        f"blocks.{index}.attends to a source, whose tokens have no distance: positions.kind "
-                        f"{self.positions.kind} does not go with it",
-                        field=f"blocks.{index}.attends",
-                        value=getattr(self.blocks[index], "attends"),  # noqa: B009
-                        allowed="self, or other positions",
-                    )
 
 
 def _expanded(blocks: Mapping[str, Any]) -> list[Any]:

@@ -24,7 +24,7 @@ TORCH = ORT.model_copy(update={"runtime": "pytorch"})
 
 
 def parent_of(measurer: Measurer, runtime: str = "onnxruntime") -> int:
-    """The process of the warm parent, started now if there is none."""
+    """The process of the fork server, started now if there is none."""
     return measurer._server(runtime).pid
 
 

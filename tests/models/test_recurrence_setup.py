@@ -1,4 +1,4 @@
-"""How the compiled recurrence comes to run: its cache, forks of a warm parent, and what is told without Numba."""
+"""How the compiled recurrence comes to run: its cache, forks of a fork server, and what is told without Numba."""
 
 from __future__ import annotations
 

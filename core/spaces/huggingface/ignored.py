@@ -21,7 +21,7 @@ _OF_GENERATION = _names("""
     num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty
     return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p typical_p use_cache
 """)
-"""Sampling, which older files keep here."""
+"""Settings of sampling, which older files keep in `config.json`."""
 _OF_ALL = _names("""
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash _flash_attn_2_enabled
     _name_or_path attention_dropout attn_implementation bos_token_id chunk_size_feed_forward decoder_start_token_id

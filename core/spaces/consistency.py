@@ -1,0 +1,260 @@
+"""The rules between the parts of an architecture: which positions, blocks, output and source go together.
+
+`docs/architecture.md` gives the reasons. What one part allows by itself is checked in `core.spaces.block` and
+`core.spaces.embeddings_and_head`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from edgefront.core.errors import ArchitectureError
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.spaces.embeddings_and_head import (
+    AlibiPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
+
+
+def faults(model: Architecture) -> Iterator[ArchitectureError]:
+    """What does not go together in an architecture whose parts are each valid: of each rule the first fault first."""
+    yield from _head_faults(model)
+    yield from _parallel_faults(model)
+    yield from _shared_faults(model)
+    if model.context_length is not None and model.max_length is not None:
+        yield ArchitectureError(
+            f"context_length {model.context_length} does not go with learned positions: their length is theirs",
+            field="context_length",
+            value=model.context_length,
+            allowed="omit it, or other positions",
+        )
+    yield from _relative_faults(model)
+    yield from _rotary_faults(model)
+    yield from _alibi_faults(model)
+    yield from _source_faults(model)
+    embedding = model.embedding
+    if model.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
+        yield ArchitectureError(
+            f"embedding.div {embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
+            f"of d_embed {model.d_embed}",
+            field="embedding.div",
+            value=embedding.div,
+            allowed="a factor whose power by the number of cutoffs is at most d_embed",
+        )
+    if model.output.kind in ("pooled", "classes") and model.causal:
+        yield ArchitectureError(
+            f"output.kind {model.output.kind} needs causal false: it reads the first position, which "
+            "would see itself alone",
+            field="output.kind",
+            value=model.output.kind,
+            allowed="an output over tokens or none, or causal false",
+        )
+    if float(model.output.logits_scaling) != 1 and (embedding.cutoffs or model.output_bias):
+        yield ArchitectureError(
+            f"output.logits_scaling {model.output.logits_scaling} needs scores that are products alone, without "
+            "output.bias and embedding.cutoffs",
+            field="output.logits_scaling",
+            value=model.output.logits_scaling,
+            allowed="omit it, or an output without bias and cutoffs",
+        )
+    if model.output.kind == "masked_tokens" and embedding.cutoffs:
+        yield ArchitectureError(
+            "output.kind masked_tokens goes with a plain embedding, without cutoffs",
+            field="output.kind",
+            value=model.output.kind,
+            allowed="tokens, or no embedding.cutoffs",
+        )
+
+
+def _head_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    for index, block in enumerate(model.blocks):
+        if isinstance(block, Attention) and block.d_head is None and model.d_model % block.n_head:
+            yield ArchitectureError(
+                f"blocks.{index}.n_head must divide d_model {model.d_model}, but {block.n_head} does not",
+                field=f"blocks.{index}.n_head",
+                value=block.n_head,
+                allowed=f"a divisor of {model.d_model}, or any with d_head",
+            )
+        if isinstance(block, Attention) and block.window is not None and not model.causal:
+            yield ArchitectureError(
+                f"blocks.{index}.window needs causal true: it counts the keys before a token",
+                field=f"blocks.{index}.window",
+                value=block.window,
+                allowed="omit it, or causal true",
+            )
+
+
+def _parallel_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    before: Block | None = None
+    for index, block in enumerate(model.blocks):
+        if isinstance(block, FeedForward) and block.parallel is not None:
+            needs = "" if isinstance(before, Attention) else "an attention as the block before"
+            needs = needs or ("" if model.norms_input else "norm pre or both")
+            if needs:
+                yield ArchitectureError(
+                    f"blocks.{index}.parallel {block.parallel} needs {needs}: it reads what an attention read",
+                    field=f"blocks.{index}.parallel",
+                    value=block.parallel,
+                    allowed=f"omit it, or {needs}",
+                )
+        before = block
+
+
+def _shared_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    for index, block in enumerate(model.blocks):
+        if not isinstance(block, Attention | FeedForward) or block.shares is None:
+            continue
+        owner = model.owner(index)
+        if owner < 0 or model.blocks[owner] != block.model_copy(update={"shares": None}):
+            where = "there is none" if owner < 0 else f"blocks.{owner} is another"
+            yield ArchitectureError(
+                f"blocks.{index}.shares {block.shares} needs the same block, without shares, so many before it: "
+                f"{where}",
+                field=f"blocks.{index}.shares",
+                value=block.shares,
+                allowed="omit it, or how many blocks before it the same block stands that has weights of its own",
+            )
+
+
+def _relative_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    if isinstance(model.positions, RelativePositions | SinusoidalPositions) and model.d_model % 2:
+        yield ArchitectureError(
+            f"d_model must be even with {model.positions.kind} positions, not {model.d_model}: "
+            "half are sines, half cosines",
+            field="d_model",
+            value=model.d_model,
+            allowed="an even number",
+        )
+    if not isinstance(model.positions, RelativePositions):
+        return
+    if not model.causal:
+        yield ArchitectureError(
+            "positions.kind relative needs causal true: distances only point back",
+            field="positions.kind",
+            value="relative",
+            allowed="learned, sinusoidal or none",
+        )
+    attention = [(index, block) for index, block in enumerate(model.blocks) if isinstance(block, Attention)]
+    for index, block in attention:
+        first = attention[0][1]
+        if model.positions.shared and (block.n_head, model.d_head(block)) != (first.n_head, model.d_head(first)):
+            yield ArchitectureError(
+                f"blocks.{index}.n_head and d_head must be {first.n_head} and {model.d_head(first)} as in the first "
+                "attention block, because positions.shared gives all blocks one u and v",
+                field=f"blocks.{index}.n_head",
+                value=block.n_head,
+                allowed=f"{first.n_head} heads of {model.d_head(first)}, or positions.shared false",
+            )
+        for field, value, default in (
+            ("n_kv_head", block.kv_heads, block.n_head),
+            ("qk_norm", block.qk_norm, False),
+            ("scale", block.scale, None),
+            ("bias", model.attention_bias(block), "none"),
+        ):
+            if value != default:
+                yield ArchitectureError(
+                    f"blocks.{index}.{field} does not go with positions.kind relative: Transformer-XL's attention "
+                    "has neither grouped queries, nor norms of them, nor a scale of its own, nor biases",
+                    field=f"blocks.{index}.{field}",
+                    value=value,
+                    allowed="omit it, or other positions",
+                )
+
+
+def _rotary_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    for index, block in enumerate(model.blocks):
+        if not isinstance(block, Attention):
+            continue
+        if block.theta is not None and model.rotary(block) is None:
+            yield ArchitectureError(
+                f"blocks.{index}.theta needs rotary positions that turn this block: positions.kind rotary, and not "
+                "rope false",
+                field=f"blocks.{index}.theta",
+                value=block.theta,
+                allowed="omit it, or rotary positions",
+            )
+        if not isinstance(model.positions, RotaryPositions):
+            if not block.rope:
+                yield ArchitectureError(
+                    f"blocks.{index}.rope false needs positions.kind rotary, not {model.positions.kind}",
+                    field=f"blocks.{index}.rope",
+                    value=False,
+                    allowed="omit it, or rotary positions",
+                )
+            continue
+        rotary = model.rotary(block)
+        if rotary is None:
+            continue
+        d_head, width = model.d_head(block), rotary.width(model.d_head(block))
+        if width < 2 or width % 2:
+            field = "d_head" if block.d_head else "n_head"
+            yield ArchitectureError(
+                f"blocks.{index}.{field} gives heads of {d_head} features, of which positions.percent "
+                f"{rotary.percent} turns {width}: they turn in pairs",
+                field=f"blocks.{index}.{field}",
+                value=block.d_head or block.n_head,
+                allowed="heads with an even number of turned features, 2 at least",
+            )
+
+
+def _alibi_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    if isinstance(model.positions, AlibiPositions) and not model.causal:
+        yield ArchitectureError(
+            "positions.kind alibi needs causal true: distances only point back",
+            field="positions.kind",
+            value="alibi",
+            allowed="learned, sinusoidal, rotary or none",
+        )
+
+
+def _source_faults(model: Architecture) -> Iterator[ArchitectureError]:
+    readers = [
+        index
+        for index, block in enumerate(model.blocks)
+        if isinstance(block, Attention | Srupp) and block.attends in ("source", "both")
+    ]
+    if model.source is None:
+        for index in readers:
+            yield ArchitectureError(
+                f"blocks.{index}.attends needs a source: this model has none",
+                field=f"blocks.{index}.attends",
+                value=getattr(model.blocks[index], "attends"),  # noqa: B009
+                allowed="self, or a source architecture",
+            )
+        return
+    rules: tuple[tuple[str, Any, Any, bool], ...] = (
+        ("source.d_model", model.source.d_model, model.d_model, model.source.d_model == model.d_model),
+        ("source.output.kind", model.source.output.kind, "none", model.source.output.kind == "none"),
+        ("causal", model.causal, True, model.causal),
+    )
+    if not readers:
+        yield ArchitectureError(
+            "source: no block of this model attends to it",
+            field="source",
+            value="an architecture",
+            allowed="omit it, or give a block attends source or both",
+        )
+    for field, value, allowed, holds in rules:
+        if not holds:
+            yield ArchitectureError(
+                f"{field} must be {allowed} in a model with a source, not {value}",
+                field=field,
+                value=value,
+                allowed=str(allowed),
+            )
+    if isinstance(model.positions, RelativePositions | RotaryPositions | AlibiPositions):
+        for index in readers:
+            if isinstance(model.blocks[index], Attention):
+                yield ArchitectureError(
+                    f"blocks.{index}.attends to a source, whose tokens have no distance: positions.kind "
+                    f"{model.positions.kind} does not go with it",
+                    field=f"blocks.{index}.attends",
+                    value=getattr(model.blocks[index], "attends"),  # noqa: B009
+                    allowed="self, or other positions",
+                )
