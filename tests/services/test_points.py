@@ -18,6 +18,7 @@ from edgefront.core.services.jobs import points
 from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest, list_candidates
 from edgefront.core.services.jobs.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate, new_id
 from edgefront.core.wire.candidates import CandidateView
@@ -169,8 +170,8 @@ def test_the_frontier_is_read_without_reading_all_candidates(service: Service) -
         event.listen(session.get_bind(), "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
         for read in (trainings.frontier, rows.measured_baselines):
             read(session, "tgt_0")
-        rows.frontier_points(session, ["tgt_0"])
-        rows.baseline_points(session, ["tgt_0"])
+        frontier_rows.frontier_points(session, ["tgt_0"])
+        frontier_rows.baseline_points(session, ["tgt_0"])
         cursor = session.connection().connection.cursor()
         reads = [(sql, values) for sql, values in asked if sql.startswith("SELECT")]
         plans = [cursor.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()[0][3] for sql, values in reads]

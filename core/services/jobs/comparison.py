@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy.orm import Session
 
 from edgefront.core.pareto.baseline import Baseline, summary, versus
-from edgefront.core.services.jobs.queries import candidates as repository
-from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.states import CandidateRole
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.candidates import Versus
@@ -27,12 +27,12 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
     """The target's measured baselines; None before the first."""
-    return as_baseline(repository.baseline_points(session, [target_id])[target_id])
+    return as_baseline(frontier_rows.baseline_points(session, [target_id])[target_id])
 
 
 def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
     """Target id → baseline of several targets, in one query."""
-    points_of = repository.baseline_points(session, target_ids)
+    points_of = frontier_rows.baseline_points(session, target_ids)
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 
 

@@ -27,7 +27,8 @@ from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.jobs.views import candidate_entry, candidate_view, trained_views
 from edgefront.core.services.quality.expected import perplexity_of
 from edgefront.core.services.quality.laws import known_law_of
@@ -142,7 +143,7 @@ def update_frontier(
     `entries` go into the log before them. Cost: it reads the frontier's rows and the given candidates; of the other
     candidates only those that were dominated by a member that got worse.
     """
-    members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
+    members = {point.id: point for point in frontier_rows.frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
         marked = demand.marked(session, {finding.measurement.id for finding in findings})
         changed = [
@@ -164,7 +165,7 @@ def update_frontier(
         candidate.on_frontier = candidate.id in current
     repository.write(session, changed)
     touched = {candidate.id for candidate in changed}
-    repository.move_frontier(session, set(joined) - touched, set(left) - touched)
+    frontier_rows.move_frontier(session, set(joined) - touched, set(left) - touched)
 
     logged = [*entries, *map(candidate_entry, changed)]
     if members != current:
@@ -178,18 +179,18 @@ def rescored(session: Session, target: Target, now: datetime) -> FrontierChange:
 
     Appends a `frontier` event if the frontier or its hypervolume moved.
     """
-    members = repository.frontier_points(session, [target.id])[target.id]
+    members = frontier_rows.frontier_points(session, [target.id])[target.id]
     dominance = dominance_of(session.get_one(Job, target.job_id))
-    current = _best(repository.competing_points(session, target.id), dominance)
+    current = _best(frontier_rows.competing_points(session, target.id), dominance)
     before = {point.id for point in members}
     joined, left = tuple(sorted(current.keys() - before)), tuple(sorted(before - current.keys()))
-    depths = repository.baseline_points(session, [target.id])[target.id]
+    depths = frontier_rows.baseline_points(session, [target.id])[target.id]
     formerly = target.hypervolume
     target.frontier_size = len(current)
     if target.reference is not None:
         target.reference = reference(rows_of(depths))
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
-    repository.move_frontier(session, joined, left)
+    frontier_rows.move_frontier(session, joined, left)
     if joined or left or target.hypervolume != formerly:
         event_log.append(session, target.job_id, [_entry(target, joined, left)], now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
@@ -236,7 +237,7 @@ def _frontier_after(
         for id_, former in members.items()
         if id_ in touched and not (id_ in moved and _as_good(moved[id_], former))
     ]
-    pool += [point for point in repository.dominated_points(session, target.id, corners) if point.id not in touched]
+    pool += [point for point in frontier_rows.dominated_points(session, target.id, corners) if point.id not in touched]
     return _best(pool, dominance)
 
 

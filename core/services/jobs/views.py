@@ -16,8 +16,9 @@ from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of, versus_baseline
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
@@ -111,8 +112,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     """
     targets = job_rows.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
-    frontiers = candidate_rows.frontier_points(session, ids)
-    baselines = candidate_rows.baseline_points(session, ids)
+    frontiers = frontier_rows.frontier_points(session, ids)
+    baselines = frontier_rows.baseline_points(session, ids)
     online = job_rows.devices_seen(session, [target.device_key for target in targets], now - ONLINE)
     looked_at = {
         target.device_key

@@ -32,6 +32,7 @@ from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.readiness import baselines_complete, due
@@ -269,7 +270,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         if proxy_rows.waiting(session, [target.id]):
             return False
         return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=depths)
-    points = candidate_rows.baseline_points(session, [target.id])[target.id]
+    points = frontier_rows.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
         note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
@@ -399,7 +400,7 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     ended = job_rows.find_generation(session, target.id, target.generation + 1)
     job_rows.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_rows.baseline_count(session, target.id)
-    points = candidate_rows.baseline_points(session, [target.id])[target.id]
+    points = frontier_rows.baseline_points(session, [target.id])[target.id]
     opening = status_messages.opening(baselines, len(points), plan)
     note = "Further launches found the best model beyond the limits, so the search went on."
     change_state(session, target, TargetState.SEARCHING, status_messages.joined(opening, note), now)

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Executable,
     Select,
-    Table,
     and_,
-    bindparam,
     case,
-    false,
     func,
     insert,
     literal,
     or_,
     select,
     true,
-    update,
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session, defer
-from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.spaces.space import Genome
@@ -35,16 +29,13 @@ from edgefront.core.states import (
     CandidateRole,
     CandidateState,
 )
-from edgefront.core.store.sql import Document, any_of, texts, typed, write_back
+from edgefront.core.store.sql import Document, any_of, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import Limits
 
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
-
-MAX_CORNERS = 200
-"""Corners of one query at most: it has three parameters for each."""
 
 _NEWS = (
     "state",
@@ -70,28 +61,7 @@ Figure = InstrumentedAttribute[float | None] | InstrumentedAttribute[int | None]
 """A column of what was measured."""
 
 
-class Point(NamedTuple):
-    """A measured candidate's point: its parameters and its three objectives."""
-
-    id: str
-    decoder_parameters: int
-    proxy: float
-    latency_ms: float
-    memory_bytes: int
-    latency_half_width_ms: float | None
-    digest: str
-
-
-_POINT = (
-    Candidate.id,
-    Candidate.decoder_parameters,
-    Candidate.proxy,
-    Candidate.latency_ms,
-    Candidate.memory_bytes,
-    Candidate.latency_half_width_ms,
-    Candidate.digest,
-)
-_IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == CandidateRole.BASELINE)
+IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == CandidateRole.BASELINE)
 
 
 def add(session: Session, rows: Sequence[Document]) -> None:
@@ -170,7 +140,7 @@ def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, in
 
 def baseline_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     """Target id → number of baselines, where there are any."""
-    return _counts(session, target_ids, _IS_BASELINE)
+    return _counts(session, target_ids, IS_BASELINE)
 
 
 def _counts(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, int]:
@@ -190,107 +160,28 @@ def any_waiting(session: Session, target_id: str) -> bool:
 def baselines(session: Session, target_id: str) -> list[Candidate]:
     return list(
         session.scalars(
-            select(Candidate).where(Candidate.target_id == target_id, _IS_BASELINE).order_by(Candidate.number)
+            select(Candidate).where(Candidate.target_id == target_id, IS_BASELINE).order_by(Candidate.number)
         )
     )
 
 
 def baseline_count(session: Session, target_id: str) -> int:
-    return session.scalar(select(func.count()).where(Candidate.target_id == target_id, _IS_BASELINE)) or 0
+    return session.scalar(select(func.count()).where(Candidate.target_id == target_id, IS_BASELINE)) or 0
 
 
 def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
     """The measured baselines within the limits by rising decoder parameters."""
     rows = session.scalars(
         select(Candidate).where(
-            Candidate.target_id == target_id, _IS_BASELINE, Candidate.state == CandidateState.MEASURED
+            Candidate.target_id == target_id, IS_BASELINE, Candidate.state == CandidateState.MEASURED
         )
     )
     return sorted(rows, key=lambda row: row.decoder_parameters)
 
 
-def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
-    return _points(session, target_ids, _FRONTIER_POINTS)
-
-
-def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
-    """The measured baselines of each target, in bounds or out."""
-    return _points(session, target_ids, _BASELINE_POINTS)
-
-
-def competing_points(session: Session, target_id: str) -> list[Point]:
-    """The measured search candidates within the limits, on the frontier or not."""
-    condition = and_(Candidate.state == CandidateState.MEASURED, Candidate.role == CandidateRole.SEARCH)
-    return _points(session, [target_id], _points_where(condition))[target_id]
-
-
-def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:
-    """In-bounds search candidates off the frontier that one of these corners (proxy, latency_ms, memory_bytes)
-    dominates or equals; of many corners, all that are off the frontier.
-    """
-    if not corners:
-        return []
-    condition = and_(
-        Candidate.state == CandidateState.MEASURED,
-        Candidate.role == CandidateRole.SEARCH,
-        Candidate.on_frontier == false(),
-    )
-    if len(corners) <= MAX_CORNERS:
-        below = or_(
-            *(
-                and_(
-                    Candidate.proxy <= proxy,
-                    Candidate.latency_ms >= latency_ms,
-                    Candidate.memory_bytes >= memory_bytes,
-                )
-                for proxy, latency_ms, memory_bytes in corners
-            )
-        )
-        condition = and_(condition, below)
-    return _points(session, [target_id], _points_where(condition))[target_id]
-
-
-def _points_where(condition: ColumnElement[bool]) -> Executable:
-    return select(Candidate.target_id, Candidate.number, *_POINT).where(
-        any_of(Candidate.target_id, texts("targets")), condition
-    )
-
-
-# Used with every report, so the statement is built once.
-_FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
-_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
-
-
-def _points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
-    """Target id → points by rising decoder parameters, sorted here as in `frontier`."""
-    rows = session.execute(query, {"targets": list(target_ids)}).all()
-    points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, _, id_, parameters, proxy, latency, memory, half_width, digest in sorted(
-        rows, key=lambda row: (row.decoder_parameters, row.number)
-    ):
-        if latency is not None and memory is not None:
-            points[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
-    return points
-
-
 def write(session: Session, changed: Sequence[Candidate]) -> None:
     """Writes the changed columns of these candidates."""
     write_back(session, changed, _NEWS)
-
-
-_TABLE = cast(Table, Candidate.__table__)
-_MOVE = update(_TABLE).where(any_of(_TABLE.c.id, texts("ids"))).values(on_frontier=bindparam("value"))
-
-
-def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
-    """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
-    for ids, value in ((joined, True), (left, False)):
-        if ids:
-            session.execute(_MOVE, {"ids": list(ids), "value": value})
-            for id_ in ids:
-                loaded = session.identity_map.get(session.identity_key(Candidate, id_))
-                if loaded is not None:
-                    set_committed_value(loaded, "on_frontier", value)
 
 
 def bounds(limits: Limits) -> list[tuple[Figure, float]]:
