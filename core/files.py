@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes."""
+    """SHA-256 of a file's bytes."""
     hashed = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_CHUNK):

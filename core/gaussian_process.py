@@ -50,7 +50,7 @@ class Kernel:
     linear: float
     """Per unit of a column."""
     noise: float
-    """Of one target: what two targets of the same row differ by."""
+    """Standard deviation of the noise of one target."""
 
     def between(self, first: Floats, second: Floats, centre: Floats) -> Floats:
         """(n, m) covariance without the noise."""
@@ -82,7 +82,7 @@ class Process:
 
     @cached_property
     def _inverse(self) -> Floats:
-        """Of the Cholesky factor of the covariance of all targets."""
+        """Inverse of the Cholesky factor of the covariance of all targets."""
         covariance = self.kernel.between(self.inputs, self.inputs, self.centre)
         covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2 * self.noise
         return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))
@@ -186,12 +186,12 @@ def most_probable(inputs: Floats, targets: Floats, expected: Expectation) -> Ker
 
 
 def evenly_spaced(number: int, most: int) -> NDArray[np.int64]:
-    """At most so many places out of `number`."""
+    """At most `most` places out of `number`, evenly spaced."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(np.int64))
 
 
 def rounded(value: float) -> float:
-    """To `DIGITS` significant digits."""
+    """Rounds to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 

@@ -62,7 +62,7 @@ KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
     "q8_0": _bytes_of_one("q8_0"),
     "q4_0": _bytes_of_one("q4_0"),
 }
-"""Of one number."""
+"""Bytes of one number."""
 
 WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", GgufQuantisation]
 """What a model's weights hold, in one word, whichever runtime reads them."""

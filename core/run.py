@@ -134,7 +134,7 @@ def write_result(trainer: Trainer, folder: Path) -> None:
 
 
 def _origin(trainer: Trainer) -> dict[str, Any]:
-    """With whose weights it began, what was cut out of those, and who taught it."""
+    """The model with whose weights the run began, what was cut out of it, and the teacher."""
     about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
     if progress.start is not None:
         facts["start"] = {**about.get("start", {}), "sha256": progress.start}

@@ -112,7 +112,7 @@ class ReportOutcome(State):
 
 
 class ScoreState(State):
-    """Of a proxy's score of an architecture."""
+    """State of a proxy's score of an architecture."""
 
     WANTED = "wanted"
     DONE = "done"
@@ -159,7 +159,7 @@ class TrainingEnding(State):
 
 
 class ProbeState(State):
-    """Of small trainings that make the answer of a job surer."""
+    """State of the small trainings that make the answer of a job surer."""
 
     PLANNED = "planned"
     """Nothing is trained: a plan alone was asked for."""

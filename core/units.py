@@ -21,6 +21,6 @@ def plain(value: float) -> str:
 
 
 def rounded_up(value: float) -> float:
-    """To three digits; value above 0."""
+    """Rounds up to three digits; value above 0."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")

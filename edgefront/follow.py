@@ -13,7 +13,7 @@ from edgefront.core.errors import EdgefrontError
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.wire.jobs import JobView
 
-_LOOK_AGAIN_S = 2.0
+_POLL_S = 2.0
 _REST_S = 0.4
 
 
@@ -43,6 +43,6 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
                 return
             time.sleep(_REST_S)
             with suppress(queue.Empty):
-                news.get(timeout=_LOOK_AGAIN_S - _REST_S)
+                news.get(timeout=_POLL_S - _REST_S)
     finally:
         over.set()

@@ -78,7 +78,7 @@ class Slots(bootsteps.Step):  # type: ignore[misc]
 
 
 def _queue(name: str) -> Queue:
-    """As Celery makes one for a message that names it."""
+    """A queue as Celery makes one for a message that names it."""
     return Queue(name, Exchange(name), routing_key=name)
 
 

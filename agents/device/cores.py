@@ -72,7 +72,7 @@ class CorePlan:
         return tuple(sorted(self.order[:threads]))
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """As `measuring`; empty if the system does not support pinning."""
+        """The cores of `measuring`; empty if the system does not support pinning."""
         return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
 
     def others(self, threads: int) -> tuple[int, ...]:

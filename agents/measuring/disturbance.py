@@ -78,7 +78,7 @@ def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
 
 
 def _run_queue_s(tasks: Path) -> float | None:
-    """Of all threads; None without the counters, which a kernel may lack."""
+    """Seconds that all threads together waited for a core; None without the counters, which a kernel may lack."""
     ran_ns = waited_ns = 0
     for thread in tasks.glob("*/schedstat"):
         with suppress(OSError):  # the thread has ended

@@ -39,7 +39,7 @@ class Credential(BaseModel):
     former: str | None = None
     """The one before, until the server has accepted this one."""
     machine: Machine | None = None
-    """Where it was made; absent in those from before it was noted."""
+    """The machine where it was made; absent in older credentials."""
 
 
 class CredentialFile:

@@ -179,24 +179,24 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
 
 
 def block_norm_parameters(architecture: Architecture, *, shares: bool = False) -> int:
-    """Of the norms of a block; `shares`: it reads what another block has normed."""
+    """Parameters of the norms of a block; `shares`: it reads what another block has normed."""
     count = (0 if shares else 1) + (1 if architecture.norm == "both" else 0)
     of_one: int = norm_parameters(architecture.norm_kind, architecture.d_model)
     return count * of_one
 
 
 def norm_parameters(kind: NormKind, width: Number) -> Number:
-    """Of a norm over so many features."""
+    """Parameters of a norm over so many features."""
     return width if kind == "rms" else 2 * width
 
 
 def attention_biases(biases: Biases, d: int, width: int, kv_width: int) -> int:
-    """Of the linear layers of attention."""
+    """Biases of the linear layers of attention."""
     return {"none": 0, "qkv": width + 2 * kv_width, "all": width + 2 * kv_width + d}[biases]
 
 
 def feed_forward_biases(d: int, inner: Number, *, gated: bool) -> Number:
-    """Of the linear layers of a feed-forward block."""
+    """Biases of the linear layers of a feed-forward block."""
     return (2 if gated else 1) * inner + d
 
 

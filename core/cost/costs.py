@@ -74,9 +74,9 @@ class CostOptions:
     """Tokens before; None: 0, in decode 192."""
     weights: str = "full"
     block_size: int = BLOCK_SIZE
-    """Of weights int4."""
+    """Weights in a block of the format int4."""
     kv_cache: KvCache | None = None
-    """Of llama.cpp, whose keys and values have a format of their own."""
+    """Format of llama.cpp's keys and values; None: that of the other state."""
     repeated: bool = False
     """Shared weights are counted as often as they are used, as llama.cpp holds them."""
 

@@ -54,13 +54,13 @@ class Tokens:
     """Tokens of each sequence that blocks work on: (n, L) each, or one number for all blocks that attend."""
 
     new: Numbers | int
-    """Which go through the block."""
+    """Tokens that go through the block."""
     own: Numbers | int
-    """Of those, which it attends to: none where it attends to the source alone."""
+    """New tokens that the block attends to: none where it attends to the source alone."""
     keys: Numbers | int
-    """Which each query meets."""
+    """Keys that each query meets."""
     projected: Numbers | int
-    """Which keys and values are made of."""
+    """Tokens of which keys and values are computed."""
 
     @classmethod
     def of(cls, shapes: Shapes, run: Pass) -> Tokens:

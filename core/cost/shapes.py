@@ -118,7 +118,7 @@ class Shapes:
 
     @classmethod
     def from_columns(cls, blocks: Mapping[str, Numbers], *, final_norms: Numbers, **ends: Numbers) -> Shapes:
-        """From (n, L) `block_columns`, and (n,) columns by `EndsRow`."""
+        """Shapes made of (n, L) `block_columns`, and (n,) columns by `EndsRow`."""
         ends |= {name: ends[name].astype(np.bool_) for name in _FLAGS_OF_ENDS}
         return cls(**ends, **blocks, decoder_parameters=final_norms + blocks["parameters"].sum(axis=1))
 

@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
     keys_and_values: Numbers
     cells: Numbers
-    """Of recurrences and convolutions."""
+    """Numbers in the states of recurrences and convolutions."""
 
 
 def kept(shapes: Shapes, batch: int, tokens: int, source: int = 0) -> Kept:

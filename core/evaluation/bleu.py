@@ -87,7 +87,7 @@ class TranslationOptions:
     begin: int | None = None
     """Token that stands before a translation; None: the one that ends a sentence."""
     precision: Precision = "float32"
-    """Of the passes."""
+    """Precision of the passes."""
     beam: int = 5
     length_penalty: float = 1.0
     max_length: int = 200

@@ -46,7 +46,7 @@ Way = Literal["name", "description", "config", "folder", "gguf"]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a model that was given is, and in which way."""
+    """The place of a model that was given, and how it is stored there."""
 
     way: Way
     path: Path

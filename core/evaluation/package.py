@@ -269,7 +269,7 @@ class Package:
 
     @cached_property
     def source_tokenizer(self) -> Tokenizer:
-        """Of what a translation model translates."""
+        """The tokenizer of what a translation model translates."""
         source = self.architecture.source
         if source is None:
             raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))

@@ -42,17 +42,17 @@ class Text(Protocol):
 
     @property
     def starts(self) -> NDArray[Any]:
-        """Where documents or sentences begin, and n: int64 [documents + 1]."""
+        """Places where documents or sentences begin, and n: int64 [documents + 1]."""
         ...
 
     @property
     def characters(self) -> int:
-        """Of the text that was tokenised; 0 where nobody knows."""
+        """Characters of the text that was tokenised; 0 where unknown."""
         ...
 
     @property
     def words(self) -> int:
-        """Of the text, as its data set counts them; 0 where nobody knows."""
+        """Words of the text, as its data set counts them; 0 where unknown."""
         ...
 
 

@@ -46,7 +46,7 @@ class Validation:
         return validated
 
     def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
-        """Of the masked tokens alone; the masks are the same at each evaluation."""
+        """Perplexity of the masked tokens alone; the masks are the same at each evaluation."""
         recipe = self._recipe
         batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
         total, count = 0.0, 0

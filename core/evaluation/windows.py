@@ -35,7 +35,7 @@ class Passage:
 
     @property
     def length(self) -> int:
-        """Of the longest row."""
+        """Length of the longest row."""
         return int(self.sizes.max())
 
     @property

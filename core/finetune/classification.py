@@ -42,7 +42,7 @@ class Examples:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """Kind of its targets and texts, in words."""
         return (
             f"{'numbers' if self.is_regression else 'classes'} of {'single texts' if self.second is None else 'pairs'}"
         )

@@ -123,7 +123,7 @@ class GgufHeader:
 
     @property
     def weight_bytes(self) -> int:
-        """Of tensors whose format is known."""
+        """Bytes of the tensors whose format is known."""
         return sum(tensor.nbytes or 0 for tensor in self.tensors.values())
 
     @property

@@ -184,7 +184,7 @@ def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path
 
 
 def bytes_at(path: Path) -> int:
-    """Of a file, or of the files of a folder."""
+    """Bytes of a file, or of the files of a folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
 
 

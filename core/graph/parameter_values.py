@@ -32,7 +32,7 @@ class ParameterValues(Protocol):
 
     @property
     def int4_scale(self) -> float | None:
-        """Of every block in int4 (`core.graph.formats`); None: each has its own."""
+        """The scale of every block in int4 (`core.graph.formats`); None: each has its own."""
         ...
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:

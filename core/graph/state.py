@@ -63,7 +63,7 @@ class StateSpec:
         return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
 
     def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
-        """Of every axis after so many tokens of a past and of a source."""
+        """Size of every axis after so many tokens of a past and of a source."""
         past = past if self.most is None else min(past, self.most)
         free = {"batch": batch, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
         return tuple(axis if isinstance(axis, int) else free.get(axis, past) for axis in self.axes)

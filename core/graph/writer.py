@@ -52,7 +52,7 @@ class GraphWriter:
         self.quantisation = quantisation
         self._block_size = block_size
         self._shapes = shapes or {}
-        """Of the parameters: int4 has to know those of linear layers."""
+        """Shapes of the parameters: int4 needs those of linear layers."""
         self._nodes: list[NodeProto] = []
         self._constants: dict[Any, TensorProto] = {}
         self._inputs: list[ValueInfoProto] = []

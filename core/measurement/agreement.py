@@ -36,9 +36,9 @@ PEER_SPREADS = 5.0
 SAFE_LEAD = 2
 """Votes by which a majority leads that no single further one could end."""
 TIMES: tuple[Latency, ...] = ("first_token", "token")
-"""Of a generation, those of which the total is made."""
-APART_ENOUGH = math.log(1.1)
-"""Work of two others from which they say how latency grows with it."""
+"""The times of a generation that make its total."""
+MIN_LOG_DISTANCE = math.log(1.1)
+"""Difference of the logarithms of two models' work from which they say how latency grows with it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Expectation:
 
 
 def from_prediction(of: Literal["latency", "memory"], value: float, low: float, high: float) -> Expected:
-    """From what a predictor said before, with its 95 % interval."""
+    """What a predictor said before, with its 95 % interval."""
     half = math.log(high / low) / 2
     far = FAR_FROM_PREDICTED if of == "latency" else FAR_IN_MEMORY
     return Expected(of, value, max(far, 2 * half), "the predictor of this device")
@@ -132,7 +132,7 @@ def _fit(of: Literal["latency", "memory"], peers: Sequence[tuple[float, float]],
         return None
     sizes, values = points.T
     first, second = np.triu_indices(len(points), 1)
-    apart = np.abs(sizes[first] - sizes[second]) > APART_ENOUGH
+    apart = np.abs(sizes[first] - sizes[second]) > MIN_LOG_DISTANCE
     first, second = first[apart], second[apart]
     slopes = (values[first] - values[second]) / (sizes[first] - sizes[second])
     power = min(1.0, max(0.0, float(np.median(slopes)))) if len(slopes) else 1.0

@@ -24,9 +24,9 @@ ROUNDED_MS, ROUNDED = 1e-3, 1e-6
 MAX_WATTS = 5e3
 """Of whatever an agent counts the energy of: the packages of one machine's processors, or one GPU."""
 MEMORY_TIMES = 2.0
-"""Of a device's memory that a launch may have taken: a system may swap."""
+"""Times a device's memory that a launch may have taken at most: a system may swap."""
 LIMIT_REACHED = 0.9
-"""Of the protocol's time limit that a launch that is over it took at least."""
+"""Share of the protocol's time limit that a launch which exceeded it took at least."""
 MIN_JOULES = 1e-14
 """Of an operation: a tenth of what the most economical accelerators of today take in four bits."""
 
@@ -78,10 +78,10 @@ class GenerationWork:
     token: Work
     """The pass of each further token, in the mean."""
     new_tokens: int
-    """Of each sequence, the first included."""
+    """Tokens generated for each sequence, the first included."""
     sequences: int
     latency: Latency
-    """Which of the times is the result's latency."""
+    """The time that is the result's latency."""
 
 
 def longest_s(elapsed_s: float) -> float:

@@ -111,7 +111,7 @@ class MeasurementProtocol(BaseModel):
     """Which time of a generation counts as its latency: from the prompt to the last token, to the first, or the time
     of each further token in the mean. The others are measured beside it."""
     dtype: Dtype = "float32"
-    """Of weights, activations and state."""
+    """Number format of weights, activations and state."""
     weights: Weights = "full"
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
     bits a weight, and a scale for each block of weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl: llama.cpp's, of all
@@ -135,7 +135,7 @@ class MeasurementProtocol(BaseModel):
     precision: Annotated[StrictFloat, Field(gt=0, le=1)] = 0.02
     """Target 95 % half-width of the median latency, relative to it."""
     max_launches: Annotated[StrictInt, Field(ge=1, le=100)] = 5
-    """At most so many launches for one candidate."""
+    """Launches of one candidate at most."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
     when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"

@@ -29,7 +29,7 @@ Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_
 Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Text = AfterValidator(lambda text: printable(text, keep="\n"))
-"""Of several lines: devices say it, and terminals show it."""
+"""Text of several lines, from devices, which terminals can show."""
 Fact = Annotated[str, Field(max_length=8000), Text] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 MAX_ENVIRONMENT_BYTES = 32 << 10
 
@@ -57,11 +57,11 @@ class GenerationSamples(_Record):
     """The times of each timed generation, in the order of `LatencySamples.samples_ms`, and the energy of all."""
 
     first_token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """From the prompt to the first token."""
+    """Time from the prompt to the first token."""
     token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """Of each further token, in the mean over the generation."""
+    """Time of each further token, in the mean over the generation."""
     total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """From the prompt to the last token."""
+    """Time from the prompt to the last token."""
     energy_token_mj: Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)] | None = None
     """Energy of the timed generations over the tokens that they generated, in millijoules; None where the machine
     does not let it be read."""
@@ -108,7 +108,7 @@ class LaunchResult(_Record):
     latency: LatencySamples | None = None
     memory: PeakMemory | None = None
     generation: Annotated[GenerationSamples | None, Field(exclude_if=lambda samples: samples is None)] = None
-    """Of mode generate alone; otherwise not sent."""
+    """Sent in mode generate alone."""
     environment: Annotated[
         dict[Annotated[str, Field(max_length=64), Text], Fact], Field(max_length=64), AfterValidator(_bounded)
     ] = Field(default_factory=dict)
@@ -117,7 +117,7 @@ class LaunchResult(_Record):
     measuring_s: Seconds = 0.0
     """Warm-up and timed passes."""
     wall_s: Seconds = 0.0
-    """From the fork to the result: everything this launch cost the device."""
+    """Time from the fork to the result: everything this launch cost the device."""
 
     @property
     def conditions(self) -> str | None:

@@ -91,7 +91,7 @@ class Baseline:
         return list(zip(self._proxies, own, strict=True))
 
     def _share(self, proxy: float) -> float:
-        """Of what the smallest depth costs, what is sure of a model below it."""
+        """Share of what the smallest depth costs that a model below it costs for certain."""
         least = self._proxies[0]
         return max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
 

@@ -19,7 +19,7 @@ class Choice(Option):
     """A model in one format and runtime; `name` is the model's, `score` that of its published weights."""
 
     bits: int = 32
-    """Of a weight."""
+    """Bits of a weight."""
 
 
 def ranked(choices: Sequence[Choice]) -> list[Choice]:

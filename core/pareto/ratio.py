@@ -19,12 +19,12 @@ class Figure:
 
     @classmethod
     def plus_minus(cls, value: float, half_width: float | None) -> Figure:
-        """From half the width of the interval, in the figure's unit."""
+        """A figure from half the width of its interval, in the figure's unit."""
         return cls(value, None if half_width is None else math.asinh(half_width / value))
 
     @classmethod
     def between(cls, value: float, low: float | None, high: float | None) -> Figure:
-        """From the ends of the interval."""
+        """A figure from the ends of its interval."""
         has_interval = low is not None and high is not None and 0 < low <= high
         return cls(value, math.log(high / low) / 2 if has_interval and low and high else None)
 

@@ -142,7 +142,7 @@ QualityRatio = Callable[[Option, Option], Ratio]
 
 
 def independent(option: Option, other: Option) -> Ratio:
-    """As if the errors of the two predictions had nothing in common."""
+    """The ratio if the errors of the two predictions had nothing in common."""
     assert option.predicted is not None
     assert other.predicted is not None
     return option.predicted.over(other.predicted)

@@ -24,7 +24,7 @@ HARD = 0.05
 _FOLDS = 40
 _SMALL_SAMPLE_FACTOR = 0.14
 _AUDITS_OF_DOUBT = 4.0
-"""As many audits as the predictor's own word counts for."""
+"""Weight of the predictor's own intervals, as a number of audits."""
 
 
 def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ _SHUFFLES = 3
 
 @dataclass(frozen=True)
 class Importance:
-    """Of p genes for m objectives."""
+    """Importance of p genes for m objectives."""
 
     shares: Floats
     """(p, m) of the importance of all genes for an objective; columns sum to 1, or to 0 where nothing was learnt."""

@@ -30,12 +30,12 @@ _UNITS = tuple(feature.unit for feature in FEATURES)
 _MIN_NOISE = 0.005**2
 """Of a launch, so that few launches which a sum of costs happens to fit do not pass for exact."""
 _MIN_HALF_WIDTH = 1e-3
-"""Of an interval, relative: no launch is more certain."""
+"""Relative half-width of an interval at least: no launch is more certain."""
 _MIN_IMPROVEMENT = 1.02
 """A process is kept where it lowers the error on unseen launches by this factor."""
 _OUTLIER = 3.0
 _DIGITS = 6
-"""Of a prediction, in significant digits: what any platform computes alike."""
+"""Significant digits of a prediction, which all platforms compute alike."""
 
 
 class Prediction(NamedTuple):

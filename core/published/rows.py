@@ -31,7 +31,7 @@ class Score(BaseModel):
     values: Annotated[dict[str, Value], Field(min_length=1)]
     """Benchmark → value, in the table's own words and units."""
     weight_format: Text | None = None
-    """Of the weights that were evaluated; absent: those that were published."""
+    """Format of the weights that were evaluated; absent: those that were published."""
     note: Text | None = None
 
 
@@ -49,7 +49,7 @@ class PublishedModel(BaseModel):
     """Tokens."""
     training_tokens: Count | None = None
     parameters: Annotated[str, Field(pattern=_STATED)] | None = None
-    """As stated: `134515008`, `362M`."""
+    """Number of parameters as stated: `134515008`, `362M`."""
     vocab_size: Count | None = None
     """Tokens of its tokenizer, as the embedding has rows."""
     config: dict[str, Any] | None = None
@@ -77,7 +77,7 @@ class PublishedView(PublishedModel):
 
 
 class ScoreTable(BaseModel):
-    """Where a table of scores is from, and how they were made."""
+    """The source of a table of scores, and how they were made."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -86,7 +86,7 @@ class ScoreTable(BaseModel):
     """Harness, shots, and what the values are."""
     source: Text
     licence: Text | None = None
-    """Of the source, where it was read."""
+    """Licence of the source, where it was read."""
 
 
 class FormatLoss(BaseModel):
@@ -96,7 +96,7 @@ class FormatLoss(BaseModel):
 
     model: Id
     bits: Count
-    """Of one weight, as `core.number_formats.BITS` has them."""
+    """Bits of one weight, as `core.number_formats.BITS` has them."""
     what: Text
     source: Text
 

@@ -1,4 +1,4 @@
-"""Which recipe a training takes that names none."""
+"""The recipe of a training that names none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which numbers a pass computes."""
+"""The number formats in which a pass computes."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Recipe(_Part):
     distil: Distil | None = None
     """With a teacher, whose scores the model learns. Of rows that follow nothing: task streams and memory 0."""
     precision: Precision = "float32"
-    """Of the passes; weights and optimiser state stay float32."""
+    """Precision of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
     micro_rows: Count | None = None
     """Rows of one forward pass on one GPU; more are accumulated. None: all at once, halved when memory runs out."""

@@ -25,13 +25,13 @@ from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.problem import Floats, Problem
 
 CASES = 64
-"""Of how far predictions are off, for the best model within limits."""
+"""Samples of the errors of predictions, for the best model within limits."""
 FRONTIER_CASES = 8
 SCREENED = 300
 """Candidates of a frontier whose gain is computed in every case: those with the largest at the mean."""
 _BEYOND = 1e300
 DIGITS = 6
-"""Of gains in units of the whole, before they are ranked."""
+"""Decimals of gains, in units of the whole, before they are ranked."""
 
 
 @dataclass(frozen=True)

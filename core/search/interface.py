@@ -105,7 +105,7 @@ class Rival:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Of two the higher is better."""
+        """Rank among rivals; the higher is better."""
         return self.quality, self.bits
 
 

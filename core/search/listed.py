@@ -106,7 +106,7 @@ class ListedSearch(PredictiveSearch):
         )
 
     def _may_be_better(self, offer: Offer, rival: Rival | None) -> bool:
-        """Of the same model in as many bits another runtime may be the faster one."""
+        """Whether it may beat the rival; of the same model in as many bits another runtime may be faster."""
         if rival is None:
             return True
         rank = (offer.proxy, self._bits)

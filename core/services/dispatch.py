@@ -17,7 +17,7 @@ from edgefront.core.store.sql import Document
 
 Send = Callable[[str, Document], None]
 
-PROCESS_EVERY_S = 0.4
+PROCESS_INTERVAL_S = 0.4
 """Minimum seconds between two tasks that process the results of one target: many reports cost little more than one."""
 
 PAUSE_S = 5.0
@@ -120,7 +120,7 @@ class _Sender:
         )
         self._lock = threading.Lock()
         self._silent_until = 0.0
-        self._gathered = _Gathered(self._deliver, PROCESS_EVERY_S)
+        self._gathered = _Gathered(self._deliver, PROCESS_INTERVAL_S)
 
     def __call__(self, task: str, arguments: Document) -> None:
         if task == PROCESS_RESULTS:

@@ -20,7 +20,7 @@ def space_of(request: SpaceRequest) -> SearchSpace:
 
 
 def filter_of(request: SpaceRequest) -> Filter:
-    """Which published models a request lets through."""
+    """The filter of published models in a request."""
     asked = request.published or PublishedRequest()
     return Filter(asked.kind, asked.licence, asked.min_context)
 

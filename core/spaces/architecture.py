@@ -228,7 +228,7 @@ class Architecture(Part):
         return self.positions.model_copy(update={"theta": block.theta, "scaling": None})
 
     def attention_bias(self, block: Attention) -> Biases:
-        """Which linear layers of an attention block of this model have a bias."""
+        """The linear layers of an attention block of this model that have a bias."""
         return self._default_bias if block.bias is None else block.bias
 
     @property

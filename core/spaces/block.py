@@ -27,7 +27,7 @@ def _exact(value: Any) -> Any:
 Context = Literal["self", "source", "both"]
 """What an attention sees: its own sequence, the states of the `source`, or the source's before its own."""
 Biases = Literal["all", "qkv", "none"]
-"""Which linear layers of an attention have a bias."""
+"""The linear layers of an attention that have a bias."""
 QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
 """Norms of queries and keys: none, one of each head, or one of all heads of a token together."""
 Shares = Annotated[int, Field(ge=1, lt=MAX_BLOCKS)]
@@ -112,7 +112,7 @@ class FeedForward(Part):
     d_inner: Width
     gated: bool = False
     bias: bool = True
-    """Of its linear layers."""
+    """Whether its linear layers have a bias."""
     parallel: Parallel | None = None
     """Beside the attention before it, and not after it, with a norm of its own or without."""
     shares: Shares | None = None
@@ -166,7 +166,7 @@ class ShortConv(Part):
     kernel: Annotated[int, Field(ge=2, le=64)] = 3
     """Tokens that it sees, itself included."""
     bias: bool = False
-    """Of its linear layers and of the convolution."""
+    """Whether its linear layers and the convolution have a bias."""
 
 
 class Identity(Part):

@@ -37,5 +37,5 @@ def expressible_spaces() -> tuple[str, ...]:
 
 
 def expressible() -> str:
-    """In words, what GGUF expresses, with these spaces."""
+    """What GGUF expresses, with these spaces, in words."""
     return f"in a search: the spaces {', '.join(expressible_spaces())}; {EXPRESSIBLE}"

@@ -199,7 +199,7 @@ class LayeredSpace(FramedSpace):
         return total
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
-        """In how many ways a layer may attend, its window apart."""
+        """Number of ways in which a layer may attend, its window apart."""
         numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
         return sum(len(self.groups_of(number)) for number in numbers)
 
@@ -438,7 +438,7 @@ class LayeredSpace(FramedSpace):
 
     @cached_property
     def attending_values(self) -> tuple[Value, ...]:
-        """Of the deciding gene, those with attention; all values where none has."""
+        """Values of the deciding gene with attention; all where none has."""
         values = self._genes[self.deciding].values
         return tuple(value for value in values if value in self.can_attend) or values
 
@@ -449,7 +449,7 @@ class LayeredSpace(FramedSpace):
 
     @cached_property
     def inner_values(self) -> tuple[Value, ...]:
-        """Of d_inner, those of a feed-forward block; 0 alone where there is none."""
+        """Values of d_inner of a feed-forward block; 0 alone where there is none."""
         return self.inner_values_left or self.gene("d_inner").values
 
     @property

@@ -87,7 +87,7 @@ class PublishedSpace(SearchSpace):
 
 @dataclass(frozen=True)
 class Filter:
-    """Which models are let through. What a model does not state, it does not have."""
+    """The models that are let through. What a model does not state, it does not have."""
 
     kind: str = "any"
     """base, instruct or any."""

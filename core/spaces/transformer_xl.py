@@ -18,7 +18,7 @@ SHARED_BIASES = Frame(
 """The Base model as PAR timed it: one pair of biases u, v for all layers, which needs the same heads in all of them."""
 
 OWN_BIASES = Frame(embedding=WIKITEXT_103, positions=RelativePositions(shared=False), activation="relu", norm="post")
-"""As LTS built it: u and v in each layer, so that the heads may differ."""
+"""The frame as LTS built it: u and v in each layer, so that the heads may differ."""
 
 BASE = Stock(d_model=512, n_head=8, d_inner=2048)
 """Transformer-XL Base as PAR and LTS (Table 4) trained it: 16 layers of this make the published one."""

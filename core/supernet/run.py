@@ -252,7 +252,7 @@ class _Run:
         return search
 
     def _digest(self) -> str:
-        """Of what makes two runs the same."""
+        """Digest of what makes two runs the same."""
         what = [self._settings.model_dump(mode="json"), self._data.digest, self._recipe.learnt(), self._spec.seed]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 

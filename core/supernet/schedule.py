@@ -75,7 +75,7 @@ class Schedule:
         self._architecture = min(self._cycle - 1, max(1, share))
 
     def at(self, step: int) -> Moment:
-        """Of step `step`, from 0."""
+        """What holds at step `step`, counted from 0."""
         into = step - self.weight_steps
         settings = self._settings
         if into < 0:

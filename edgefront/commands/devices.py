@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = group("Devices: list, drain, trust, revoke, enrol again.")
 
-_LOOK_AGAIN_S = 3.0
+_POLL_S = 3.0
 
 
 @command(app, "list")
@@ -101,7 +101,7 @@ def logs(
             return
         last = logged[-1].number if logged else 0
         while not (logged := client.devices.log(device, after=last).lines):
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_POLL_S)
 
 
 @command(app, "drain")

@@ -93,7 +93,7 @@ class Tokens:
         return self._transport.ask(EnrolmentTokenView, "GET", f"/v1/enrolment-tokens/{segment(token_id)}")
 
     def address(self) -> AddressView:
-        """Where devices reach the service."""
+        """The address at which devices reach the service."""
         return self._transport.ask(AddressView, "GET", "/v1/address")
 
     def list(self) -> list[EnrolmentTokenView]:

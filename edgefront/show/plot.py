@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SEARCHED = ("dominated", "outside", "unconfirmed")
 _AREAS = (16.0, 200.0)
-"""Of the points with the least and the most peak memory, in square points."""
+"""Areas of the points with the least and the most peak memory, in square points."""
 
 
 class Plot(Figure):
@@ -170,7 +170,7 @@ class _Drawing:
         self._axes.plot(self._x[kept], self._y[kept], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
 
     def intervals(self, rows: Rows) -> None:
-        """Of 95 %, of the latency and of the predicted perplexity."""
+        """Draws the 95 % intervals of the latency and of the predicted perplexity."""
         kept = rows & self._drawn
         if not kept.any():
             return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
 # Without a terminal: minimum seconds between two lines of a target.
-_LINE_EVERY_S = 5.0
+_LINE_INTERVAL_S = 5.0
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
@@ -43,7 +43,7 @@ def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
             before, words, note = said.get(target.id, (float("-inf"), "", ""))
             state_is_new = not words.startswith(f"{target.name}: {target.state}")
             is_new = line != words or target.note != note
-            if is_new and (state_is_new or time.monotonic() - before >= _LINE_EVERY_S):
+            if is_new and (state_is_new or time.monotonic() - before >= _LINE_INTERVAL_S):
                 said[target.id] = (time.monotonic(), line, target.note)
                 news = f", {target.note}" if target.note not in ("", note) else ""
                 console.print(line + news, markup=False, soft_wrap=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 # Without a terminal: minimum seconds between two lines of a training.
-_LINE_EVERY_S = 5.0
+_LINE_INTERVAL_S = 5.0
 
 
 def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
@@ -171,7 +171,7 @@ def _lines(client: Client, ids: Sequence[str], console: Console) -> list[Trainin
         for item in trainings:
             line = progress_line(item)
             before, state, words = said.get(item.id, (float("-inf"), "", ""))
-            if line != words and (item.state != state or time.monotonic() - before >= _LINE_EVERY_S):
+            if line != words and (item.state != state or time.monotonic() - before >= _LINE_INTERVAL_S):
                 said[item.id] = (time.monotonic(), item.state, line)
                 console.print(line, markup=False, soft_wrap=True)
         if all(item.state in ENDED_TRAININGS for item in trainings):

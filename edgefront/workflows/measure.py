@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHORTEST_S, _LONGEST_S = 60.0, 3600.0
 _SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
 _MEMORY_PASSES = 2
-"""Of a launch whose memory is measured after the timed passes."""
+"""Passes for the memory of a launch, after the timed ones."""
 
 
 def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PROBES = 3
 PROBE_SHARE = 1 / 3
-"""Of the time for all trainings, what probes may take."""
+"""Share of the time for all trainings that probes may take."""
 
 
 @dataclass(frozen=True)

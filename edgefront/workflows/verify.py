@@ -110,7 +110,7 @@ class Compared:
     agrees: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Of `edgefront report verify --json`; milliseconds, and bytes of memory."""
+        """The document of `edgefront report verify --json`; milliseconds, and bytes of memory."""
         factor = MB if self.unit == "MB" else 1
         return {
             "figure": self.name,

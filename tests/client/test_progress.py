@@ -37,7 +37,7 @@ def test_a_note_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
         job("finished", 8, "The search went on. It ended."),
         job("finished", 8, "The search went on. It ended."),
     ]
-    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.0)
     assert progress.show(views, shown) == views[-1]
     lines = written.getvalue().splitlines()
     assert [line.split(" of ")[0].rsplit(": ", 1)[1] for line in lines] == ["1", "5", "6", "8", "8"]

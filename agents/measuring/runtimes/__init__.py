@@ -38,7 +38,7 @@ class Generated(NamedTuple):
     """One generation: its times in ms."""
 
     first_ms: float
-    """From the prompt to the first token, the choice of the token included."""
+    """Time from the prompt to the first token, the choice of the token included."""
     further_ms: float
     """All further tokens together."""
 
@@ -111,7 +111,7 @@ def library(runtime: Runtime) -> Library:
 
 
 def _without_file(runtime: NoReturn) -> AssertionError:
-    """By its type every runtime has a branch in `library`."""
+    """What `library` raises; by its type every runtime has a branch there."""
     return AssertionError(f"runtime {runtime} has no file")
 
 

@@ -179,7 +179,7 @@ class OnnxModel:
 
 
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
-    """Of the libraries, and what else explains the figures."""
+    """Versions of the libraries, and what else explains the figures."""
     packages = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
     return {**packages, "tf32": _CUDA["use_tf32"]} if protocol.provider == "cuda" else packages
 

@@ -119,7 +119,7 @@ class OpenVinoModel:
         return all(is_finite(self._request.get_tensor(item).data) for item in self._compiled.outputs)
 
     def types_of_products(self) -> frozenset[str]:
-        """In which types the kernels of linear layers compute, by OpenVINO's names."""
+        """The types in which the kernels of linear layers compute, by OpenVINO's names."""
         facts = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
         return frozenset(
             str(fact[_COMPUTES_IN].value) for fact in facts if _LAYER in fact and fact[_LAYER].value in _PRODUCTS

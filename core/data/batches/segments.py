@@ -46,7 +46,7 @@ class Segments:
         return Batch(read[:, :-1], targets, starts=True)
 
     def _number(self, row: int) -> int:
-        """Which segment a row reads, counted over all steps."""
+        """Number of the segment that a row reads, counted over all steps."""
         block, place = divmod(row, _BLOCK)
         if block != self._block:
             self._block, self._order = block, self._numbers(np.arange(block * _BLOCK, (block + 1) * _BLOCK))

@@ -1,4 +1,4 @@
-"""From pieces of text to tokens in files."""
+"""Encodes pieces of text as tokens in files."""
 
 from __future__ import annotations
 

@@ -34,20 +34,20 @@ class Preparation(BaseModel):
     level: Level | None = None
     """What a token is; of a text that is named by its path: bpe."""
     vocab_size: Annotated[StrictInt, Field(ge=3, le=1 << 31)] | None = None
-    """Of words, the most frequent; of bpe, how many pieces are learnt."""
+    """Size of the vocabulary: of words the most frequent, of bpe how many pieces are learnt."""
     vocabulary: str | None = None
     """A file: one word a line, or for bpe a tokenizer.json of Hugging Face's."""
     unit: Unit | None = None
     """What the sentences task shuffles: lines, or documents (files, JSON objects)."""
     field: Annotated[str, Field(min_length=1, max_length=200)] = "text"
-    """Of JSON lines."""
+    """Field of JSON lines that has the text."""
     valid_percent: _Percent = 5
     test_percent: _Percent = 5
-    """Of a text that comes without splits."""
+    """Shares for validation and testing of a text that comes without splits."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Preparation:
-        """From its JSON form; `InvalidInput` names the first field that is wrong."""
+        """Reads its JSON form; `InvalidInput` names the first field that is wrong."""
         return checked(cls, value)
 
 
@@ -106,7 +106,7 @@ class PreparationPlan:
         )
 
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
-        """Of the text, the settings and the format."""
+        """Digest of the text, the settings and the format."""
 
         def hashes(parts: Parts) -> list[Any]:
             return [[originals[part.path].sha256, part.start, part.stop] for part in parts]

@@ -144,11 +144,11 @@ class Prepared:
         )
 
     def tokenizer(self) -> Tokenizer:
-        """Of the text; of parallel text, that of the translation."""
+        """The tokenizer of the text; of parallel text, that of the translation."""
         return load_tokenizer(self.folder)
 
     def source_tokenizer(self) -> Tokenizer:
-        """Of what is translated. `InvalidInput` where the data is no parallel text."""
+        """The tokenizer of what is translated. `InvalidInput` where the data is no parallel text."""
         if self.source_vocab_size is None:
             raise InvalidInput(f"the data set {self.name} is not parallel text: it has no source", field="data")
         return load_tokenizer(self.folder / SOURCE_FOLDER)

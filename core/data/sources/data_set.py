@@ -27,7 +27,7 @@ class Published:
     words: Mapping[str, int] = field(default_factory=dict)
     """Words and ends of lines of a split."""
     vocabulary: int | None = None
-    """Of words."""
+    """Words in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DataSet:
     name: str
     title: str
     origin: str
-    """Where its files are to be had."""
+    """The place from which its files come."""
     level: Level
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class _Column(NamedTuple):
     tested_at: int
     """Tokens of a segment in evaluation, and of its memory."""
     rate: float
-    """Of dropout."""
+    """Rate of dropout."""
     lr: float = 3e-4
     warmup: int = 16_000
     steps: int = 400_000

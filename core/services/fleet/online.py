@@ -1,4 +1,4 @@
-"""Which devices are online."""
+"""The devices that are online."""
 
 from __future__ import annotations
 

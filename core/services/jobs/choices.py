@@ -65,7 +65,7 @@ class MeasuredJob:
     choices: tuple[ChoiceView, ...]
     """Measured, within the limits or not."""
     protocols: Mapping[str, MeasurementProtocol]
-    """By target id, as `places`."""
+    """Protocols by target id, as `places`."""
     places: Mapping[str, str]
     """What `edgefront find --device` takes: a device, or `class=NAME`."""
 

@@ -93,7 +93,7 @@ def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
-    """Which limits are exceeded, as text; empty if none."""
+    """The limits that are exceeded, as text; empty if none."""
     words = []
     latency, memory = measurement.latency_ms, measurement.memory_bytes
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:

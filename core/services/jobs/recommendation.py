@@ -53,7 +53,8 @@ MAX_CANDIDATES = 500
 """Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and
 those that were trained.
 """
-NEAREST = 10
+MAX_NEAREST = 10
+"""Candidates nearest to the limits that are read where none is within them."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,7 @@ def read(
     searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
     searched += rows.some_within(session, row.id, limits, left) if left else []
-    searched = searched or rows.nearest_to(session, row.id, limits, NEAREST)
+    searched = searched or rows.nearest_to(session, row.id, limits, MAX_NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]

@@ -26,7 +26,7 @@ from edgefront.core.services.work import interval_s
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
 
-SEEN_EVERY = timedelta(seconds=20)
+SEEN_INTERVAL = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
 
 MAX_HELD = 2 * MAX_BATCH
@@ -176,7 +176,7 @@ def _longest_s(holding: rows.Holding, taken: Sequence[LeasedItem]) -> float:
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
     # After everything that may wait for a target: reports hold targets when they come to the device's row.
-    if last is None or now - last > SEEN_EVERY:
+    if last is None or now - last > SEEN_INTERVAL:
         devices.seen(session, device_id, now)
 
 

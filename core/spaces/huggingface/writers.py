@@ -146,7 +146,7 @@ def _qwen(parts: _Parts, name: str) -> dict[str, Any]:
 
 
 def _layers_of_types(parts: _Parts, name: str) -> dict[str, Any]:
-    """With one window in some of the layers."""
+    """Fields of a model with one window in some of the layers."""
     windows = [getattr(block, "window", None) for block in parts.architecture.blocks[::2]][: parts.layers]
     window = next((window for window in windows if window is not None), None)
     return {

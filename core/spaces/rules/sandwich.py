@@ -36,7 +36,7 @@ class SandwichRules(Rules):
 
     @cached_property
     def _coefficients(self) -> Table:
-        """By the code of pairs."""
+        """Permitted coefficients by the code of pairs."""
         pairs = map(int, self.genes["pairs"].values)
         return self.table("coefficient", [self._sandwich.coefficients(number) for number in pairs])
 

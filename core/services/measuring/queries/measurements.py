@@ -67,7 +67,7 @@ _PROGRESS = (
 )
 
 
-POOLED_AT_MOST = 1000
+MAX_POOLED = 1000
 """Measurements that say how far launches scatter, the first by id: more would not say it better."""
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
@@ -86,7 +86,7 @@ _NUMBERED = (
     )
     .subquery()
 )
-_POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= POOLED_AT_MOST))
+_POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
 
 Place = tuple[str, str]
 """A device key and the digest of a protocol."""

@@ -425,7 +425,7 @@ def lock_failing(session: Session, device_id: str) -> FailingDevice:
 
 
 def set_failing(session: Session, device_id: str, measurement_ids: Sequence[str]) -> None:
-    """Which measurements have failed there since one was done."""
+    """Stores the measurements that have failed on a device since one was done there."""
     session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(failing=list(measurement_ids) or None))
 
 
