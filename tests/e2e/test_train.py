@@ -13,9 +13,12 @@ from edgefront import Client
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.model_file import as_folder, write_model
+from edgefront.core.inherit.parts import part_of, stated
+from edgefront.core.inherit.study import StudySettings, study_cuts, write_study
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.embedded.service import EmbeddedService
 
@@ -105,3 +108,43 @@ def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: p
             assert torch.allclose(trained[name], values, atol=1e-4), name
         assert client.trainings.download_model(imported.id, "gguf", tmp_path / "fox.gguf").stat().st_size > 1000
         assert client.trainings.import_model(tmp_path / "fox.gguf").digest == imported.digest
+
+
+def test_a_part_of_a_trained_model_is_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEFRONT_TRAINING", json.dumps({"poll_s": 0.2, "threads": 1, "gpus": 0}))
+    home, text = tmp_path / "home", tmp_path / "text"
+    text.mkdir()
+    (text / "all.txt").write_text("the quick brown fox jumps over the lazy dog. \n" * 400, encoding="utf-8")
+    data = prepare(str(text), home / "data", settings=None)
+    model = {**ARCHITECTURE, "embedding": {"vocab_size": data.vocab_size}}
+    recipe = {**RECIPE, "optimizer": {"lr": 0.003}}
+    with EmbeddedService(home, port=0, agent=False, isolated=True), Client(home=home) as client:
+        asked = {"architecture": model, "dataset": data.name, "overrides": recipe, "name": "fox", "licence": "mit"}
+        (parent,) = client.trainings.create(asked)
+        assert client.trainings.wait(parent.id, timeout_s=180).state == "done"
+        (weights,) = home.rglob(f"{parent.id}/result/model.safetensors")
+        package = read_package(weights.parent)
+        settings = StudySettings(calibration_tokens=256, tokens=256, segment=16, combinations=4)
+        write_study(study_cuts(package, open_prepared(data.folder), "fox", settings), package.folder)
+        blocks = list(stated(package.architecture))
+        blocks[1] = blocks[1].model_copy(update={"d_inner": 24})
+        part = dict(part_of(package.architecture, blocks, 16).canonical)
+        asked = {"architecture": part, "dataset": data.name, "recipe": "distil", "overrides": recipe, "inherit": True}
+        with pytest.raises(InvalidInput, match="start is missing"):
+            client.trainings.create(asked)
+        (child,) = client.trainings.create(asked | {"start": parent.id, "name": "kit"})
+        done = client.trainings.wait(child.id, timeout_s=180)
+        assert done.state == "done", (done.reason, client.trainings.log(child.id))
+        assert (done.start, done.inherit, done.licence) == (parent.id, True, "mit")
+        reported = [item for item in client.trainings.metrics(child.id) if item.loss is not None]
+        assert all(0 <= item.extra["divergence"] < 1 for item in reported)
+        assert done.result is not None
+        assert {name: done.result["parent"][name] for name in ("name", "training", "licence")} == {
+            "name": "fox",
+            "training": parent.id,
+            "licence": "mit",
+        }
+        assert done.result["cut"]["d_inner"] == {"from": [32, 32], "to": [24, 24]}
+        assert done.result["teacher"]["training"] == parent.id
+        client.trainings.download(child.id, tmp_path / "model")
+        assert "| parent | fox, " in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")

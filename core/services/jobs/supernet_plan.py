@@ -29,13 +29,19 @@ def recipe_of(asked: ParSupernetSettings) -> Recipe:
     """The recipe of the supernet's weights. Raises `InvalidInput` with the field's path within the job."""
     with within(*_SETTINGS):
         recipe = resolved_recipe(asked.recipe, dict(asked.overrides))
-        if recipe.task not in _TASKS or recipe.precision == "float16":
-            what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
+        what = None
+        if recipe.task not in _TASKS:
+            what = f"trains on {recipe.task}"
+        elif recipe.precision == "float16":
+            what = "trains in float16"
+        elif recipe.distil is not None:
+            what = "has a teacher"
+        if what is not None:
             raise InvalidInput(
-                f"recipe: {recipe.name} {what}; a supernet trains on text, in float32 or bfloat16",
+                f"recipe: {recipe.name} {what}; a supernet trains on text alone, in float32 or bfloat16",
                 field="recipe",
                 value=recipe.name,
-                allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
+                allowed=f"a recipe of {' or '.join(_TASKS)} without distil, in float32 or bfloat16",
             )
         return recipe
 
