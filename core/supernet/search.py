@@ -213,7 +213,7 @@ class Search:
             stop = min(rows, start + self.micro_rows)
             with autocast(self._device, self.recipe.precision), self.model.mixed(mixture):
                 part = None if before is None else before.rows(start, stop)
-                loss, state = self._objective(rows_of(batch.rows(start, stop), self._device), part)
+                loss, _, state = self._objective(rows_of(batch.rows(start, stop), self._device), part)
             take(loss / targets)
             total += loss.detach()
             if state is not None:

@@ -12,8 +12,8 @@ from packages import Data, lively
 from edgefront import Client
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.model_file import as_folder, write_model

@@ -266,6 +266,7 @@ def test_ending_a_job_ends_its_supernet(any_pool: Pool, act: str, claimed: bool)
         ({"dataset": "../../etc"}, "algorithm.settings.dataset"),
         ({"recipe": "slow"}, "algorithm.settings.recipe"),
         ({"recipe": "par-bert-phase1"}, "algorithm.settings.recipe"),
+        ({"overrides": {"distil": {}}}, "algorithm.settings.recipe"),
         ({"overrides": {"stepz": 3}}, "algorithm.settings.overrides.stepz"),
         ({"weight_steps": 12}, "algorithm.settings.weight_steps"),
         ({"temperature": -1.0}, "algorithm.settings.temperature"),
