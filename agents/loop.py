@@ -153,13 +153,13 @@ class Agent:
         if len(spool):
             _log.info("%d results of an earlier run are waiting to be sent", len(spool))
         leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin, renew, self._spawn)
-        sender = Sender(client, spool, leasing.holdings.settle)
+        sender = Sender(client, spool, leasing.holdings.finish)
         limit = self.config.memory_limit_bytes
         with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
             self._measurer = measurer
             sending = self._spawn(sender.run())
             # Before work is requested: otherwise a launch whose result is waiting here would be leased again.
-            await sender.settle(_SHUTDOWN_S)
+            await sender.flush(_SHUTDOWN_S)
             asking = self._spawn(leasing.run())
             launching = self._spawn(self._run_launches(leasing, sender, measurer))
             await self._draining.wait()
@@ -168,7 +168,7 @@ class Agent:
             await asyncio.wait([launching])
             if self._fatal is None:
                 await asyncio.wait([releasing], timeout=_SHUTDOWN_S)
-                if not await sender.settle(_SHUTDOWN_S):
+                if not await sender.flush(_SHUTDOWN_S):
                     _log.warning("%d results stay in the spool and are sent at the next start", len(spool))
             sending.cancel()
             self._measurer = None
@@ -209,7 +209,7 @@ class Agent:
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
             await asyncio.wait([sent], timeout=_FLUSH_S)
-            await sender.settle(_FLUSH_S)
+            await sender.flush(_FLUSH_S)
         begun = time.monotonic()
         result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)
         leasing.took(time.monotonic() - begun)

@@ -1,4 +1,4 @@
-"""A small kernel that says what one core of this device reaches: a ceiling for what its launches can claim.
+"""A micro-benchmark of one core of this device, which says what it reaches: a ceiling for what its launches can claim.
 
 It runs in a process of its own with one thread, so that the agent's process loads no library of matrix products.
 """
@@ -26,7 +26,7 @@ _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 
 
 def kernel_facts() -> dict[str, Fact]:
-    """What the kernel reached, and the highest clock that the system reports; empty where neither is known."""
+    """What the benchmark reached, and the highest clock that the system reports; empty where neither is known."""
     facts: dict[str, Fact] = {}
     with suppress(OSError, ValueError):
         facts[MAX_MHZ] = round(int(_FREQUENCY.read_text()) / 1000)

@@ -47,6 +47,7 @@ def probe(
         plan: the cores that may measure; by default all that the process may use.
         file: keeps what is found out about the runtimes for the next start. Not read on a device with a GPU, which may
         have been away or full.
+        ending: once it is set, tests of runtimes that go on are given up.
     """
     listed = gpus()
     return _facts(plan, listed, runtimes(None if listed else file, ending))

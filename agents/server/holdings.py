@@ -67,10 +67,10 @@ class Holdings:
         return other
 
     def end(self) -> None:
-        """Ends the current launch; its lease is kept until `settle`."""
+        """Ends the current launch; its lease is kept until `finish`."""
         self.current = None
 
-    def settle(self, launch_ids: Iterable[str]) -> None:
+    def finish(self, launch_ids: Iterable[str]) -> None:
         """The server has the results of these, or does not need them: leases without unfinished launches are
         dropped.
         """
@@ -85,7 +85,7 @@ class Holdings:
         unwanted = set(launch_ids)
         skipped = [held.item.launch_id for held in self._queue if held.item.launch_id in unwanted]
         self._queue = deque(held for held in self._queue if held.item.launch_id not in unwanted)
-        self.settle(skipped)
+        self.finish(skipped)
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
@@ -102,5 +102,5 @@ class Holdings:
             back[held.lease_id] = (*back.get(held.lease_id, ()), held.item.launch_id)
         self._queue.clear()
         for launch_ids in back.values():
-            self.settle(launch_ids)
+            self.finish(launch_ids)
         return back

@@ -127,7 +127,7 @@ class Leasing:
         later.
         """
         back = self.holdings.release()
-        self.holdings.settle([held.item.launch_id])
+        self.holdings.finish([held.item.launch_id])
         return {**back, held.lease_id: (held.item.launch_id, *back.get(held.lease_id, ()))}
 
     async def release(self, back: Mapping[str, tuple[str, ...]]) -> None:

@@ -58,23 +58,25 @@ class BusyClock:
 
 
 class Sender:
-    """Sends the results in the spool while `run` runs; `settled` is called with the launches that are finished."""
+    """Sends the results in the spool while `run` runs; `finished` is called with the launches that need no
+    more of this agent.
+    """
 
-    def __init__(self, client: AgentClient, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
+    def __init__(self, client: AgentClient, spool: Spool, finished: Callable[[Iterable[str]], None]) -> None:
         self.clock = BusyClock()
         self._client = client
         self._spool = spool
-        self._settled = settled
+        self._finished = finished
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
-        self._note()
+        self._update_events()
 
     def put(self, report: LaunchReport) -> None:
         """Adds a result; it is on disk when this returns, unless the disk is full."""
         self._spool.put(Entry(report=report, busy_s=self.clock.take_s()))
-        self._note()
+        self._update_events()
 
-    async def settle(self, timeout_s: float) -> bool:
+    async def flush(self, timeout_s: float) -> bool:
         """Waits until everything is sent; False on timeout."""
         try:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
@@ -92,7 +94,7 @@ class Sender:
             except (Unauthenticated, Gone) as error:  # the lease requests handle it
                 _log.warning("results wait until the server accepts this device: %s", error)
                 await asyncio.sleep(_REJOIN_S)
-            self._note()
+            self._update_events()
 
     async def _deliver(self, waiting: Sequence[Waiting]) -> None:
         try:
@@ -109,7 +111,7 @@ class Sender:
             if receipt.outcome not in (ReportOutcome.ACCEPTED, ReportOutcome.DUPLICATE):
                 _log.info("result of launch %s: %s %s", receipt.launch_id, receipt.outcome, receipt.detail)
         self._spool.drop(item.name for item in waiting)
-        self._settled(item.entry.report.launch_id for item in waiting)
+        self._finished(item.entry.report.launch_id for item in waiting)
 
     async def _one_by_one(self, waiting: Sequence[Waiting], refusal: EdgefrontError) -> None:
         """After the server refused a batch: sends its results one by one, so that one bad result does not block the
@@ -122,9 +124,9 @@ class Sender:
                 await self._send([item])
             except _REFUSALS as error:
                 self._spool.set_aside(item.name, str(error))
-                self._settled([item.entry.report.launch_id])
+                self._finished([item.entry.report.launch_id])
 
-    def _note(self) -> None:
+    def _update_events(self) -> None:
         full = len(self._spool) > 0
         for event, state in ((self._filled, full), (self._empty, not full)):
             if state:

@@ -11,11 +11,11 @@ ObjectiveName = Literal["perplexity", "proxy", "latency", "memory", "first_token
 
 
 class ImportanceView(View):
-    """Of one gene for one objective."""
+    """Importance of one gene for one objective."""
 
     objective: ObjectiveName
     share: float
-    """Of the importance of all genes for the objective, 0 to 1."""
+    """Share in the importance of all genes for the objective, 0 to 1."""
     correlation: float
     """Spearman's ρ: above 0 where more of the gene goes with more of the objective."""
 
@@ -27,7 +27,7 @@ class GeneView(View):
     title: str
     values: tuple[float, ...]
     words: tuple[str, ...] = ()
-    """Of a gene whose values are words: what 0, 1, … stand for."""
+    """What 0, 1, … stand for, of a gene whose values are words."""
     importance: tuple[ImportanceView, ...] = ()
     """Empty where it is not known."""
 

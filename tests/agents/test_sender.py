@@ -42,7 +42,7 @@ def test_a_device_that_must_rejoin_while_results_are_sent_one_by_one_keeps_sendi
             client._http = httpx.AsyncClient(base_url=client.server, transport=httpx.MockTransport(answer))
             sender = Sender(client, spool, lambda _: None)
             running = asyncio.create_task(sender.run())
-            assert await sender.settle(30.0)
+            assert await sender.flush(30.0)
             running.cancel()
 
     asyncio.run(run())
