@@ -114,7 +114,7 @@ def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
         nonlocal state
         optimizer.zero_grad(set_to_none=True)
         with autocast(shape.device, shape.precision):
-            loss, state = call(rows, state)
+            loss, _, state = call(rows, state)
         loss = loss / rows.targets.numel()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
