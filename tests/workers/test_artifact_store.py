@@ -101,6 +101,12 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     assert (weights.parent / "architecture.json").is_file()
     assert weights.is_relative_to(third.folder("another"))
     begins.end()
+    # With a checkpoint, initial weights are not fetched again; a teacher's are.
+    (third.folder("another") / "checkpoints" / "step-1").mkdir(parents=True)
+    assert not begins.weights(training, print).exists()
+    teacher = begins.weights(training, print, always=True)
+    assert (teacher, teacher.exists()) == (weights, True)
+    begins.end()
     assert third.delete(training)
     remove_folder(third.settings, training)
     assert (weights.exists(), on_the_store(here, training)) == (False, None)
