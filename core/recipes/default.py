@@ -9,6 +9,8 @@ from edgefront.core.spaces.architecture import Architecture
 
 MODERN, CONTIGUOUS = "modern", "quick"
 DEFAULTS = (MODERN, CONTIGUOUS)
+HEALING = "distil"
+"""Of a model that begins with a part of another's weights."""
 
 
 def default_recipe(architectures: Iterable[Architecture]) -> str:

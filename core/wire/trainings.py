@@ -85,7 +85,8 @@ class TrainingRequest(Request):
     the same architecture, or with `inherit` one of which this is a part. For a recipe with `distil` it is the teacher,
     too."""
     inherit: StrictBool = False
-    """The trained model is a part of `start`'s model, and begins with that part of its weights."""
+    """The trained model is a part of `start`'s model, and begins with that part of its weights. `start` is the model
+    whose parts a candidate's job searches, if absent, and the recipe is `distil`."""
     licence: Licence | None = None
     """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. If absent that of `start`, or
     not stated."""

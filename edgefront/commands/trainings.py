@@ -79,7 +79,12 @@ def submit(
         ),
     ] = None,
     inherit: Annotated[
-        bool, typer.Option("--inherit", help="The model is a part of that of --start, and begins with that part of it.")
+        bool,
+        typer.Option(
+            "--inherit",
+            help="The model is a part of that of --start, or of the one whose parts its job searched, and begins with "
+            "that part of it. Default recipe: distil.",
+        ),
     ] = False,
     tokens: Annotated[
         int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")

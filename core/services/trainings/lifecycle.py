@@ -135,7 +135,7 @@ def _create(
     now: datetime,
 ) -> tuple[TrainingView, ...]:
     request, plan, start = planned.request, planned.plan, planned.chosen.start
-    stored, digest = _stored(request), _digest(request)
+    stored, digest = _stored(request) | ({} if start is None else {"start": start.id}), _digest(request)
     if request.licence is None and start is not None and (licence := licence_of(start)) is not None:
         stored["licence"] = licence
     made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]

@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.evaluation.front_matter import forbids_derivatives
-from edgefront.core.recipes.default import default_recipe
+from edgefront.core.recipes.default import HEALING, default_recipe
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_sharding, check_task
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -71,7 +72,8 @@ class Chosen:
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
     """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
-    start = None if request.start is None else training_of(session, principal, request.start)
+    parent = request.start or _parent(session, principal, request)
+    start = None if parent is None else training_of(session, principal, parent)
     manifest = None if start is None else rows.manifest_of(session, start.id)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
@@ -81,12 +83,27 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
     return Chosen(start=start, start_manifest=manifest)
 
 
+def _parent(session: Session, principal: Principal, request: TrainingRequest) -> str | None:
+    """The model whose weights the models of the request's job inherit, where the request asks for them."""
+    if not request.inherit:
+        return None
+    if request.candidate is not None:
+        _, job = candidate_of(session, principal, request.candidate)
+    elif request.frontier is not None:
+        job = job_of(session, principal, request.frontier.job)
+    else:
+        return None
+    asked = JOB_REQUEST.read_or(job.request, None)
+    return None if asked is None else asked.space.inherit
+
+
 def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
     """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
     `NotFound` for an unknown model.
     """
     subjects = _subjects(request, chosen)
-    name = request.recipe or default_recipe(subject.architecture for subject in subjects)
+    healing = HEALING if request.inherit else None
+    name = request.recipe or healing or default_recipe(subject.architecture for subject in subjects)
     recipe = resolved_recipe(name, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
