@@ -84,8 +84,8 @@ def study_cuts(
         )
     segment = min(settings.segment, architecture.max_length or settings.segment)
     model = package.model(where)
-    calibration = _rows(data, "train", settings.calibration_tokens, segment)
-    text = HeldOut(_rows(data, "valid", settings.tokens, segment), where)
+    calibration = rows_of(data, "train", settings.calibration_tokens, segment)
+    text = HeldOut(rows_of(data, "valid", settings.tokens, segment), where)
     batches = calibration[:, :-1].split(text.batch)
 
     def counted() -> Iterator[Tensor]:
@@ -125,7 +125,7 @@ def check_can_be_cut(architecture: Architecture) -> None:
         )
 
 
-def _rows(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
+def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
     """int64 [n, segment + 1]: rows spread evenly over the split."""
     held = data.split(split).tokens
     possible = (len(held) - 1) // segment

@@ -396,8 +396,9 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         for score in scores
     ]
     training_log.save_evaluations(session, evaluations)
-    training_log.want_refit(session, key, now)
-    enqueue(session, tasks.REFIT, comparability_key=key)
+    if not inherits(training):  # laws are about models that were trained from their beginning
+        training_log.want_refit(session, key, now)
+        enqueue(session, tasks.REFIT, comparability_key=key)
     fields = ("dataset", "split", "metric", "value")
     entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in fields}) for row in evaluations]
     event_log.append(session, training.id, entries, now)
