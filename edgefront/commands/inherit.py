@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.options import Force, MachineOptions, ModelSpaceOptions
+from edgefront.commands.completion import complete_model
+from edgefront.commands.options import WAYS, Force, MachineOptions, ModelSpaceOptions
 
 if TYPE_CHECKING:
     from edgefront.core.inherit.cuts import Progress
@@ -86,6 +87,28 @@ def show(session: Session, folder: ParentFolder) -> None:
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
     session.put({"path": str(folder / CUTS), **facts(law)}, lambda: _show(session, law, folder / CUTS))
+
+
+@command(app, "cut", server=False)
+def cut(
+    session: Session,
+    folder: ParentFolder,
+    to: Annotated[str, typer.Option("--to", metavar="MODEL", help=f"The part: {WAYS}.", autocompletion=complete_model)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the part to. It must not exist.")],
+) -> None:
+    """Write a part of a studied model with the weights that it inherits, for `generate`, `evaluate` and `model build`.
+    Needs no server.
+    """
+    from edgefront.core.evaluation.given_model import architecture_of
+    from edgefront.core.evaluation.package import read_package
+    from edgefront.core.inherit.write_part import write_part
+    from edgefront.extras import need
+
+    need("inherit cut", "torch")
+    written = write_part(read_package(folder), architecture_of(to), output)
+    said = written.facts["cut"]["sentence"]
+    result = {"path": str(output), "digest": written.architecture.digest, "cut": written.facts["cut"]}
+    session.put(result, lambda: session.out.print(f"{said}\n{output}", markup=False, soft_wrap=True))
 
 
 def parent(session: Session, within: ModelSpaceOptions) -> str | None:
