@@ -62,7 +62,7 @@ from edgefront.core.training.run_folder import RESULT, RunSpec
 
 VOCABULARY = 512
 ROWS, SEGMENT = 8, 128
-PARENT_STEPS, STEPS = 6000, 300
+PARENT_STEPS, STEPS = 3000, 300
 MORE = (1, 2, 4, 8)
 """Times the tokens of healing that models are trained on from their beginning."""
 SHARE = 0.6
