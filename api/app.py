@@ -61,9 +61,9 @@ SPARE_THREADS = 8
 SLOW_THREADS = 3
 PROBE_THREADS = 2
 WRONG_KEYS_PER_MINUTE = 600
-"""Of one address, before they are slowed down: each costs a database query."""
+"""Requests with a wrong key from one address, before they are slowed down: each costs a database query."""
 LOGS_PER_MINUTE = 12
-"""Of one device: an agent sends every 15 s."""
+"""Requests of one device that bring log lines: an agent sends every 15 s."""
 MAX_COMMANDS_PER_MINUTE = 30
 """Pauses and resumptions of one job."""
 WATCH_ENDS_S = 6.0

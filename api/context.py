@@ -33,9 +33,9 @@ class Context:
     rates: RateBound
     """Rate limit of each key."""
     log_rates: RateBound
-    """Of each device's log lines."""
+    """Bounds the rate of each device's log lines."""
     job_commands: RateBound
-    """Of an owner's pauses and resumptions of a job: each withdraws or makes its launches."""
+    """Bounds the rate of an owner's pauses and resumptions of a job: each withdraws or makes its launches."""
     wrong_keys: WrongKeys
     shares: Shares
     """Who may run how much in threads."""

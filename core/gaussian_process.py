@@ -28,7 +28,8 @@ DIGITS = 5
 """Significant digits of the kernel's parameters, so that what is stored is what is used."""
 _MIN_VARIANCE = 1e-12
 _TIE = 1e-6
-"""Of log likelihoods: a later kernel of the grid has to be better by more, whatever a platform's last digits are."""
+"""Difference of log likelihoods that counts as none: a later kernel of the grid has to be better by more, whatever a
+platform's last digits are."""
 
 
 def matern52(first: Floats, second: Floats) -> Floats:

@@ -30,7 +30,7 @@ _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PROXY = re.compile(r"(\w+://)?(?:(.*)@)?([^@]*)", re.DOTALL)
 """Scheme, user name and password, and the rest of a proxy's URL."""
 _HASHED_NAME = re.compile(r"[0-9a-f]{8}\.\d+")
-"""Of a certificate in a folder, as `openssl rehash` makes it: OpenSSL finds no others there."""
+"""Name of a certificate in a folder, as `openssl rehash` makes it: OpenSSL finds no others there."""
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ BITS: Mapping[WeightFormat, int] = {
     "q4_k_m": 4,
     "iq4_nl": 4,
 }
-"""Of one weight, without the scales of blocks, and of most weights in a mixture: formats of one model are ordered by
-them."""
+"""Bits of one weight, without the scales of blocks, and of most weights in a mixture: formats of one model are
+ordered by them."""
 
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", GgufQuantisation]
 """What a model computes in: a floating-point type, or float32 with quantised linear layers."""

@@ -37,7 +37,7 @@ class CorePlan:
     order: tuple[int, ...]
     cores: tuple[Core, ...]
     quota: Quota | None = None
-    """Of the process's control groups. It may allow less than one core: then launches are marked."""
+    """Quota of the process's control groups. It may allow less than one core: then launches are marked."""
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None) -> CorePlan:

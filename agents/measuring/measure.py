@@ -182,7 +182,7 @@ class Measurer:
         return result
 
     def _folder(self) -> Path:
-        """Of the temporary files of measuring processes: killed ones leave theirs to this process."""
+        """Folder of the temporary files of measuring processes: killed ones leave theirs to this process."""
         if self._temporary is None:
             self._temporary = self._held.enter_context(work_folder())
         return self._temporary

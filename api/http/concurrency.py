@@ -46,9 +46,9 @@ LARGE_BYTES = 64 << 10
 REST = 4.0
 """After a large body of a sender was parsed, its next one waits for so many times as long."""
 BODIES_BYTES = 32 << 20
-"""Of bodies of one owner, or one device, that are read or answered at once."""
+"""Bytes of the bodies of one owner, or one device, that are read or answered at once."""
 DEVICES_BYTES = 128 << 20
-"""Of bodies of all devices of one owner."""
+"""Bytes of the bodies of all devices of one owner."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

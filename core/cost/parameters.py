@@ -137,7 +137,9 @@ def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
 
 
 def _bytes_of_rows(weights: Numbers, width: Numbers, formats: tuple[GgufBlocks, ...]) -> Numbers:
-    """Of so many weights in rows of this width, in the first of these formats whose blocks fill a row, else float16."""
+    """Bytes of so many weights in rows of this width, in the first of these formats whose blocks fill a row, else
+    float16.
+    """
     size = weights * 2
     for count, bytes_ in (GGUF_BLOCKS[blocks] for blocks in reversed(formats)):
         size = np.where(width % count == 0, weights // count * bytes_, size)

@@ -28,7 +28,7 @@ class Kept(NamedTuple):
 
 
 def kept(shapes: Shapes, batch: int, tokens: int, source: int = 0) -> Kept:
-    """Of all blocks, after so many tokens; 0 for a model that sees all tokens at once."""
+    """What all blocks keep after so many tokens; 0 for a model that sees all tokens at once."""
     keeps = shapes.causal[:, None] & ~shapes.of_source
     keys = shapes.own_keys * earlier(shapes, tokens) + shapes.source_keys * source
     recurrent, convolution = (shapes.kind == SRU) | (shapes.kind == SRUPP), shapes.kind == SHORT_CONV

@@ -256,7 +256,8 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Text | None) ->
 
 
 def perplexity_of(total: float, count: int, split: Text | None) -> Perplexity:
-    """Of `count` predictions whose losses add up to `total` nats, on a split whose characters and words are known.
+    """Perplexity of `count` predictions whose losses add up to `total` nats, on a split whose characters and words are
+    known.
 
     Raises `Diverged` for a loss that is not a number.
     """

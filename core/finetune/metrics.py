@@ -22,7 +22,7 @@ def accuracy(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
 
 
 def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
+    """F1 of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
     classes = np.union1d(predicted, actual)
     chosen = [1] if classes.max(initial=0) <= 1 else classes.tolist()
     return 100 * float(np.mean([_f1_of(predicted == label, actual == label) for label in chosen]))

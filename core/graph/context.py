@@ -340,7 +340,7 @@ class GraphContext:
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)
 
     def _places(self, attends: Attends, window: int | None) -> tuple[str, str]:
-        """Of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64."""
+        """Places of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64."""
         graph = self.graph
         earlier = self._earlier(attends, window)
         last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)

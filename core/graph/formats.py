@@ -45,7 +45,7 @@ _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 LARGEST = 64
 """Magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
 RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
-"""Of the random weights: they are uniform up to ±0.02·√3, so that one scale serves every size of a tensor."""
+"""Scale of the random weights: they are uniform up to ±0.02·√3, so that one scale serves every size of a tensor."""
 _ZERO = 8
 
 

@@ -44,7 +44,7 @@ _REPACKED_ROWS = 8
 _LAYOUT = 2
 """Counts up where the same model is written otherwise, so that devices measure no file of before."""
 _SHARE = 4
-"""Of the cache's bytes one part in so many is for files written for measuring."""
+"""One part in so many of the cache's bytes is for files written for measuring."""
 _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
 """Formats that llama.cpp copies into the layouts of all processors' kernels, and those only into ARM's (2026.10)."""

@@ -188,7 +188,7 @@ class GgufFile:
         return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
     def _percent(self, own: Mapping[str, Any], kind: str, description: Mapping[str, Any]) -> int:
-        """Of each head, how much turns: all of it but in the kinds that have layer norms."""
+        """Share of each head that is rotated: all of it but in the kinds that have layer norms."""
         name = "rope.dimension_count"
         d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
         turned = own.get(name, d_head)

@@ -45,7 +45,8 @@ class GgufVocabulary:
     merges: tuple[str, ...] = NO_MERGES
     pre: str = "gpt-2"
     scores: tuple[float, ...] = ()
-    """Of SentencePiece's, which has no merges and is not split (`pre` and `merges` mean nothing then)."""
+    """Scores of a SentencePiece vocabulary, which has no merges and is not split (`pre` and `merges` mean nothing
+    then)."""
     space_before: bool = False
     special: Mapping[Role, int] = field(default_factory=dict)
     add_bos: bool = False

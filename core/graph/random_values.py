@@ -26,7 +26,7 @@ _PER_COUNTER = 8
 # Odd integers k in (-2^23, 2^23), times this: uniform between ±0.02·√3, the standard deviation being 0.02.
 _UNIT = np.float32(STANDARD_DEVIATION * math.sqrt(3) * 2.0**-23)
 INT4_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / 7.5))
-"""Of every block of random weights in int4: 15 equal steps from the smallest weight to the largest."""
+"""Scale of every block of random weights in int4: 15 equal steps from the smallest weight to the largest."""
 _CONSTANTS: dict[Fill, float] = {"ones": 1.0, "zeros": 0.0, "int4_scale": INT4_SCALE}
 
 

@@ -32,7 +32,7 @@ Form = Literal["memory", "cache"]
 Attends = Literal["self", "source", "both", "none"]
 """What an attention sees, by the block's field of this name."""
 Logits = Literal["all", "last", "none"]
-"""Of which positions a pass puts out scores; "none": the hidden states instead."""
+"""The positions of which a pass returns scores; "none": the hidden states instead."""
 Mode = Literal["forward", "segment", "prefill", "decode"]
 """What a pass does with state: nothing; memory in and out; cache out; cache in and out."""
 

@@ -22,7 +22,8 @@ IR_VERSION = 10
 CONTRIBUTED = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 _INT8_INPUTS = 4
-"""Of MatMulNBits' `accuracy_level`: inputs are quantised to eight bits, a scale each block, as its users have it."""
+"""Value of MatMulNBits' `accuracy_level`: inputs are quantised to eight bits, a scale each block, as its users have
+it."""
 
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 

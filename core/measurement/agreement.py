@@ -152,7 +152,7 @@ def apart(variance: LaunchVariance) -> float:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of the launches of one measurement: those that agree, or none if most do not; and those far from them."""
+    """The launches of one measurement: those that agree, or none if most do not; and those far from them."""
 
     agreeing: frozenset[int]
     outliers: frozenset[int]
@@ -173,7 +173,7 @@ class LaunchFigures(NamedTuple):
     latency_ms: float
     memory_bytes: float
     times: tuple[float, ...] = ()
-    """Of a generation, the time to the first token and that of each further one (ms)."""
+    """For a generation the time to the first token and that of each further one (ms)."""
 
 
 def figures_of(device: str | None, result: LaunchResult) -> LaunchFigures:

@@ -15,20 +15,20 @@ from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.units import MB
 
 WEIGHTS_HELD = 0.95
-"""Of the weights' bytes that are held at least during a pass; the rest is for what a runtime folds away."""
+"""Share of the weights' bytes that is held at least during a pass; the rest is for what a runtime folds away."""
 CLOCKS_DIFFER = 1.05
 STARTED_LATE_S = 10.0
 """A launch may have begun this long before the server heard of it."""
 ROUNDED_MS, ROUNDED = 1e-3, 1e-6
 """Times are rounded to a microsecond, or to this part of themselves, at most."""
 MAX_WATTS = 5e3
-"""Of whatever an agent counts the energy of: the packages of one machine's processors, or one GPU."""
+"""Watts of what an agent counts the energy of: the packages of one machine's processors, or one GPU."""
 MEMORY_TIMES = 2.0
 """Times a device's memory that a launch may have taken at most: a system may swap."""
 LIMIT_REACHED = 0.9
 """Share of the protocol's time limit that a launch which exceeded it took at least."""
 MIN_JOULES = 1e-14
-"""Of an operation: a tenth of what the most economical accelerators of today take in four bits."""
+"""Joules of an operation at least: a tenth of what the most economical accelerators of today take in four bits."""
 
 
 class Counted(Protocol):

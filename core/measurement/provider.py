@@ -8,7 +8,7 @@ PROCESSOR = "cpu"
 _ON_PROCESSOR = frozenset({PROCESSOR, "xnnpack", "openvino", "dnnl", "acl", "armnn", "blas"})
 _ON_THE_SAME = {"tensorrt": "cuda", "nv_tensorrt_rtx": "cuda", "nvtensorrtrtx": "cuda", "migraphx": "rocm"}
 _IN_HOST_MEMORY = frozenset({"mps", "metal", "mtl", "coreml", "nnapi", "qnn", "snpe", "rknpu", "vsinpu", "npu"})
-"""Of Apple's computers, of phones, and of processors with an NPU: accelerators without memory of their own."""
+"""Providers of Apple's computers, of phones and of NPUs: accelerators without memory of their own."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ CLIPPED, LEFT_OUT = 9.0, 36.0
 MAX_SPREAD = 0.5
 """Relative spread of launches that intervals are taken for at most: beyond it launches do not agree at all."""
 MAX_HALF_WIDTH = math.asinh(1.0)
-"""Of a logarithm: half of an interval is never wider than the latency itself."""
+"""Half-width of an interval, of the logarithm: half of an interval is never wider than the latency itself."""
 
 # Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
 # order statistics' densities). Beyond the table the asymptotic form serves.

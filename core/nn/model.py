@@ -108,7 +108,7 @@ class LanguageModel(nn.Module):
         return losses
 
     def token_scores(self, hidden: Tensor) -> Tensor:
-        """Of a model over tokens the scores from which `token_losses` are taken: […, d_model] → […, vocab_size].
+        """The scores of a model over tokens, from which `token_losses` are taken: […, d_model] → […, vocab_size].
 
         `hidden` is what "none" gives, at as many positions as are wanted.
         """

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 _ROWS_AT_ONCE = 4096
 _UNITS = tuple(feature.unit for feature in FEATURES)
 _MIN_NOISE = 0.005**2
-"""Of a launch, so that few launches which a sum of costs happens to fit do not pass for exact."""
+"""Variance of a launch at least, so that few launches which a sum of costs happens to fit do not pass for exact."""
 _MIN_HALF_WIDTH = 1e-3
 """Relative half-width of an interval at least: no launch is more certain."""
 _MIN_IMPROVEMENT = 1.02

@@ -23,7 +23,7 @@ from edgefront.core.statistics import MAD_TO_STD
 Floats = NDArray[np.float64]
 
 _DEVIATION = 0.08
-"""Of a feature's share of the time from the prior's, where no other device is known."""
+"""Standard deviation of a feature's share of the time from the prior's, where no other device is known."""
 _MIN_DEVIATION = 0.02
 _ROUNDS = 25
 _MIN_MS = 1e-6

@@ -181,7 +181,7 @@ PUBLISHED_SCORE = Proxy(
     uses=(),
     cost=_nothing,
 )
-"""Of a job among published models alone: weights have it, which an architecture does not say."""
+"""The proxy of a job among published models alone: weights have it, which an architecture does not say."""
 
 
 def proxies() -> dict[str, Proxy]:

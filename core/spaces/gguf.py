@@ -39,7 +39,7 @@ _MAX_IN_MESSAGE = 3
 _MAX_ERRORS = 20
 _GEMMA3_27B_LAYERS = 62
 LOCAL_LAYERS = 6
-"""Of Gemma 3 all layers but every so many are local: they have a window, and this rotary base."""
+"""All layers of Gemma 3 but every so many are local: they have a window, and this rotary base."""
 LOCAL_BASE = 10_000
 
 
@@ -362,7 +362,9 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules)
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    """Of windows and rotary bases by layer. llama.cpp takes 62 layers for the 27B model, which has another scale."""
+    """Faults of windows and rotary bases by layer. llama.cpp takes 62 layers for the 27B model, which has another
+    scale.
+    """
     attentions = _of(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} of {_GEMMA3_27B_LAYERS} layers has another scale")

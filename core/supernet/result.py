@@ -46,7 +46,7 @@ class SearchOutcome(_Part):
     changed_at: int
     """The step that last changed a layer's likeliest block."""
     loss: float | None
-    """Of the supernet, nats a token, mean over the last steps on the architecture's part of the data."""
+    """Loss of the supernet, nats a token, mean over the last steps on the architecture's part of the data."""
     expected_ms: float | None = None
     probabilities: tuple[Row, ...]
     records: tuple[Record, ...] = ()

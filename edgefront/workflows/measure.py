@@ -100,8 +100,8 @@ class Measured:
         }
 
     def generation(self) -> dict[str, float | str | None]:
-        """Of launches that generated: each time with half its interval, tokens a second, energy a token; the medians
-        over launches of their medians.
+        """Figures of launches that generated: each time with half its interval, tokens a second, energy a token; the
+        medians over launches of their medians.
         """
         figures: dict[str, float | str | None] = {}
         made = [launch.generation for launch in self.launches if launch.generation is not None]

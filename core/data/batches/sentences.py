@@ -10,7 +10,7 @@ from edgefront.core.data.batches.order import key, shuffled
 from edgefront.core.data.prepared.prepared import Split
 
 _BLOCK = 64
-"""Of so many sentences the place is known; those between are counted when they are read."""
+"""Sentences from one known place to the next; those between are counted when they are read."""
 _CHUNK = 1 << 16
 _KEPT = 1 << 12
 
@@ -49,7 +49,9 @@ class Shuffled:
         return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def _block(self, epoch: int, block: int) -> Block:
-        """Of the sentences of a block: where each begins and ends in the split, and begins in the shuffled text."""
+        """The places of the sentences of a block: where each begins and ends in the split, and begins in the
+        shuffled text.
+        """
         if block in self._read:  # a row reads its block for many steps
             return self._read[block]
         if len(self._read) >= _KEPT:

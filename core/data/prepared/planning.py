@@ -125,7 +125,9 @@ class PreparationPlan:
         )
 
     def _vocabulary_digest(self, sha256: str) -> Any:
-        """Of a tokenizer also what is stated beside its file, such as a token that begins every document."""
+        """Digest of a vocabulary; of a tokenizer also of what stands beside its file, such as a token that begins
+        every document.
+        """
         fields = self.given.config_fields if self.given is not None else {}
         return [sha256, fields] if fields else sha256
 

@@ -56,7 +56,7 @@ class DataSet:
     languages: tuple[str, ...] = ()
     """ISO 639-1 codes, or `code`; of parallel text the source's first."""
     licence: str | None = None
-    """Of the text, as its publishers state it; None where they state none, or several for its parts."""
+    """Licence of the text, as its publishers state it; None where they state none, or several for its parts."""
     hub: str | None = None
     """Its name on the Hugging Face Hub."""
 

@@ -19,7 +19,7 @@ from edgefront.core.http_client import route, stream, valid_url
 
 _PATIENCE_S = 30.0
 _NAME_BYTES = 200
-"""Of a file's name; file systems allow 255, with what is put before and after it."""
+"""Bytes of a file's name at most; file systems allow 255, with what is put before and after it."""
 
 
 def download(

@@ -159,7 +159,7 @@ class LayerRules(Rules):
 
     @cached_property
     def _attention(self) -> Table:
-        """Of the deciding gene, where a layer must attend (0) and where it need not (1)."""
+        """Values of the deciding gene where a layer must attend (0) and where it need not (1)."""
         name = self._layers.deciding
         return self.table(name, [self._layers.attending_values, self.genes[name].values])
 
