@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from edgefront.core.recipes.recipe import Recipe
 
@@ -86,6 +86,12 @@ class RunSpec(BaseModel):
     """Settings of `core.supernet`."""
     about: dict[str, Any] = Field(default_factory=dict)
     """Further facts on the model, copied into `result.json` and the model card."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> RunSpec:
+        if self.inherit and self.start is None:
+            raise ValueError("inherit needs start: the weights of the model that the trained one is a part of")
+        return self
 
 
 class Metric(BaseModel):

@@ -175,6 +175,12 @@ def test_what_is_no_part_is_refused_before_anything_is_trained(data: Path, paren
         assert caught.value.field == "start"
 
 
+def test_a_part_of_nothing_is_refused(data: Path) -> None:
+    given = spec_of(data, PARENT).model_dump()
+    with pytest.raises(ValueError, match="inherit needs start"):
+        RunSpec.model_validate(given | {"inherit": True})
+
+
 def test_a_card_names_another_licence_beside_the_parent_s() -> None:
     parts = {"licence": "mit", "parent": {"name": "big", "licence": "apache-2.0"}, "cut": {"sentence": "width 8 → 4"}}
     teacher = {"name": "big", "temperature": 2.0, "share": 0.75}
