@@ -220,5 +220,10 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     assert (training.start, training.licence, training.state) == (imported.id, "cc-by-4.0", "done")
     own = edgefront(*asked[:-1], "--start", imported.id[:16], "--licence", "mit", "--json", home=pool.home)
     assert json.loads(own.stdout)[0]["licence"] == "mit", own.stderr
+    part = edgefront(*asked[:-1], "--inherit", "--recipe", "distil", "--json", home=pool.home)
+    (view,) = json.loads(part.stdout)
+    assert (view["start"], view["inherit"], view["recipe"]["name"]) == (imported.id, True, "distil"), part.stderr
+    shown = edgefront("train", "show", view["id"], home=pool.home).stdout
+    assert re.search(rf"^begins with +a part of {imported.id}$", shown, re.MULTILINE)
     without = edgefront("train", "import", str(folder / "architecture.json"), home=pool.home)
     assert "has no weights" in without.stderr
