@@ -36,6 +36,7 @@ _OF_TENSORS = (WEIGHTS, CUTS)
 
 _Text = Annotated[str, Field(max_length=200)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Licence = Annotated[str, Field(pattern=f"^{LICENCE.pattern}$")]
 _Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -50,13 +51,36 @@ class _Scores(BaseModel):
     bleu: _Real | None = None
 
 
+class _Origin(BaseModel):
+    """Another model, of which it was cut or from which it learnt."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: _Text | None = None
+    training: _Text | None = None
+    sha256: _Text | None = None
+    digest: _Text | None = None
+    licence: _Licence | None = None
+    share: _Real | None = None
+    temperature: _Real | None = None
+
+
+class _Cut(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    sentence: Annotated[str, Field(max_length=2000)]
+
+
 class _Recorded(BaseModel):
     """What a folder may say of its model's origin, for the model card."""
 
     model_config = ConfigDict(extra="ignore")
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    licence: Annotated[str, Field(pattern=LICENCE.pattern)] | None = None
+    licence: _Licence | None = None
+    parent: _Origin | None = None
+    cut: _Cut | None = None
+    teacher: _Origin | None = None
     dataset: _Text | None = None
     data_digest: _Text | None = None
     recipe: dict[str, Any] | None = None

@@ -91,7 +91,9 @@ class Trainer:
         verify = ranks.is_first and self.checkpoints.latest() is None
         self.data = open_prepared(Path(spec.data), verify=verify)
         self.architecture = with_vocabulary(
-            Architecture.parse(spec.architecture), self.data.vocab_size, self.data.source_vocab_size
+            Architecture.parse(spec.architecture),
+            max(self.data.vocab_size, spec.vocab_size or 0),
+            self.data.source_vocab_size,
         )
         check_task(self.architecture, self.recipe)
         check_sharding(self.architecture, spec.sharding)

@@ -63,7 +63,7 @@ class RunSpec(BaseModel):
 
     kind: Literal["training", "supernet"] = "training"
     architecture: dict[str, Any] = Field(default_factory=dict)
-    """Canonical description of what is trained; its vocabulary is the data's. Empty for a supernet."""
+    """Canonical description of what is trained; its vocabulary is the data's, or `vocab_size`. Empty for a supernet."""
     data: str
     """Folder of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
@@ -71,6 +71,9 @@ class RunSpec(BaseModel):
     budget: RunBudget = RunBudget()
     start: str | None = None
     """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""
+    vocab_size: int | None = Field(default=None, ge=1)
+    """Tokens of the model where they are more than the data's: `start` has a padded embedding, as published models
+    have."""
     inherit: bool = False
     """Those are a larger model's, of which the trained one is a part: it begins with that part of them."""
     teacher: str | None = None

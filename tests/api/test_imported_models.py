@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from packages import DESCRIPTIONS, Data, lively, package
 from running_api import Service, problem
+from simulated_pool import DATA, prepare
+from trained_parent import trained_parent
 
 from edgefront.client import Client
 from edgefront.core.data.tokenizers.tokenizers import Bytes
@@ -60,7 +62,14 @@ def nothing_is_left(service: Service, bob: httpx.Client) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    facts = {"name": "mine", "licence": "apache-2.0", "dataset": "letters"}
+    parent = {"name": "larger", "licence": "mit", "sha256": "0" * 64}
+    facts = {
+        "name": "mine",
+        "licence": "apache-2.0",
+        "dataset": "letters",
+        "parent": parent,
+        "cut": {"sentence": "d_inner 48 → 24", "d_inner": 24},
+    }
     write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Data(Bytes()), facts)
     return tmp_path / "mine"
 
@@ -109,7 +118,8 @@ def test_an_imported_model_is_a_training_that_is_done(
     assert weights == (folder / "model.safetensors").read_bytes()
     card = bob.get(f"{path}/files/result/README.md").text
     assert "license: apache-2.0" in card
-    assert "letters" in card
+    for recorded in ("letters", "larger, weights of SHA-256 000", "its parent: mit", "d_inner 48 → 24"):
+        assert recorded in card
     assert bob.get(f"{path}/log").text == ""
     assert bob.get(f"{path}/metrics").json()["items"] == []
     assert bob.get(f"{path}/archive").status_code == 200
@@ -208,6 +218,7 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({**whole, "architecture.json": b"\xff"}), "not UTF-8"),
         (packed({**whole, "result.json": b"[]"}), "result.json"),
         (packed({**whole, "result.json": b'{"steps": "many"}'}), "result.json.steps"),
+        (packed({**whole, "result.json": b'{"licence": "my own words"}'}), "result.json.licence"),
         (packed({**whole, "edgefront_tokenizer.json": b"{}"}), "edgefront_tokenizer.json is damaged"),
         (
             packed({**whole, "edgefront_tokenizer.json": json.dumps({**tokenizer, "bytes": [1, 2]}).encode()}),
@@ -233,13 +244,23 @@ def test_a_long_name_in_an_archive_is_not_read(bob: httpx.Client) -> None:
     assert "description is too long" in problem(bob.post(PATH, content=content), 422)["detail"]
 
 
-def test_what_else_is_kept_of_its_origin_comes_with_it(bob: httpx.Client, folder: Path) -> None:
-    cuts = (folder / "model.safetensors").read_bytes()
-    without = bob.post(PATH, content=body(folder)).json()["id"]
-    (folder / "cuts.safetensors").write_bytes(cuts)
-    made = bob.post(PATH, content=body(folder)).json()["id"]
-    assert made != without
-    assert bob.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts
+@pytest.mark.slow
+def test_a_study_of_cuts_comes_with_its_model(bob: httpx.Client, folder: Path, tmp_path: Path) -> None:
+    studied = trained_parent(tmp_path).package.folder
+    cuts = studied / "cuts.safetensors"
+    made = bob.post(PATH, content=body(studied)).json()["id"]
+    assert bob.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts.read_bytes()
+    header = {"__metadata__": {"format": "edgefront-cuts", "law": "{}", "weights": "0"}}
+    text = json.dumps(header).encode()
+    for content, said in (
+        (cuts.read_bytes(), "is about other weights"),
+        ((folder / "model.safetensors").read_bytes(), "is no study of cuts"),
+        (len(text).to_bytes(8, "little") + text, ""),
+    ):
+        (folder / "cuts.safetensors").write_bytes(content)
+        assert said in problem(bob.post(PATH, content=body(folder)), 422)["detail"]
+    cuts.unlink()
+    assert bob.post(PATH, content=body(studied)).json()["id"] != made
 
 
 def test_a_large_model_is_refused(
@@ -348,3 +369,38 @@ def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> Non
         assert client.trainings.wait(made.id).state == "done"
     archive = Archive(model_files(folder))
     assert sum(map(len, archive)) == archive.size
+
+
+@pytest.mark.parametrize("has_store", [False, True], ids=["folder", "store"])
+def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
+    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path, has_store: bool
+) -> None:
+    if has_store:
+        sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
+    prepare(sqlite_service.settings.data_folder)
+    made = bob.post(PATH, content=body(folder)).json()
+    asked = {
+        "architecture": made["architecture"],
+        "dataset": DATA,
+        "recipe": "quick",
+        "overrides": {"segment": 8, "evaluation": {"segment": 8}},
+        "start": made["id"],
+    }
+    document = problem(bob.post("/v1/trainings", json=asked), 422)
+    assert document["field"] == "start"
+    assert "prepare the data with its tokenizer (`edgefront data prepare NAME --level bytes`)" in document["detail"]
+    assert document["detail"] == problem(bob.post("/v1/trainings/estimate", json=asked), 422)["detail"]
+    for path in folder.glob("*tokenizer*"):
+        path.unlink()
+    asked["start"] = bob.post(PATH, content=body(folder)).json()["id"]
+    assert asked["start"] != made["id"]
+    (training,) = bob.post("/v1/trainings", json=asked).json()["items"]
+    assert (training["start"], training["licence"]) == (asked["start"], "apache-2.0")
+    (own,) = bob.post("/v1/trainings", json={**asked, "licence": "mit"}).json()["items"]
+    assert own["licence"] == "mit"
+    wider = {**made["architecture"], "d_model": 32}
+    different = problem(bob.post("/v1/trainings", json={**asked, "architecture": wider}), 422)
+    assert "a different architecture" in different["detail"]
+    eve = sqlite_service.client("user", "eve")
+    problem(eve.post("/v1/trainings", json=asked), 404)
+    problem(eve.delete(f"/v1/trainings/{made['id']}"), 404)

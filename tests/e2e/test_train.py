@@ -69,7 +69,8 @@ def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: p
     text.mkdir()
     (text / "all.txt").write_text("the quick brown fox jumps over the lazy dog. \n" * 400, encoding="utf-8")
     tokenizer = Pieces.train(iter(["the quick brown fox jumps over the lazy dog"]), 270)
-    model = lively({**ARCHITECTURE, "embedding": {"vocab_size": tokenizer.vocab_size}}, spread=0.02)
+    padded = tokenizer.vocab_size + 10  # as published models' embeddings are
+    model = lively({**ARCHITECTURE, "embedding": {"vocab_size": padded}}, spread=0.02)
     write_package(tmp_path / "ours", model, Data(tokenizer), {"name": "fox"})
     ours = read_package(tmp_path / "ours")
     with as_folder(folder, "transformers", force=False) as place:
@@ -102,6 +103,8 @@ def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: p
         assert (done.start, done.licence) == (imported.id, "mit")
         assert done.result is not None
         assert done.result["start"]["training"] == imported.id
+        assert done.trained is not None
+        assert done.trained["embedding"]["vocab_size"] == padded == data.vocab_size + 10
         client.trainings.download(made.id, tmp_path / "trained")
         trained = dict(read_package(tmp_path / "trained").model().named_parameters())
         for name, values in model.named_parameters():  # so slowly trained that they are nearly the imported ones

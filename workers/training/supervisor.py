@@ -41,6 +41,7 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
 from edgefront.core.services.trainings.machine import default_threads
+from edgefront.core.services.trainings.starts import vocabulary_of_start
 from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of
 from edgefront.core.services.work import interval_s
 from edgefront.core.spaces.architecture import Architecture
@@ -146,13 +147,15 @@ class Supervisor:
 
     def _prepare(self, lock: FolderLock) -> Start:
         """Writes the spec. Raises `InvalidInput` or `NotFound` for errors that another attempt would not fix."""
-        row = self._write(lambda session, _: _copied(training_claims.held(session, self._id, self._fence)))
+        row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
         data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
         architecture: dict[str, Any] = row["architecture"]
-        digest = None
+        digest, vocab_size = None, None
         if row["kind"] == TrainingKind.TRAINING:
             asked = Architecture.parse(architecture)
-            trained = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size)
+            if manifest.level == "bpe" and (row["start_vocab_size"] or 0) > manifest.vocab_size:
+                vocab_size = row["start_vocab_size"]
+            trained = with_vocabulary(asked, vocab_size or manifest.vocab_size, manifest.source_vocab_size)
             architecture, digest = trained.canonical, trained.digest
         facts = self._write(
             lambda session, _: about(session, training_claims.held(session, self._id, self._fence), digest)
@@ -166,6 +169,7 @@ class Supervisor:
             architecture=architecture,
             data=str(data),
             start=start,
+            vocab_size=vocab_size,
             inherit=row["inherit"],
             teacher=start if has_teacher else None,
             threads=self._config.threads or default_threads(row["device"], self._config.slots),
@@ -371,8 +375,8 @@ def _lease_errors() -> Iterator[None]:
         raise LeaseLost(error.detail) from None
 
 
-def _copied(training: Training) -> dict[str, Any]:
-    """The columns of the training that a run needs."""
+def _copied(session: Session, training: Training) -> dict[str, Any]:
+    """What of the training a run needs."""
     names = (
         "kind",
         "architecture",
@@ -388,4 +392,10 @@ def _copied(training: Training) -> dict[str, Any]:
     values = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
     by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
     level = (training.recipe or {}).get("level") if by_recipe else None
-    return values | {"level": level, "start": start_of(training), "inherit": inherits(training)}
+    start, start_vocab_size = start_of(training), vocabulary_of_start(session, training)
+    return values | {
+        "level": level,
+        "start": start,
+        "start_vocab_size": start_vocab_size,
+        "inherit": inherits(training),
+    }

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import Settings
@@ -14,6 +16,8 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.files.objects import ObjectStore
 from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.views import start_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.sql import Document
@@ -74,6 +78,15 @@ def check_tokens(
         value=start.id,
         allowed="a data set of the same tokens",
     )
+
+
+def vocabulary_of_start(session: Session, training: Training) -> int | None:
+    """Tokens of the model whose weights a training begins with; None without one."""
+    start = start_of(training)
+    row = None if start is None else rows.find(session, start)
+    if row is None or row.trained is None:
+        return None
+    return Architecture.parse(row.trained).embedding.vocab_size
 
 
 @contextmanager
