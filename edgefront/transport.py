@@ -131,9 +131,16 @@ class Transport:
             yield response
 
     def upload(
-        self, path: str, content: Iterable[bytes], size: int, media: str, *, params: Query | None = None
-    ) -> httpx.Response:
-        """The response to a POST of so many bytes, which are read anew for each attempt: it must be one that may be
+        self,
+        kind: type[Answer],
+        path: str,
+        content: Iterable[bytes],
+        size: int,
+        media: str,
+        *,
+        params: Query | None = None,
+    ) -> Answer:
+        """The answer to a POST of so many bytes, which are read anew for each attempt: it must be one that may be
         repeated. The server may take an hour to look at them.
         """
         headers = {"Content-Type": media, "Content-Length": str(size)}
@@ -145,8 +152,9 @@ class Transport:
                     path, params=_present(params), content=iter(content), headers=headers, timeout=timeout
                 )
                 self._raise_for_problem(response)
-                return response
-        raise AssertionError("unreachable: the last attempt returns or raises")
+                break
+        with self.reading(_name(kind)):
+            return TypeAdapter(kind).validate_json(response.content)
 
     def _raise_for_problem(self, response: httpx.Response) -> None:
         if not response.is_success:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.evaluation.perplexity import evaluating
 from edgefront.core.inherit.importance import Importance
 from edgefront.core.inherit.parts import narrowed, part_of, random_part, rounded, stated
@@ -31,6 +32,9 @@ SHARES = (0.25, 0.5, 0.75)
 """Of heads or inner units that are kept, as nearly as their number permits."""
 WIDTHS = (0.625, 0.75, 0.875)
 """Of the channels."""
+BEST_OF = 40
+MIN_SIZE = 0.3
+"""Least share of the parameters of blocks at which the best parts are looked for."""
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is; what it raises ends it."""
 
@@ -84,12 +88,19 @@ class Cutter:
     def combinations(
         self, table: CutTable, count: int, seed: int
     ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
-        """Random parts of the model, and the ln perplexity of each."""
+        """Random parts of the model, and the ln perplexity of each.
+
+        Every other one is the best of some of its size by the table: a search finds such parts, whose single cuts
+        happen to look cheap, and the law is to know how much dearer they are.
+        """
         rng, parts = np.random.default_rng(seed), dict[str, Architecture]()
-        for _ in range(50 * count):
-            child = random_part(self.architecture, rng)
+        for number in range(50 * count):
+            drawn = [random_part(self.architecture, rng) for _ in range(1 if number % 2 else BEST_OF)]
+            child = drawn[0] if len(drawn) == 1 else _cheapest(drawn, table, rng.uniform(MIN_SIZE, 1.0))
             if child != self.architecture and len(parts) < count:
                 parts.setdefault(child.digest, child)
+            if len(parts) == count:
+                break
         losses = []
         for child in parts.values():
             losses.append(self._loss(child, table))
@@ -136,6 +147,15 @@ class Cutter:
             BlockCuts(float(of_block[0]), _cut([share for share, _ in shares], of_block[1:].tolist()), influence)
             for of_block, shares, influence in zip(added, cuts, self.importance.influence, strict=True)
         )
+
+
+def _cheapest(parts: list[Architecture], table: CutTable, size: float) -> Architecture:
+    """The least expected loss among the parts that have so large a share of the parameters, or a similar one."""
+    shapes = Shapes.of(parts)
+    shares = shapes.decoder_parameters / Shapes.of([table.parent]).decoder_parameters[0]
+    apart = np.abs(shares - size)
+    near = apart <= np.sort(apart)[len(parts) // 4]
+    return parts[int(np.argmin(np.where(near, table.align(shapes).loss, np.inf)))]
 
 
 def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[float, Tensor]]:

@@ -11,9 +11,9 @@ from edgefront.core.spaces.block import Attention, Block, FeedForward
 
 MAX_LEFT_OUT = 0.5
 """Of the blocks of a random part."""
-MIN_SHARE = 0.4
+MIN_SHARE = 0.3
 """Of the units of a block of a random part."""
-MIN_WIDTH = 0.7
+MIN_WIDTH = 0.6
 """Of the channels of a random part."""
 
 
@@ -62,15 +62,14 @@ def rounded(whole: int, share: float) -> int:
 
 def random_part(parent: Architecture, rng: np.random.Generator) -> Architecture:
     """A part of the parent: mildly to strongly cut, in one way or in several, alike in all blocks or not."""
-    severity, blocks = rng.uniform(0.1, 1.0), list(stated(parent))
+    blocks, width = list(stated(parent)), parent.d_model
     if rng.random() < 0.7:
-        count = rng.integers(0, 1 + int(MAX_LEFT_OUT * severity * len(blocks)))
+        count = rng.integers(0, 1 + int(MAX_LEFT_OUT * rng.random() * len(blocks)))
         left_out = set(rng.choice(len(blocks), min(int(count), len(blocks) - 1), replace=False).tolist())
         blocks = [block for index, block in enumerate(blocks) if index not in left_out]
     if rng.random() < 0.7:
-        shares = 1 - (1 - MIN_SHARE) * severity * rng.random(1 if rng.random() < 0.5 else len(blocks))
+        shares = 1 - (1 - MIN_SHARE) * rng.random() * rng.random(1 if rng.random() < 0.5 else len(blocks))
         blocks = [narrowed(block, float(shares[index % len(shares)])) for index, block in enumerate(blocks)]
-    width = parent.d_model
-    if rng.random() < 0.4 and not parent.scaled_embedding:
-        width = rounded(width, 1 - (1 - MIN_WIDTH) * severity * rng.random())
+    if rng.random() < 0.5 and not parent.scaled_embedding:
+        width = rounded(width, 1 - (1 - MIN_WIDTH) * rng.random())
     return part_of(parent, blocks, width)

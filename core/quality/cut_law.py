@@ -1,9 +1,11 @@
 """Perplexity of a trained model right after it is cut, before any further training.
 
-Single cuts add up only roughly: the loss of a combination is S·exp(β·x) with S the sum of its single cuts
-(`core.quality.cut_table`) and x what kind of cuts they are. β is fitted to combinations that were really cut and
-evaluated, as a linear regression in logarithms with a prior of β = 0 (Rasmussen & Williams 2006, §2.1), and the
-interval is that of the deviations of combinations from predictions that were fitted without them.
+Single cuts add up only roughly, and many that cost nothing alone cost something together. So the loss of a combination
+is expected from the sum of its single cuts (`core.quality.cut_table`), the share of parameters that it leaves out, and
+the kinds of its cuts: a linear regression, with the prior that losses add up (Rasmussen & Williams 2006, §2.1), fitted
+to combinations that were really cut and evaluated. Losses enter as arcsinh(loss / 2c): as logarithms where they are
+large, in proportion where they are below c, which a text does not tell from none. The interval is that of the
+deviations of combinations from predictions that were fitted without them.
 """
 
 from __future__ import annotations
@@ -24,16 +26,19 @@ from edgefront.core.spaces.architecture import Architecture
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
-MIN_LOSS = 1e-3
-"""Nats a token: smaller losses than this are as good as none, and their logarithms say nothing."""
-PRIOR_STD = np.array([0.5, 0.3, 0.5, 0.5])
-"""Standard deviations of β: of a constant, of ln S, of the shares that left-out blocks and channels have in S. Single
-cuts of 135 M parameters that add up to 0.1 to 2 nats missed by factors of 1 to 3 together."""
-MIN_HALF_WIDTH = 0.01
-"""In ln perplexity, of anything that is cut at all: cuts that cost nothing on one text cost up to a hundredth on
-another."""
+SCALE = 0.02
+"""c, in nats a token: two texts of some thousand tokens differ by as much in what a cut costs."""
+PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0])
+"""Of the coefficients of a constant, the squashed sum of single cuts, the logarithm of the share of parameters left
+out, and of the shares that blocks left out and channels have in the sum: losses add up."""
+PRIOR_STD = np.array([0.5, 0.4, 0.5, 0.5, 0.5])
+"""Their standard deviations. Single cuts of small models missed their combinations by factors of 1 to 10 together."""
+MIN_LEFT_OUT = 0.01
+"""Share of the parameters of a model's blocks."""
+MAX_SQUASHED = 7.5
+"""Of what is worth predicting: a loss of 36 nats."""
 MIN_DEVIATION = 0.05
-"""Of ln loss, so that few combinations that happen to agree claim no certainty."""
+"""Of a squashed loss, so that few combinations that happen to agree claim no certainty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,28 +151,28 @@ class CutLaw(QualityLaw):
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
         """(n,) loss that a cut adds in nats a token, and the half width of its interval; inf for what is no part."""
-        total = alignment.loss
-        inside = np.isfinite(total)
-        is_cut = shapes.total_parameters != self._whole
-        rows = _regressors(alignment)
-        fitted = self._fit
-        log_loss = (
-            np.where(inside, np.log(np.maximum(np.where(inside, total, 1.0), MIN_LOSS)), 0.0) + rows @ fitted.mean
-        )
+        is_part, is_cut = alignment.is_part, shapes.total_parameters != self._whole
+        rows, fitted = self._regressors(shapes, alignment), self._fit
         spread = np.sqrt(fitted.deviation**2 + np.einsum("ni,ij,nj->n", rows, fitted.covariance, rows))
-        loss = np.where(total > 0, np.exp(log_loss), 0.0)
-        half_width = np.hypot(loss * np.expm1(np.minimum(fitted.quantile * spread, 5.0)), MIN_HALF_WIDTH * is_cut)
-        return np.where(inside, loss, np.inf), half_width
+        middle = rows @ fitted.mean
+        loss, low, high = (
+            2 * SCALE * np.sinh(np.clip(middle + side * fitted.quantile * spread, -MAX_SQUASHED, MAX_SQUASHED))
+            for side in (0, -1, 1)
+        )
+        half_width = np.maximum(high - loss, loss - low)
+        return np.where(is_part, loss * is_cut, np.inf), half_width * is_cut
 
     def _beyond(self, alignment: Alignment) -> Floats:
         tried = self._tried.loss.max()
-        return np.where(
-            alignment.loss > tried, np.log(np.maximum(alignment.loss, MIN_LOSS) / max(tried, MIN_LOSS)), 0.0
-        )
+        return np.asarray(np.maximum(alignment.loss - tried, 0.0))
 
     @cached_property
     def _whole(self) -> int:
         return int(Shapes.of([self.parent]).total_parameters[0])
+
+    @cached_property
+    def _decoder_parameters(self) -> int:
+        return int(Shapes.of([self.parent]).decoder_parameters[0])
 
     @cached_property
     def _tried(self) -> Alignment:
@@ -175,9 +180,17 @@ class CutLaw(QualityLaw):
 
     @cached_property
     def _fit(self) -> _Fit:
-        losses = np.maximum(self.combinations.log_perplexity - self.parent_log_perplexity, MIN_LOSS)
-        targets = np.log(losses) - np.log(np.maximum(self._tried.loss, MIN_LOSS))
-        return _fit(_regressors(self._tried), targets)
+        losses = self.combinations.log_perplexity - self.parent_log_perplexity
+        shapes = Shapes.of(self.combinations.architectures)
+        return _fit(self._regressors(shapes, self._tried), _squashed(losses))
+
+    def _regressors(self, shapes: Shapes, alignment: Alignment) -> Floats:
+        """(n, 5), as `PRIOR_MEAN` lists them."""
+        total = np.where(alignment.is_part, alignment.loss, 0.0)
+        left_out = np.clip(1 - shapes.decoder_parameters / self._decoder_parameters, MIN_LEFT_OUT, 1.0)
+        parts = [np.where(alignment.is_part, part, 0.0) for part in (alignment.dropped, alignment.width)]
+        shares = [part / np.maximum(total, SCALE) for part in parts]
+        return np.column_stack([np.ones(len(total)), _squashed(total), np.log(left_out), *shares])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,15 +198,12 @@ class _Fit:
     mean: Floats
     covariance: Floats
     deviation: float
-    """Standard deviation of ln loss around what is expected."""
+    """Standard deviation of a squashed loss around what is expected."""
     quantile: float
 
 
-def _regressors(alignment: Alignment) -> Floats:
-    """(n, 4), as `PRIOR_STD` lists them."""
-    total = np.where(alignment.is_part & (alignment.loss > 0), alignment.loss, 1.0)
-    shares = [np.where(alignment.is_part, part, 0.0) / total for part in (alignment.dropped, alignment.width)]
-    return np.column_stack([np.ones(len(total)), np.log(np.maximum(total, MIN_LOSS)), *shares])
+def _squashed(loss: Floats) -> Floats:
+    return np.asarray(np.arcsinh(loss / (2 * SCALE)))
 
 
 def _fit(rows: Floats, targets: Floats) -> _Fit:
@@ -213,7 +223,8 @@ def _fit(rows: Floats, targets: Floats) -> _Fit:
 
 def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
     covariance = np.linalg.inv(np.diag(PRIOR_STD**-2.0) + rows.T @ rows / deviation**2)
-    return covariance @ (rows.T @ targets) / deviation**2, covariance
+    mean = covariance @ (rows.T @ targets / deviation**2 + PRIOR_MEAN / PRIOR_STD**2)
+    return mean, covariance
 
 
 def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:

@@ -77,6 +77,8 @@ class RecommendationView(View):
     baseline: CandidateView | None = None
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`), within the limits or not."""
+    inherit: Identifier | None = None
+    """The model of the service of which the searched models are parts; None where they are not."""
     runners_up: tuple[RunnerUpView, ...] = ()
     nearest: CandidateView | None = None
     """What comes nearest to the limits, where nothing measured is within."""

@@ -85,11 +85,9 @@ class Trainings:
         with package_of(os.fspath(model)) as package:
             archive = Archive(model_files(package.folder))
             params = {"name": name, "licence": licence}
-            response = self._transport.upload(
-                "/v1/trainings/import", archive, archive.size, "application/x-tar", params=params
+            return self._transport.upload(
+                TrainingView, "/v1/trainings/import", archive, archive.size, "application/x-tar", params=params
             )
-        with self._transport.reading("TrainingView"):
-            return TrainingView.model_validate_json(response.content)
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
         """What the request would make, and where its job's quality is of much longer or shorter trainings, which model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.spaces.formatting import architecture_in_words
+from edgefront.core.states import CandidateRole
 from edgefront.core.wire.candidates import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
@@ -53,10 +54,18 @@ def notes(view: RecommendationView) -> list[str]:
 
 
 def commands(view: RecommendationView) -> dict[str, str]:
-    """What downloads and trains the recommended model; empty where there is none."""
+    """What downloads and trains the recommended model; empty where there is none. A part of a model is cut out of the
+    folder that it was searched in, and healed.
+    """
     chosen = view.recommended
     if chosen is None:
         return {}
+    if view.inherit is not None and chosen.role != CandidateRole.BASELINE:
+        return {
+            "download": f"edgefront model download {chosen.id} --format architecture -o part.json",
+            "cut": "edgefront inherit cut FOLDER --to part.json -o part",
+            "train": f"edgefront train submit --candidate {chosen.id} --inherit --watch",
+        }
     return {
         "download": f"edgefront model download {chosen.id} {view.download}",
         "train": f"edgefront train submit --candidate {chosen.id} --watch",

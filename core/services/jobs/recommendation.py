@@ -162,6 +162,7 @@ class Known:
             recommended=view(chosen.best),
             baseline=view(chosen.baseline),
             own_model=starts_from_model(self.request),
+            inherit=None if self.request is None else self.request.space.inherit,
             runners_up=runners_up,
             nearest=view(chosen.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in chosen.moves),

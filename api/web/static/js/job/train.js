@@ -12,9 +12,9 @@ const TASKS = { generates: new Set(["streams", "sentences"]), encodes: new Set([
 const TYPING_MS = 300; // Steps at rest for so long are asked about.
 
 export class TrainDialog {
-  /** `onMade()` hears that a training was submitted, `onInstead(id)` that another candidate is to be trained; `limits()` are those of the page. */
-  constructor({ onMade, onInstead, limits }) {
-    Object.assign(this, { onMade, limits });
+  /** `onMade()` hears that a training was submitted, `onInstead(id)` that another candidate is to be trained; `limits()` are those of the page, `inherits()` says whether the job searches parts of a model, which can begin with its weights. */
+  constructor({ onMade, onInstead, limits, inherits }) {
+    Object.assign(this, { onMade, limits, inherits });
     byId("dataset").addEventListener("change", () => this.#explain());
     byId("recipe").addEventListener("change", () => this.#offerDatasets());
     byId("steps").addEventListener("input", debounced(() => this.#compare(), TYPING_MS));
@@ -48,9 +48,10 @@ export class TrainDialog {
     const { family } = this.candidate;
     const fits = ({ recipe }) => recipe.order === "shuffled" ? family === "gpt2" : recipe.architecture == null || familyOfScheme(recipe.initialisation) === family;
     // Of one candidate, a training takes the longer the more tokens it has.
-    const teacher = ({ recipe }) => recipe.distil != null; // which this dialog does not ask for
-    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task) && !teacher(recipe)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
-    fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE[family]);
+    const inherits = this.inherits();
+    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task) && (inherits || !heals(recipe))).sort((a, b) => heals(b) - heals(a) || fits(b) - fits(a) || a.tokens - b.tokens);
+    const says = (recipe) => heals(recipe) ? " (heals: begins with my model's weights)" : fits(recipe) ? "" : " (of other models)";
+    fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, recipe.name + says(recipe)]), inherits ? this.recipes[0]?.name : FIRST_RECIPE[family]);
     this.#offerDatasets();
   }
 
@@ -83,6 +84,7 @@ export class TrainDialog {
     if (byId("steps").validity.badInput || (steps && !/^[1-9]\d*$/.test(steps))) return null;
     return {
       candidate: this.candidate.id, dataset: byId("dataset").value, recipe: byId("recipe").value,
+      ...(heals(this.#recipe()) ? { inherit: true } : {}),
       ...(steps ? { budget: { steps: Number(steps) } } : {}),
     };
   }
@@ -145,6 +147,8 @@ export class TrainDialog {
   }
 }
 
+/** Whether a recipe trains a part of a model, with that model as its teacher. */
+const heals = (choice) => choice?.recipe.distil != null;
 /** The family of models (`shape.js`) that a recipe initialises. */
 const familyOfScheme = (scheme) => FAMILIES.find(([begin]) => scheme.startsWith(begin))?.[1] ?? "gpt2";
 const FAMILIES = [["transformer_xl", "transformer_xl"], ["srupp", "srupp"], ["bert", "encoder"]];

@@ -78,7 +78,7 @@ const control = new JobControl(path, (steered) => {
   job = steered;
   showJob();
 });
-const dialog = new TrainDialog({ onMade: () => trained.lookNow(), onInstead: trainInstead, limits: () => limits.parameters });
+const dialog = new TrainDialog({ onMade: () => trained.lookNow(), onInstead: trainInstead, limits: () => limits.parameters, inherits: () => job.request.space.inherit != null });
 const quality = new QualityChoice(turnQuality);
 const drawChart = throttled(() => drawChartNow(), () => chart.restMs);
 const agreement = new AgreementCharts(pick);
