@@ -1,11 +1,12 @@
 """Perplexity of a trained model right after it is cut, before any further training.
 
-Single cuts add up only roughly, and many that cost nothing alone cost something together. So the loss of a combination
-is expected from the sum of its single cuts (`core.quality.cut_table`), the share of parameters that it leaves out, and
-the kinds of its cuts: a linear regression, with the prior that losses add up (Rasmussen & Williams 2006, §2.1), fitted
-to combinations that were really cut and evaluated. Losses enter as arcsinh(loss / 2c): as logarithms where they are
-large, in proportion where they are below c, which a text does not tell from none. The interval is that of the
-deviations of combinations from predictions that were fitted without them.
+A single cut costs what the table says (`core.quality.cut_table`). Several add up only roughly, and many that cost
+nothing alone cost something together. So a combination is expected to deviate from the sum of its single cuts the more
+of them there are, by a linear regression on that sum, on the share of parameters that it leaves out and on the kinds of
+its cuts, with the prior that losses add up (Rasmussen & Williams 2006, §2.1), fitted to combinations that were really
+cut and evaluated. Losses enter as arcsinh(loss / 2c): as logarithms where they are large, in proportion where they are
+below c, which a text does not tell from none. The interval is that of the deviations of combinations from predictions
+that were fitted without them.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 SCALE = 0.02
 """c, in nats a token: two texts of some thousand tokens differ by as much in what a cut costs."""
-PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0])
-"""Of the coefficients of a constant, the squashed sum of single cuts, the logarithm of the share of parameters left
-out, and of the shares that blocks left out and channels have in the sum: losses add up."""
-PRIOR_STD = np.array([0.5, 0.4, 0.5, 0.5, 0.5])
-"""Their standard deviations. Single cuts of small models missed their combinations by factors of 1 to 10 together."""
+PRIOR_STD = np.array([0.3, 0.2, 0.3, 0.3, 0.3])
+"""Of the deviation of a squashed loss from that of the sum, by ln of the number of cuts: of a constant, of the squashed
+sum, of ln of the share of parameters left out, of the shares that blocks left out and channels have in the sum. Single
+cuts of small models missed their combinations by factors of 1 to 10 together."""
+ALONE = 0.3
+"""Deviation of a single cut, on another text, by that of e cuts together."""
 MIN_LEFT_OUT = 0.01
 """Share of the parameters of a model's blocks."""
 MAX_SQUASHED = 7.5
 """Of what is worth predicting: a loss of 36 nats."""
 MIN_DEVIATION = 0.05
-"""Of a squashed loss, so that few combinations that happen to agree claim no certainty."""
+"""Of a squashed loss of e cuts, so that few combinations that happen to agree claim no certainty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +155,9 @@ class CutLaw(QualityLaw):
         """(n,) loss that a cut adds in nats a token, and the half width of its interval; inf for what is no part."""
         is_part, is_cut = alignment.is_part, shapes.total_parameters != self._whole
         rows, fitted = self._regressors(shapes, alignment), self._fit
-        spread = np.sqrt(fitted.deviation**2 + np.einsum("ni,ij,nj->n", rows, fitted.covariance, rows))
-        middle = rows @ fitted.mean
+        noise = fitted.deviation * _noise(alignment)
+        spread = np.sqrt(noise**2 + np.einsum("ni,ij,nj->n", rows, fitted.covariance, rows))
+        middle = _squashed(np.where(is_part, alignment.loss, 0.0)) + rows @ fitted.mean
         loss, low, high = (
             2 * SCALE * np.sinh(np.clip(middle + side * fitted.quantile * spread, -MAX_SQUASHED, MAX_SQUASHED))
             for side in (0, -1, 1)
@@ -182,15 +185,17 @@ class CutLaw(QualityLaw):
     def _fit(self) -> _Fit:
         losses = self.combinations.log_perplexity - self.parent_log_perplexity
         shapes = Shapes.of(self.combinations.architectures)
-        return _fit(self._regressors(shapes, self._tried), _squashed(losses))
+        deviations, noise = _squashed(losses) - _squashed(self._tried.loss), _noise(self._tried)
+        return _fit(self._regressors(shapes, self._tried) / noise[:, None], deviations / noise)
 
     def _regressors(self, shapes: Shapes, alignment: Alignment) -> Floats:
-        """(n, 5), as `PRIOR_MEAN` lists them."""
+        """(n, 5), as `PRIOR_STD` lists them."""
         total = np.where(alignment.is_part, alignment.loss, 0.0)
         left_out = np.clip(1 - shapes.decoder_parameters / self._decoder_parameters, MIN_LEFT_OUT, 1.0)
         parts = [np.where(alignment.is_part, part, 0.0) for part in (alignment.dropped, alignment.width)]
         shares = [part / np.maximum(total, SCALE) for part in parts]
-        return np.column_stack([np.ones(len(total)), _squashed(total), np.log(left_out), *shares])
+        columns = np.column_stack([np.ones(len(total)), _squashed(total), np.log(left_out), *shares])
+        return np.asarray(columns * _log_count(alignment)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +203,17 @@ class _Fit:
     mean: Floats
     covariance: Floats
     deviation: float
-    """Standard deviation of a squashed loss around what is expected."""
+    """Standard deviation of a squashed loss around what is expected, of e cuts."""
     quantile: float
+
+
+def _log_count(alignment: Alignment) -> Floats:
+    return np.asarray(np.log(np.maximum(alignment.count, 1)))
+
+
+def _noise(alignment: Alignment) -> Floats:
+    """(n,) standard deviation, by that of e cuts."""
+    return np.asarray(ALONE + (1 - ALONE) * _log_count(alignment))
 
 
 def _squashed(loss: Floats) -> Floats:
@@ -223,8 +237,7 @@ def _fit(rows: Floats, targets: Floats) -> _Fit:
 
 def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
     covariance = np.linalg.inv(np.diag(PRIOR_STD**-2.0) + rows.T @ rows / deviation**2)
-    mean = covariance @ (rows.T @ targets / deviation**2 + PRIOR_MEAN / PRIOR_STD**2)
-    return mean, covariance
+    return covariance @ (rows.T @ targets) / deviation**2, covariance
 
 
 def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:

@@ -76,6 +76,8 @@ class Alignment:
     """(n,) of heads and inner units left out."""
     width: Floats
     """(n,) of channels left out."""
+    count: NDArray[np.int64]
+    """(n,) cuts: blocks that are left out or narrowed, and one where channels are left out."""
 
     @property
     def is_part(self) -> NDArray[np.bool_]:
@@ -135,13 +137,15 @@ class CutTable:
             best = np.minimum(kept, left)
         is_part = np.isfinite(best[np.arange(count), lengths]) & self._is_within(shapes) & (lengths > 0)
         blocks = np.full((count, longest), -1, dtype=np.int64)
-        dropped, narrowed, at = np.zeros(count), np.zeros(count), lengths.copy()
-        rows = np.arange(count)
+        dropped, narrowed, cuts_made = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int64)
+        rows, at = np.arange(count), lengths.copy()
         for place in range(len(self.blocks) - 1, -1, -1):
             keep = keeps[place, rows, at] & (at > 0) & is_part
             blocks[rows[keep], at[keep] - 1] = place
             narrowed[keep] += costs[place, rows[keep], at[keep] - 1]
             dropped[~keep] += self.blocks[place].dropped
+            cuts_made += ~keep
+            cuts_made[keep] += shapes.width[rows[keep], at[keep] - 1] < self._shapes.width[0, place]
             at = at - keep
         share = np.asarray(shapes.d_model / parent.d_model[0], dtype=np.float64)
         return Alignment(
@@ -149,6 +153,7 @@ class CutTable:
             np.where(is_part, dropped, np.inf),
             np.where(is_part, narrowed, np.inf),
             np.where(is_part, self.width(share), np.inf),
+            cuts_made + (share < 1),
         )
 
     def _share(self, place: int, shapes: Shapes) -> Floats:
@@ -178,7 +183,7 @@ class CutTable:
         return np.asarray((shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0]))
 
 
-_COLUMNS = ("blocks", "dropped", "narrowed", "width")
+_COLUMNS = ("blocks", "dropped", "narrowed", "width", "count")
 
 
 def cannot_be_cut(parent: Architecture) -> str | None:
