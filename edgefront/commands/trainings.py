@@ -74,7 +74,7 @@ def submit(
         typer.Option(
             metavar="TRAINING|MODEL",
             help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
-            "file, which is imported first. For recipe distil it is the teacher, too.",
+            "file, which is imported first. Alone: train its model. For recipe distil it is the teacher, too.",
             autocompletion=complete_training,
         ),
     ] = None,
@@ -103,19 +103,29 @@ def submit(
     ] = None,
     watch: Watch = False,
 ) -> None:
-    """Train points of a frontier, a candidate, a named model or an architecture."""
+    """Train points of a frontier, a candidate, a named model or an architecture, or a trained model further."""
     from edgefront.requests import trainings as training_request
 
     if file is not None:
         request = training_request.read_request(file)
     else:
         pick = {"target": target, **asdict(limit), "count": count}
+        subject = training_request.subject(architecture, candidate, frontier, pick, starts=start is not None)
+        if inherit and not subject:
+            raise InvalidInput(
+                "--inherit trains a part of the model of --start: name the part, or leave it out to train the whole",
+                field="architecture",
+                allowed="--architecture MODEL, --candidate CANDIDATE or --frontier JOB",
+            )
+        begin = None if start is None else _start(session, start)
+        if begin is not None and not subject:
+            subject = training_request.model_of(session.client.trainings.get(begin))
         request = training_request.make(
             {
-                **training_request.subject(architecture, candidate, frontier, pick),
+                **subject,
                 **how.fields,
                 "name": name,
-                "start": None if start is None else _start(session, start),
+                "start": begin,
                 "inherit": inherit,
                 "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
@@ -160,7 +170,7 @@ def import_model(
     def show() -> None:
         session.out.print(training.id)
         session.note(f"{training.name}, licence {training.licence or 'not stated'}")
-        session.note(f"train from it with `edgefront train submit --start {training.id} --architecture MODEL`")
+        session.note(f"train from it with `edgefront train submit --start {training.id} --data DATA`")
 
     session.put(training, show)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.validation import checked
-from edgefront.core.wire.trainings import TrainingRequest
+from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 
 def read_request(path: Path) -> TrainingRequest:
@@ -28,14 +28,16 @@ def make(value: Mapping[str, Any]) -> TrainingRequest:
 
 
 def subject(
-    architecture: str | None, candidate: str | None, frontier: str | None, pick: Mapping[str, Any]
+    architecture: str | None, candidate: str | None, frontier: str | None, pick: Mapping[str, Any], *, starts: bool
 ) -> dict[str, Any]:
-    """The subject of the request, given in one of three ways. `pick` is only for a frontier."""
+    """The subject of the request, given in one of three ways. `pick` is only for a frontier. Empty where none is given
+    and the training `starts` from another, whose model it then trains (`model_of`).
+    """
     given = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
     named = [f"--{name}" for name, value in given.items() if value is not None]
-    if len(named) != 1:
+    if len(named) > 1 or not (named or starts):
         what = " and ".join(named) or "none"
-        allowed = "--frontier JOB, --candidate CANDIDATE or --architecture MODEL"
+        allowed = "--frontier JOB, --candidate CANDIDATE or --architecture MODEL, or --start alone"
         raise InvalidInput(
             f"choose what to train by exactly one of {allowed}; given: {what}", field="architecture", allowed=allowed
         )
@@ -50,12 +52,26 @@ def subject(
         return {"frontier": {"job": frontier, **pick}}
     if candidate is not None:
         return {"candidate": candidate}
+    if architecture is None:
+        return {}
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.spaces.models import named_models
 
     if architecture in named_models():
         return {"model": architecture}
-    return {"architecture": architecture_of(str(architecture)).canonical}
+    return {"architecture": architecture_of(architecture).canonical}
+
+
+def model_of(start: TrainingView) -> dict[str, Any]:
+    """The subject of a request that trains the model of `start` itself. `InvalidInput` where it has none yet."""
+    if start.trained is None:
+        raise InvalidInput(
+            f"start: training {start.id} has no model yet that could be trained further ({start.kind}, {start.state})",
+            field="start",
+            value=start.id,
+            allowed="a training that is done, or an imported model",
+        )
+    return {"architecture": start.trained}
 
 
 def overrides(given: Iterable[str]) -> dict[str, Any]:

@@ -123,6 +123,9 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
     for event in pool.client.trainings.events(training, kinds=("metric",)):
         assert event.data.step == 1
         break
+    early = edgefront("train", "submit", "--start", training, *RECIPE, home=pool.home)
+    assert early.returncode == exits.REFUSED
+    assert f"start: training {training}" in early.stderr
     assert edgefront("train", "pause", training, home=pool.home).stdout.startswith(training)
     for event in pool.client.trainings.events(training, kinds=("state",)):
         if event.data.state == "paused":
@@ -163,6 +166,8 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running, tmp_path: Path) 
         training_log.put_metrics(session, training.id, [metric])
         training_id = training.id
     database.dispose()
+    further = edgefront("train", "submit", "--start", training_id, *RECIPE, home=pool.home)
+    assert "has no model yet that could be trained further (supernet, paused)" in further.stderr
     shown = edgefront("train", "layers", training_id, "--picture", str(tmp_path / "layers.svg"), home=pool.home)
     assert shown.returncode == exits.OK, shown.stderr
     assert "80%" in shown.stdout
@@ -182,13 +187,19 @@ def test_a_request_from_flags() -> None:
         with pytest.raises(InvalidInput):
             training_request.overrides([given])
     pick = {"count": 2}
-    assert training_request.subject(None, None, "job_1", pick) == {"frontier": {"job": "job_1", "count": 2}}
-    assert training_request.subject("gpt2-small", None, None, {}) == {"model": "gpt2-small"}
-    for names in ((None, None, None), ("gpt2-small", "cnd_1", None)):
+    points = training_request.subject(None, None, "job_1", pick, starts=False)
+    assert points == {"frontier": {"job": "job_1", "count": 2}}
+    for starts in (False, True):
+        assert training_request.subject("gpt2-small", None, None, {}, starts=starts) == {"model": "gpt2-small"}
         with pytest.raises(InvalidInput, match="choose what to train"):
-            training_request.subject(*names, {})
+            training_request.subject("gpt2-small", "cnd_1", None, {}, starts=starts)
+        with pytest.raises(InvalidInput, match="--count"):
+            training_request.subject("gpt2-small", None, None, pick, starts=starts)
+    assert training_request.subject(None, None, None, {}, starts=True) == {}
+    with pytest.raises(InvalidInput, match="or --start alone; given: none"):
+        training_request.subject(None, None, None, {}, starts=False)
     with pytest.raises(InvalidInput, match="--count"):
-        training_request.subject("gpt2-small", None, None, pick)
+        training_request.subject(None, None, None, pick, starts=True)
     with pytest.raises(InvalidInput) as caught:
         training_request.make({"candidate": "cnd_1", "budget": {"steps": 0}})
     assert caught.value.field == "budget.steps"
@@ -225,5 +236,13 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     assert (view["start"], view["inherit"], view["recipe"]["name"]) == (imported.id, True, "distil"), part.stderr
     shown = edgefront("train", "show", view["id"], home=pool.home).stdout
     assert re.search(rf"^begins with +a part of {imported.id}$", shown, re.MULTILINE)
+    for start in (str(folder), imported.id[:16]):
+        further = edgefront("train", "submit", "--start", start, *RECIPE, "--json", home=pool.home)
+        (view,) = json.loads(further.stdout)
+        assert (view["start"], view["inherit"]) == (imported.id, False), further.stderr
+        assert view["architecture"] == imported.trained
+    whole = edgefront("train", "submit", "--start", imported.id, "--inherit", *RECIPE, home=pool.home)
+    assert whole.returncode == exits.REFUSED
+    assert "--inherit trains a part of the model of --start: name the part" in whole.stderr
     without = edgefront("train", "import", str(folder / "architecture.json"), home=pool.home)
     assert "has no weights" in without.stderr
