@@ -17,6 +17,8 @@ from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.stored import from_json
 
 FORMAT = "edgefront-cuts"
+MAX_LAW_CHARACTERS = 16 << 20
+"""Of the law as text; one of 1,000 combinations of 60 blocks has about 3.5 million."""
 
 
 def read_law(folder: Path) -> CutLaw | None:
@@ -34,6 +36,8 @@ def law_in(path: Path) -> tuple[CutLaw, str]:
         raise wrong(path, f"cannot be read: {error}") from None
     if about.get("format") != FORMAT or not {"law", "weights"} <= about.keys():
         raise wrong(path, "is no study of cuts")
+    if len(about["law"]) > MAX_LAW_CHARACTERS:
+        raise wrong(path, f"has a law of {len(about['law']):,} characters, and at most {MAX_LAW_CHARACTERS:,} may be")
     law = from_json(about["law"])
     if not isinstance(law, CutLaw):
         raise wrong(path, f"has the law {law.origin.name}, which is not about cuts")

@@ -241,14 +241,11 @@ def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats,
 
 
 def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
-    """(n,) error and expected deviation of each, predicted from the others."""
-    errors, spreads = [], []
-    for index in range(len(targets)):
-        others = np.arange(len(targets)) != index
-        mean, covariance = _posterior(rows[others], targets[others], deviation)
-        errors.append(targets[index] - rows[index] @ mean)
-        spreads.append(np.sqrt(deviation**2 + rows[index] @ covariance @ rows[index]))
-    return np.array(errors), np.array(spreads)
+    """(n,) error and expected deviation of each, predicted from the others (Rasmussen & Williams 2006, §5.4.2)."""
+    mean, covariance = _posterior(rows, targets, deviation)
+    leverage = np.einsum("ni,ij,nj->n", rows, covariance, rows) / deviation**2
+    left = np.maximum(1 - leverage, 1e-6)  # the prior's share of each, above 0 but for rounding
+    return (targets - rows @ mean) / left, deviation / np.sqrt(left)
 
 
 def cut_origin(name: str, parent: str, data: str, split: str, tokens: str, family: str) -> Origin:

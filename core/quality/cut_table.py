@@ -25,7 +25,9 @@ KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
 _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
 """What a block of the child has as the parent's has it."""
 _CHUNK = 4096
-"""Models that are aligned at once: what fits into a cache of the CPU."""
+"""Models that are aligned at once at most."""
+_CELLS = 1 << 24
+"""Losses of a model's block as a part of a parent's that are in memory at once: 128 MiB."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,9 @@ class CutTable:
 
     def align(self, shapes: Shapes) -> Alignment:
         """Which parent's blocks these are parts of, with the least expected loss. 100,000 take some seconds."""
+        size = max(1, min(_CHUNK, _CELLS // (len(self.blocks) * max(1, shapes.kind.shape[1]))))
         parts = [
-            self._aligned(shapes.take(slice(start, start + _CHUNK))) for start in range(0, max(1, len(shapes)), _CHUNK)
+            self._aligned(shapes.take(slice(start, start + size))) for start in range(0, max(1, len(shapes)), size)
         ]
         return Alignment(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 

@@ -1,9 +1,10 @@
 """A quality law as readable JSON, from which the same numbers come on every platform.
 
 It holds what the law was learnt from, not what was computed from it: a law that is read again predicts without being
-fitted. Version 1 is the law of a table: `models` has a row for each model that was kept, its ln perplexity and its
-features. Version 2 is a shared law: the study that it rests on, by name, and the own trainings that refined it.
-Version 3 is the law of one model's cuts: what single cuts cost, and combinations that were evaluated.
+fitted, but for the regression of version 3, which is fitted before its first prediction. Version 1 is the law of a
+table: `models` has a row for each model that was kept, its ln perplexity and its features. Version 2 is a shared law:
+the study that it rests on, by name, and the own trainings that refined it. Version 3 is the law of one model's cuts:
+what single cuts cost, and combinations that were evaluated.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ Positive = Annotated[FiniteFloat, Field(gt=0)]
 Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
 Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
 """Nats a token."""
+MAX_LOG_PERPLEXITY = 100.0
+"""Of a trained model: what is predicted of its parts stays a number."""
+MAX_COMBINED_BLOCKS = 200_000
+"""Combinations of a law by blocks of its parent: reading the law takes seconds and some hundred MB at most."""
+MIN_STEP = 1e-6
+"""Between the shares of a cut."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,
@@ -145,13 +152,13 @@ class _Cut(_Part):
 
     @model_validator(mode="after")
     def _rising(self) -> _Cut:
-        rises = all(low < high for low, high in pairwise(self.shares))
+        rises = all(high - low >= MIN_STEP for low, high in pairwise(self.shares))
         if not rises or len(self.shares) != len(self.losses) or self.shares[-1] != 1 or self.losses[-1] != 0:
             raise InvalidInput(
                 "a cut has a loss for each share, the shares rise to 1, and its loss there is 0",
                 field="shares",
                 value=list(self.shares),
-                allowed="rising numbers above 0, the last of them 1",
+                allowed=f"numbers above 0 that rise by {MIN_STEP:g} at least, the last of them 1",
             )
         return self
 
@@ -168,13 +175,13 @@ class _BlockCuts(_Part):
 
 class _Combination(_Part):
     architecture: dict[str, Any]
-    log_perplexity: FiniteFloat
+    log_perplexity: Loss
 
 
 class _StoredCuts(_About):
     version: Literal[3]
     parent: dict[str, Any]
-    parent_log_perplexity: FiniteFloat
+    parent_log_perplexity: Annotated[FiniteFloat, Field(ge=0, le=MAX_LOG_PERPLEXITY)]
     blocks: Annotated[tuple[_BlockCuts, ...], Field(min_length=1, max_length=1024)]
     width: _Cut
     combinations: Annotated[tuple[_Combination, ...], Field(min_length=1, max_length=10_000)]
@@ -330,6 +337,14 @@ def _cut_law(stored: _StoredCuts) -> CutLaw:
             field="blocks",
             value=len(stored.blocks),
             allowed=str(len(parent.blocks)),
+        )
+    most = MAX_COMBINED_BLOCKS // len(parent.blocks)
+    if len(stored.combinations) > most:
+        raise InvalidInput(
+            f"combinations: {len(stored.combinations):,} of a model of {len(parent.blocks):,} blocks are too many",
+            field="combinations",
+            value=len(stored.combinations),
+            allowed=f"at most {most:,}",
         )
     blocks = tuple(BlockCuts(cuts.dropped, cuts.narrowed.cut, cuts.influence) for cuts in stored.blocks)
     tried = tuple(Architecture.parse(combination.architecture) for combination in stored.combinations)

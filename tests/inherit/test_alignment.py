@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -66,6 +67,18 @@ def test_many_at_once_are_as_each_alone(name: str) -> None:
         alone = table.align_one(part)
         assert alone.loss[0] == together.loss[index]
         assert alone.blocks[0].tolist() == together.blocks[index][: len(part.blocks)].tolist()
+
+
+def test_a_parent_of_many_blocks_takes_no_more_memory() -> None:
+    block = {"kind": "feed_forward", "d_inner": 8, "gated": True, "bias": False}
+    of = Architecture.parse({**parent("llama").architecture.canonical, "blocks": [block] * 400})
+    parts = Shapes.of([part_of(of, of.blocks[: 400 - left_out], of.d_model) for left_out in range(1, 121)])
+    tracemalloc.start()
+    aligned = CutTable.trivial(of).align(parts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert aligned.count.tolist() == list(range(1, 121))
+    assert peak < 400 << 20  # all at once, the costs alone would be 154 MB, of a thousand parts 1.3 GB
 
 
 def test_below_the_least_share_that_was_tried_the_loss_goes_on_rising() -> None:

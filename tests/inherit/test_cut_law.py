@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.stats import spearmanr
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import random_part
-from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_law import PRIOR_STD, Combinations, CutLaw, _left_out, _posterior, cut_origin
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
 from edgefront.core.spaces.architecture import Architecture
@@ -68,6 +69,17 @@ def test_intervals_hold_on_combinations_that_it_never_saw() -> None:
     assert np.median(width) < 0.9  # of the loss: exp(2.1 · .15 · ln 6) - 1 is .75
 
 
+def test_the_interval_is_that_of_each_combination_predicted_from_the_others() -> None:
+    rng = RNG(0)
+    rows, targets, deviation = rng.normal(0, 3, (12, len(PRIOR_STD))), rng.normal(size=12), 0.3
+    errors, spreads = _left_out(rows, targets, deviation)
+    for index in range(len(targets)):
+        others = np.arange(len(targets)) != index
+        mean, covariance = _posterior(rows[others], targets[others], deviation)
+        assert errors[index] == pytest.approx(targets[index] - rows[index] @ mean)
+        assert spreads[index] == pytest.approx(np.sqrt(deviation**2 + rows[index] @ covariance @ rows[index]))
+
+
 def test_its_order_is_that_of_the_truth() -> None:
     law, others, truth = _made(3, 0.1)
     assert spearmanr(law.expected(Shapes.of(others)), truth).statistic > 0.95
@@ -108,10 +120,13 @@ def test_a_stored_law_predicts_the_same(name: str) -> None:
     ("change", "field"),
     [
         ({"parent_log_perplexity": float("nan")}, "law.parent_log_perplexity"),
+        ({"parent_log_perplexity": 1e308}, "law.parent_log_perplexity"),
+        ({"combinations": [{"architecture": {}, "log_perplexity": 1e308}]}, "law.combinations.0.log_perplexity"),
         ({"combinations": []}, "law.combinations"),
         ({"blocks": []}, "law.blocks"),
         ({"width": {"shares": [0.5, 0.25, 1.0], "losses": [1, 2, 0]}}, "shares"),
         ({"width": {"shares": [0.5, 1.0], "losses": [1, 0.5]}}, "shares"),
+        ({"width": {"shares": [5e-324, 1e-323, 1.0], "losses": [1, 1, 0]}}, "shares"),
         ({"name": "Not A Name"}, "law.name"),
     ],
 )
@@ -119,6 +134,17 @@ def test_a_wrong_law_names_the_field(change: dict[str, object], field: str) -> N
     with pytest.raises(InvalidInput) as refused:
         from_json(json.dumps({**to_json(cut_law("llama")), **change}))
     assert refused.value.field.endswith(field)
+
+
+def test_more_combinations_than_can_be_read_in_seconds_are_refused() -> None:
+    law, _, _ = _made(0, 0.1, 1)
+    blocks = _blocks(1024)
+    value = to_json(
+        replace(law, table=CutTable.trivial(Architecture.parse({**law.parent.canonical, "blocks": blocks})))
+    )
+    value["combinations"] *= 196
+    with pytest.raises(InvalidInput, match="196 of a model of 1,024 blocks are too many"):
+        from_json(json.dumps(value))
 
 
 def test_combinations_that_are_no_parts_are_refused() -> None:
