@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, Shapes
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention
 
 Floats = NDArray[np.float64]
 KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
@@ -178,6 +178,7 @@ class CutTable:
             heads, kv_width, width = (getattr(parent, name)[0, place] for name in ("heads", "kv_width", "width"))
             fits &= shapes.width * heads == width * shapes.heads  # heads as wide
             fits &= shapes.kv_width <= kv_width
+            fits &= (shapes.turned > 0) == (parent.turned[0, place] > 0)  # rotary positions or none
             fits &= shapes.width * kv_width <= width * shapes.kv_width  # no more heads to a key/value head
         return np.asarray(fits)
 
@@ -201,5 +202,19 @@ def cannot_be_cut(parent: Architecture) -> str | None:
         (parent.positions.kind in ("relative", "alibi"), f"positions {parent.positions.kind}"),
         (parent.has_parallel_blocks, "parallel feed-forward blocks"),
         (parent.has_shared_blocks, "blocks that share weights"),
+        (_has_confusable_attention(parent), "attention blocks that differ in theta, scale, biases or norms alone"),
     )
     return next((what for is_fault, what in faults if is_fault), None)
+
+
+def _has_confusable_attention(parent: Architecture) -> bool:
+    """Whether two attention blocks look the same to `CutTable.align` and compute otherwise."""
+    computed = dict[object, object]()
+    for block in parent.blocks:
+        if isinstance(block, Attention):
+            bias, rotary = parent.attention_bias(block), parent.rotary(block)
+            alike = (block.window, parent.d_head(block), rotary is None, bool(block.qk_norm), bias == "none")
+            own = (rotary, parent.attention_scale(block), block.qk_norm, bias)
+            if computed.setdefault(alike, own) != own:
+                return True
+    return False

@@ -12,10 +12,11 @@ from inherited_models import PARENTS, child_of, cut_table, cutter, importance, p
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import narrowed, part_of, random_part, stated
+from edgefront.core.inherit.tensors import kept_in
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.quality.cut_table import CutTable
+from edgefront.core.quality.cut_table import CutTable, cannot_be_cut
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 
@@ -191,3 +192,25 @@ def test_narrowing_keeps_as_many_heads_to_a_key_value_head() -> None:
     assert narrowed(block, 0.7) == Attention(n_head=6, n_kv_head=2)
     assert narrowed(Attention(n_head=4, n_kv_head=1), 0.5) == Attention(n_head=2, n_kv_head=1)
     assert narrowed(FeedForward(d_inner=1536), 0.5) == FeedForward(d_inner=768)
+
+
+def test_layers_without_positions_are_never_parts_of_those_with_rotary_ones() -> None:
+    canonical = parent("llama").architecture.canonical
+    attention, fed = canonical["blocks"][:2]
+    blocks = [attention, fed, {**attention, "rope": False}, fed, attention, fed]
+    of = LanguageModel(Architecture.parse({**canonical, "blocks": blocks}))
+    table, units, rng = CutTable.trivial(of.architecture), importance(of), np.random.default_rng(0)
+    for _ in range(40):
+        part = random_part(of.architecture, rng)
+        for block, place in zip(part.blocks, kept_in(part, table, units).blocks, strict=True):
+            assert getattr(block, "rope", None) == getattr(of.architecture.blocks[place], "rope", None)
+
+
+@pytest.mark.parametrize("changes", [{"theta": 5}, {"scale": "0.1"}, {"bias": "all"}, {"qk_norm": "whole"}])
+def test_attention_that_no_width_tells_apart_is_said_before_anything_is_studied(changes: dict[str, Any]) -> None:
+    canonical = parent("qwen").architecture.canonical
+    attention, fed = canonical["blocks"][:2]
+    of = Architecture.parse({**canonical, "blocks": [attention, fed, {**attention, **changes}, fed]})
+    assert "theta, scale, biases or norms" in (cannot_be_cut(of) or "")
+    windowed = {**attention, **changes, "window": 6}
+    assert cannot_be_cut(Architecture.parse({**canonical, "blocks": [attention, fed, windowed, fed]})) is None
