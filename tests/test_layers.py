@@ -203,6 +203,7 @@ HEAVY_FREE = {
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.supernet.picture": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.inherit.law_file": ("torch", "sqlalchemy", "scipy"),
     "edgefront.core.recipes.recipe": ("torch", "sqlalchemy"),
     "edgefront.core.recipes.papers": ("torch", "sqlalchemy"),
     "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from edgefront.core.evaluation.perplexity import evaluating
+from edgefront.core.inherit.law_file import ENERGY
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
@@ -22,8 +23,6 @@ from edgefront.core.nn.layers import LayerNorm
 from edgefront.core.nn.model import LanguageModel
 
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
-ENERGY = "energy."
-"""Prefix of the names of a file's tensors with energies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class Importance:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], influence: Sequence[float]) -> Importance:
-        """What `tensors` gave. KeyError for one that is missing."""
+        """What `tensors` gave."""
         return cls(
             channels=tensors["channels"],
             units=tuple(tensors[f"blocks.{index}"] for index in range(len(influence))),

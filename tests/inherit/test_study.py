@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from scipy.stats import spearmanr
+from torch import Tensor
 from trained_parent import TrainedParent, trained_parent
 
 from edgefront.core.cost.shapes import Shapes
@@ -120,6 +122,31 @@ def test_a_damaged_file_and_none_are_said(trained: TrainedParent, tmp_path: Path
     assert read_law(folder) is None
     with pytest.raises(NotFound, match="not known"):
         read_study(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("channels", torch.ones(7), r"has channels as F32 \[7\], not F32"),
+        ("blocks.0", torch.ones(2, dtype=torch.float64), "has blocks.0 as F64"),
+        ("blocks.1", None, "lacks blocks.1"),
+        ("energy.final_norm", None, "lacks energy.final_norm"),
+        ("channels", torch.nan, "not finite"),
+        ("energy.final_norm", -1.0, "below 0"),
+    ],
+)
+def test_importance_of_other_units_is_refused_before_anything_is_cut(
+    trained: TrainedParent, tmp_path: Path, name: str, values: Tensor | float | None, said: str
+) -> None:
+    tensors = trained.study.importance.tensors()
+    if values is None:
+        del tensors[name]
+    else:
+        tensors[name] = values if isinstance(values, Tensor) else torch.full_like(tensors[name], values)
+    about = {"format": "edgefront-cuts", "weights": trained.study.weights, "law": to_text(trained.study.law)}
+    save_file(tensors, tmp_path / CUTS, about)
+    with pytest.raises(InvalidInput, match=said):
+        read_law(tmp_path)
 
 
 def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedParent, tmp_path: Path) -> None:
