@@ -184,7 +184,10 @@ class CutTable:
 
     def _is_within(self, shapes: Shapes) -> NDArray[np.bool_]:
         parent = self._shapes
-        return np.asarray((shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0]))
+        is_within = (shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0])
+        if self.parent.scaled_embedding:  # a narrower model would scale it by another factor
+            is_within &= shapes.d_model == parent.d_model[0]
+        return np.asarray(is_within)
 
 
 _COLUMNS = ("blocks", "dropped", "narrowed", "width", "count")

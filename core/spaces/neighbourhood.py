@@ -231,7 +231,10 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
         if gene.name in ENDS:
             plain = not model.embedding.cutoffs and model.embedding.d_embed in (None, model.d_model)
             if gene.name == "output" and plain:
-                yield Gene("output", (TIED if model.output.tied else UNTIED,), options=(TIED, UNTIED))
+                own_output = TIED if model.output.tied else UNTIED
+                # A tied output in place of the model's own would be another computation, not a part.
+                options = (own_output,) if parts else (TIED, UNTIED)
+                yield Gene("output", (own_output,), options=options)
             continue
         if gene.name == "layers" or gene.name == "mixer":
             yield gene
@@ -248,17 +251,18 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
             own = genome["d_head"] or list(gene.values)
             yield Gene(gene.name, tuple(own), options=_joined(gene.options, own))
         else:
-            yield _around_values(gene, genome[gene.name], parts)
+            yield _around_values(gene, genome[gene.name], model, parts)
 
 
 def _layers_of(model: Architecture) -> int:
     return layer_count(block.kind for block in model.blocks)
 
 
-def _around_values(gene: Gene, own: Sequence[int], parts: bool) -> Gene:
+def _around_values(gene: Gene, own: Sequence[int], model: Architecture, parts: bool) -> Gene:
     if not own:
         return gene
-    if parts and gene.name == "window":  # another window is another computation, not a part
+    # Another window, or another factor of the embedding, is another computation, not a part.
+    if parts and (gene.name == "window" or (gene.name == "d_model" and model.scaled_embedding)):
         return Gene(gene.name, tuple(own), options=_joined(gene.options, own), per_layer=gene.per_layer)
     low, high = min(value for value in own if value or len(own) == 1) * NEAR[0], max(own) * NEAR[1]
     high = max(own) if parts else high

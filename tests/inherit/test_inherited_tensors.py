@@ -214,3 +214,14 @@ def test_attention_that_no_width_tells_apart_is_said_before_anything_is_studied(
     assert "theta, scale, biases or norms" in (cannot_be_cut(of) or "")
     windowed = {**attention, **changes, "window": 6}
     assert cannot_be_cut(Architecture.parse({**canonical, "blocks": [attention, fed, windowed, fed]})) is None
+
+
+def test_a_narrower_model_is_no_part_of_one_whose_embedding_is_scaled_by_its_width() -> None:
+    canonical = parent("llama").architecture.canonical
+    of = Architecture.parse({**canonical, "embedding": {**canonical["embedding"], "scaled": True}})
+    table = CutTable.trivial(of)
+    assert table.align_one(part_of(of, stated(of)[2:], of.d_model)).is_part[0]
+    narrower = part_of(of, stated(of), of.d_model - 2)
+    assert not table.align_one(narrower).is_part[0]
+    with pytest.raises(InvalidInput, match="scaled by √d_model"):
+        kept_in(narrower, table, importance(LanguageModel(of)))

@@ -129,3 +129,20 @@ def test_heads_around_a_model_have_even_widths() -> None:
     narrowed = around.narrow({"d_model": 72, "n_head": [8, 12]})
     assert narrowed.gene("n_head").values == (12,)
     narrowed.architecture(narrowed.sample(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("output", ["tied", "untied"])
+def test_parts_have_the_output_of_the_model(output: str) -> None:
+    canonical = named_model("smollm2-135m").architecture.canonical
+    parts = space_around({**canonical, "output": {"tied": output == "tied"}}, AUTO, parts=True)
+    assert parts.gene("output").options == (output,)
+    with pytest.raises(SpaceError) as refused:
+        parts.narrow({"output": "untied" if output == "tied" else "tied"})
+    assert refused.value.field == "output"
+
+
+def test_parts_of_a_model_whose_embedding_is_scaled_are_as_wide() -> None:
+    canonical = named_model("smollm2-135m").architecture.canonical
+    scaled = {**canonical, "embedding": {**canonical["embedding"], "scaled": True}}
+    assert space_around(scaled, AUTO, parts=True).gene("d_model").values == (576,)
+    assert len(space_around(canonical, AUTO, parts=True).gene("d_model").values) > 1
