@@ -58,6 +58,7 @@ def study(
     from edgefront.extras import need
 
     need("inherit study", "torch")
+    _check_trained(folder)
     check_free(folder / CUTS, force=force)
     machine.use_threads()
     package = read_package(folder)
@@ -83,6 +84,7 @@ def show(session: Session, folder: ParentFolder) -> None:
     from edgefront.core.evaluation.package import CUTS
     from edgefront.core.inherit.law_file import read_law
 
+    _check_trained(folder)
     law = read_law(folder)
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
@@ -105,10 +107,23 @@ def cut(
     from edgefront.extras import need
 
     need("inherit cut", "torch")
+    _check_trained(folder)
     written = write_part(read_package(folder), architecture_of(to), output)
     said = written.facts["cut"]["sentence"]
     result = {"path": str(output), "digest": written.architecture.digest, "cut": written.facts["cut"]}
     session.put(result, lambda: session.out.print(f"{said}\n{output}", markup=False, soft_wrap=True))
+
+
+def _check_trained(folder: Path) -> None:
+    """`NotFound` where this is no folder of ours with weights, as Hugging Face folders and GGUF files are not."""
+    from edgefront.core.errors import NotFound
+    from edgefront.core.evaluation.package import RESULT, WEIGHTS
+
+    if not all((folder / name).is_file() for name in (RESULT, WEIGHTS)):
+        raise NotFound(
+            f"{folder} is not the folder of a trained model with its weights",
+            allowed="a folder that `edgefront model import MODEL -o FOLDER` or `edgefront train download` wrote",
+        )
 
 
 def parent(session: Session, within: ModelSpaceOptions) -> str | None:
@@ -165,13 +180,14 @@ def _show(session: Session, law: CutLaw, path: Path) -> None:
 
     import numpy as np
 
+    from edgefront.core.inherit.parts import narrowed
     from edgefront.show.output import table
 
     shown = table(
         "block", "kind", "left out", "half of it", "block influence", right=("block", "left out", "half of it")
     )
     for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True)):
-        half = float(cuts.narrowed(np.array(0.5))) if cuts.narrowed.losses[0] else None
+        half = float(cuts.narrowed(np.array(0.5))) if narrowed(block, 0.5) != block else None
         shown.add_row(
             str(number),
             block.kind,

@@ -64,7 +64,7 @@ def commands(view: RecommendationView) -> dict[str, str]:
         return {
             "download": f"edgefront model download {chosen.id} --format architecture -o part.json",
             "cut": "edgefront inherit cut FOLDER --to part.json -o part",
-            "train": f"edgefront train submit --candidate {chosen.id} --inherit --watch",
+            "train": f"edgefront train submit --candidate {chosen.id} --inherit --data DATA --watch",
         }
     return {
         "download": f"edgefront model download {chosen.id} {view.download}",
