@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.plan import chosen_for
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, LawVersion
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.laws import LawRequest
-from edgefront.core.wire.trainings import TrainingView
+from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 LAYER = [
     {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},
@@ -169,6 +172,38 @@ def test_a_job_of_parts_keeps_its_law(sqlite_service: Service, settings: Setting
         job_law.move(sqlite_service.database, sqlite_service.user, job.id, LawRequest(law="own-data-llama"))
     with pytest.raises(InvalidInput, match="parts of one model"):
         job_law.move(sqlite_service.database, sqlite_service.user, other.id, LawRequest(law=_law(sqlite_service)))
+
+
+def test_a_job_goes_on_without_its_parent_and_a_training_says_that_it_was_deleted(
+    sqlite_service: Service, settings: Settings, folder: Path
+) -> None:
+    agent = SimulatedAgent(sqlite_service.database, by_size())
+    parent = imported(sqlite_service, settings, folder)
+    job = sqlite_service.submit(asked(parent.id, budget={"candidates": 2, "refinement": 0.0}))
+    with sqlite_service.database.write() as session:
+        trainings.delete_training(session, sqlite_service.user, parent.id)
+    sqlite_service.run(agent)
+    assert sqlite_service.get(job.id).state == "finished"
+    with sqlite_service.database.read() as session:
+        candidate = session.scalars(select(Candidate).where(Candidate.role == "search")).first()
+        assert candidate is not None
+        assert candidate.predicted["perplexity"] > 0
+        request = TrainingRequest(candidate=candidate.id, inherit=True)
+        with pytest.raises(InvalidInput, match=f"start is missing: {parent.id}, whose weights .* was deleted"):
+            chosen_for(session, sqlite_service.user, request)
+    again = imported(sqlite_service, settings, folder)
+    with sqlite_service.database.read() as session:
+        start = chosen_for(session, sqlite_service.user, request.model_copy(update={"start": again.id})).start
+    assert start is not None
+    assert start.id == again.id != parent.id
+
+
+def test_another_owner_s_model_is_none(sqlite_service: Service, settings: Settings, folder: Path) -> None:
+    SimulatedAgent(sqlite_service.database, by_size())
+    parent = imported(sqlite_service, settings, folder)
+    stranger = replace(sqlite_service.user, owner="stranger")
+    with pytest.raises(InvalidInput, match=f"no training '{parent.id}'"):
+        resolve(sqlite_service.database, stranger, asked(parent.id)).checked()
 
 
 def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(

@@ -106,6 +106,17 @@ def test_a_run_is_given_its_teacher_and_the_model_that_it_is_a_part_of(pool: Poo
     assert spec.about["parent"] == spec.about["teacher"] == {"training": first, "name": pool.get(first).name}
 
 
+def test_a_run_whose_teacher_was_deleted_says_so(pool: Pool) -> None:
+    first = pool.submit()
+    supervise(pool)
+    second = pool.submit(start=first, inherit=True, recipe="distil")
+    pool.delete(first)
+    supervise(pool)
+    view = pool.get(second)
+    assert (view.state, pool.starts(second)) == ("failed", [])
+    assert view.reason == f"start: training {first}, whose weights it needs, was deleted"
+
+
 def test_an_invalid_request_fails_at_once(pool: Pool) -> None:
     training = pool.submit("invalid")
     supervise(pool)

@@ -37,6 +37,7 @@ from edgefront.core.services.trainings.files.store import (
     TrainingManifest,
     training_store,
 )
+from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, TENSORBOARD
@@ -112,10 +113,16 @@ class StoredTraining:
     def weights(self, training_id: str, hold: Hold, *, always: bool = False) -> Path:
         """Downloads the weights of another, finished training, with what lies beside them.
 
-        They are read only before the first checkpoint, unless `always`.
+        They are read only before the first checkpoint, unless `always`. `NotFound` where they are read and that
+        training was deleted.
         """
         stored, into = training_store(self._settings, self._database, training_id), self._folder / _START
-        if stored is not None and (always or not checkpoints_in(self._folder)):
+        is_read = always or not checkpoints_in(self._folder)
+        if is_read:
+            with self._database.read() as session:
+                if rows.find(session, training_id) is None:
+                    raise NotFound(f"start: training {training_id}, whose weights it needs, was deleted")
+        if stored is not None and is_read:
             note = "downloads its initial weights from the artifact store"
             if self._in_background(lambda: stored.fetch_result(into), note, hold):
                 return into / WEIGHTS

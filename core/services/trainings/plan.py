@@ -71,9 +71,13 @@ class Chosen:
 
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
-    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
-    parent = request.start or _parent(session, principal, request)
-    start = None if parent is None else training_of(session, principal, parent)
+    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice, or
+    where the model that the job's models inherit from was deleted.
+    """
+    if request.start is not None:
+        start: Training | None = training_of(session, principal, request.start)
+    else:
+        start = _parent(session, principal, request)
     manifest = None if start is None else rows.manifest_of(session, start.id)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
@@ -83,7 +87,7 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
     return Chosen(start=start, start_manifest=manifest)
 
 
-def _parent(session: Session, principal: Principal, request: TrainingRequest) -> str | None:
+def _parent(session: Session, principal: Principal, request: TrainingRequest) -> Training | None:
     """The model whose weights the models of the request's job inherit, where the request asks for them."""
     if not request.inherit:
         return None
@@ -94,7 +98,16 @@ def _parent(session: Session, principal: Principal, request: TrainingRequest) ->
     else:
         return None
     asked = JOB_REQUEST.read_or(job.request, None)
-    return None if asked is None else asked.space.inherit
+    if asked is None or asked.space.inherit is None:
+        return None
+    try:
+        return training_of(session, principal, asked.space.inherit)
+    except NotFound:
+        raise InvalidInput(
+            f"start is missing: {asked.space.inherit}, whose weights the models of job {job.id} inherit, was deleted",
+            field="start",
+            allowed="the id of the same model, imported again",
+        ) from None
 
 
 def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
@@ -129,7 +142,9 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
 
 
 def check_chosen(session: Session, chosen: Chosen) -> None:
-    """Raises `NotFound` if a candidate was deleted since it was read."""
+    """Raises `NotFound` if a candidate, or the training to start from, was deleted since it was read."""
+    if chosen.start is not None and rows.find(session, chosen.start.id) is None:
+        raise NotFound(f"no training {chosen.start.id!r}")
     ids = [candidate.id for _, candidate in chosen.candidates]
     gone = set(ids) - rows.candidates_there(session, ids)
     if gone:
