@@ -47,8 +47,8 @@ def import_model(
     name: str | None = None,
     licence: str | None = None,
 ) -> tuple[TrainingView, bool]:
-    """Stores the model whose archive has arrived. Returns its training, and whether it was made: the same weights and
-    tokenizer of the same owner give the training that there is, as it is.
+    """Stores the model whose archive has arrived. Returns its training, and whether it was made: the same weights,
+    tokenizer and study of cuts of the same owner give the training that there is, as it is.
 
     Raises:
         InvalidInput: it is no tar archive of a model, or the model is not whole; says which tensor is wrong.

@@ -155,6 +155,10 @@ def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, se
         with pytest.raises(InvalidInput, match=words) as refused:
             resolve(sqlite_service.database, sqlite_service.user, request).checked()
         assert refused.value.field == field
+    unnamed = asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": "none"})
+    with pytest.raises(InvalidInput, match="own-data-llama") as refused:
+        resolve(sqlite_service.database, sqlite_service.user, unnamed).checked()
+    assert "cuts-" not in str(refused.value)
     for request in (
         asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": _law(sqlite_service)}),
         asked(parent.id, space={"model": parent.trained}, proxy_settings={"law": _law(sqlite_service)}),

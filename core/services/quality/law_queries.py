@@ -134,6 +134,14 @@ def find(session: Session, name: str, version: int | None) -> LawVersion | None:
     return session.scalar(query.order_by(LawVersion.version.desc()).limit(1))
 
 
+def refined(session: Session) -> list[tuple[str, int]]:
+    """Name and newest version of each law that trainings have refined, by name: without those of models' cuts."""
+    query = select(LawVersion.name, func.max(LawVersion.version)).where(LawVersion.base != "")
+    return [
+        (name, version) for name, version in session.execute(query.group_by(LawVersion.name).order_by(LawVersion.name))
+    ]
+
+
 def newest(session: Session, base: str | None = None) -> list[LawVersion]:
     """The newest version of each law by name; of those with this base alone, if given."""
     last = select(LawVersion.name, func.max(LawVersion.version).label("version")).group_by(LawVersion.name).subquery()

@@ -242,7 +242,8 @@ def view(
 
 
 def _existing(session: Session) -> str:
-    return ", ".join([*NAMES, *(reference(version) for version in rows.newest(session))])
+    """Laws that a job may name: those of cuts follow from `space.inherit`."""
+    return ", ".join([*NAMES, *(f"{name}@{version}" for name, version in rows.refined(session))])
 
 
 @lru_cache(maxsize=64)
