@@ -29,14 +29,16 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block
 
 SHARES = (0.25, 0.5, 0.75)
-"""Of heads or inner units that are kept, as nearly as their number permits."""
+"""Shares of heads or inner units that are kept, as nearly as their number permits."""
 WIDTHS = (0.625, 0.75, 0.875)
-"""Of the channels."""
+"""Shares of the channels that are kept."""
 BEST_OF = 40
+"""Random parts of which the one that the table expects to be best is evaluated."""
 MIN_SIZE = 0.3
 """Least share of the parameters of blocks at which the best parts are looked for."""
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is; what it raises ends it."""
+"""A function that is called with what is being done, how much of it is done, and how much there is; an error
+that it raises ends the study."""
 
 
 class HeldOut:
@@ -112,7 +114,7 @@ class Cutter:
         return self.text.loss(part.to(self.text.device))
 
     def _widths(self, table: CutTable) -> Cut:
-        """By the share of the channels."""
+        """The losses that narrower residual streams add, by the share of the channels."""
         parent = self.architecture
         widths = sorted({rounded(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
         if parent.scaled_embedding or not widths:  # a narrower model would scale it by another factor

@@ -28,7 +28,7 @@ ENERGY = "energy."
 NORMS = ("norm", "after_norm", "final_norm")
 """Last names of the norms over the channels."""
 MAX_LAW_CHARACTERS = 16 << 20
-"""Of the law as text; one of 1,000 combinations of 60 blocks has about 3.5 million."""
+"""Longest law as text; one of 1,000 combinations of 60 blocks has about 3.5 million."""
 
 
 def read_law(folder: Path) -> CutLaw | None:

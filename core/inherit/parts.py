@@ -10,11 +10,11 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
 
 MAX_LEFT_OUT = 0.5
-"""Of the blocks of a random part."""
+"""Largest share of the blocks that a random part leaves out."""
 MIN_SHARE = 0.3
-"""Of the units of a block of a random part."""
+"""Least share of the units of a block that a random part keeps."""
 MIN_WIDTH = 0.6
-"""Of the channels of a random part."""
+"""Least share of the channels that a random part keeps."""
 
 
 def stated(parent: Architecture) -> tuple[Block, ...]:

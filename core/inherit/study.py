@@ -27,11 +27,11 @@ from edgefront.core.nn.load import load_safetensors
 from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut
 from edgefront.core.quality.shipped import family
-from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
 from edgefront.core.spaces.architecture import Architecture
 
 MIN_ROWS = 2
-"""Of a text."""
+"""Least number of rows that a text is read in."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class StudySettings:
     """How much text and how many models a study looks at."""
 
     calibration_tokens: int = 16_384
-    """Of the training split, for importance."""
+    """Tokens of the training split, on which importance is taken."""
     tokens: int = 2_048
-    """Of the validation split, for losses."""
+    """Tokens of the validation split, on which losses are taken."""
     segment: int = 128
     """Tokens of a row."""
     combinations: int = 24
@@ -71,7 +71,7 @@ def study_cuts(
     """Studies the cuts of a trained model, called `name`, on data of its own tokens.
 
     Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be cut, data of other
-    tokens, a text that is too short.
+    tokens, a text that is too short or that the model has not learnt.
     """
     architecture, where = package.architecture, torch.device(device)
     check_can_be_cut(architecture)
@@ -93,8 +93,16 @@ def study_cuts(
             progress("importance", number, len(batches))
             yield batch
 
+    parent_loss = text.loss(model)
+    if not parent_loss <= MAX_LOG_PERPLEXITY:
+        raise InvalidInput(
+            f"the model's loss on {data.name} is {parent_loss:g} nats a token: it has not learnt this text",
+            field="model",
+            value=architecture.digest,
+            allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
+        )
     cutter = Cutter(model, importance_of(model, counted(), where), text, progress)
-    parent_loss, table = text.loss(model), cutter.table()
+    table = cutter.table()
     parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
     weights = sha256(package.folder / WEIGHTS)
     law = CutLaw(

@@ -282,11 +282,11 @@ def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
 
 
 def _is_part(block: Block, other: Block, child: Architecture, parent: Architecture) -> bool:
-    part, whole = (
-        Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(one)]]})
-        for model, one in ((child, block), (parent, other))
+    child_alone, parent_alone = (
+        Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(part)]]})
+        for model, part in ((child, block), (parent, other))
     )
-    return bool(CutTable.trivial(whole).align_one(part).is_part[0])
+    return bool(CutTable.trivial(parent_alone).align_one(child_alone).is_part[0])
 
 
 def _unknown(spec: ParameterSpec) -> tuple[str, Places]:

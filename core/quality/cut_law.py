@@ -36,11 +36,11 @@ cuts of small models missed their combinations by factors of 1 to 10 together.""
 ALONE = 0.3
 """Deviation of a single cut, on another text, by that of e cuts together."""
 MIN_LEFT_OUT = 0.01
-"""Share of the parameters of a model's blocks."""
+"""Least share of the parameters of a model's blocks that a cut counts as leaving out."""
 MAX_SQUASHED = 7.5
-"""Of what is worth predicting: a loss of 36 nats."""
+"""Largest squashed loss that is predicted, one of 36 nats."""
 MIN_DEVIATION = 0.05
-"""Of a squashed loss of e cuts, so that few combinations that happen to agree claim no certainty."""
+"""Least standard deviation of a squashed loss of e cuts: few combinations that happen to agree claim no certainty."""
 
 
 @dataclass(frozen=True, eq=False)

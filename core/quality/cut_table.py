@@ -50,7 +50,7 @@ class Cut:
 
 
 WHOLE = Cut((0.5, 1.0), (0.0, 0.0))
-"""Of what has no part that could be kept alone."""
+"""The cut of what has no part that could be kept alone."""
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
 Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
 """Nats a token."""
 MAX_LOG_PERPLEXITY = 100.0
-"""Of a trained model: what is predicted of its parts stays a number."""
+"""Largest ln perplexity of a parent, with which predictions of its parts stay numbers."""
 MAX_COMBINED_BLOCKS = 200_000
-"""Combinations of a law by blocks of its parent: reading the law takes seconds and some hundred MB at most."""
+"""Most combinations of a law times blocks of its parent: reading the law takes seconds and some hundred MB at most."""
 MIN_STEP = 1e-6
-"""Between the shares of a cut."""
+"""Least difference between the shares of a cut."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,

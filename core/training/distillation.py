@@ -24,10 +24,10 @@ class Teacher:
     model: LanguageModel
     settings: Distil
     sha256: str = ""
-    """Of the file of its weights."""
+    """SHA-256 of the file of its weights."""
 
     def states(self, tokens: Tensor) -> Tensor:
-        """Of rows that follow nothing: [batch, sequence] → [batch, sequence, its d_model], without gradients."""
+        """States of rows that follow nothing: [batch, sequence] → [batch, sequence, its d_model], without gradients."""
         with torch.no_grad():
             hidden: Tensor = self.model(tokens, "none")
         return hidden
@@ -84,7 +84,7 @@ def _piece(
     teacher_hidden: Tensor,
     targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Of some positions: states [n, d_model] of both and targets [n]."""
+    """The same of some positions: states [n, d_model] of both and targets [n]."""
     scores, settings = _wide(student.token_scores(hidden)), teacher.settings
     with torch.no_grad():
         theirs = _wide(teacher.model.token_scores(teacher_hidden)[:, : scores.shape[-1]])

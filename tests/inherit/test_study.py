@@ -19,7 +19,7 @@ from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.package import CUTS, WEIGHTS
+from edgefront.core.evaluation.package import CUTS, WEIGHTS, read_package
 from edgefront.core.graph.export import write_safetensors
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.inherit.cuts import HeldOut
@@ -147,6 +147,18 @@ def test_importance_of_other_units_is_refused_before_anything_is_cut(
     save_file(tensors, tmp_path / CUTS, about)
     with pytest.raises(InvalidInput, match=said):
         read_law(tmp_path)
+
+
+def test_a_model_that_has_not_learnt_the_text_is_refused_before_anything_is_cut(
+    trained: TrainedParent, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loud"
+    shutil.copytree(trained.package.folder, folder)
+    weights = {name: tensor.detach().numpy() for name, tensor in trained.package.model().named_parameters()}
+    weights["final_norm.weight"] = weights["final_norm.weight"] * 1e4
+    write_safetensors(trained.package.architecture, GivenValues(weights, {"weights": "trained"}), folder / WEIGHTS)
+    with pytest.raises(InvalidInput, match="has not learnt this text"):
+        study_cuts(read_package(folder), trained.data, "loud")
 
 
 def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedParent, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ FORMER_DEFAULTS = {
 }
 """Family → the law of earlier jobs that name none."""
 CUTS_LAW = "cuts"
-"""Of the result of a training that a study of its cuts came along with: the law of its parts."""
+"""Field of the result of a training that a study of its cuts came along with: the law of its parts."""
 _REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
 
 
