@@ -27,6 +27,10 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.trainings import TrainingView
 
 FEW = ("--tokens", "256", "--calibration", "512", "--combinations", "8")
+LAYER = [
+    {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},
+    {"kind": "feed_forward", "d_inner": 512, "gated": True, "bias": False},
+]
 TEXT = "".join(f"{number} and {number + 1} make {2 * number + 1}\n" for number in range(400))
 
 
@@ -185,16 +189,20 @@ def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("description", "words"),
     [
-        ("srupp", "blocks of srupp"),
-        ("transformer-xl", "positions relative"),
-        ("bert", "output masked_tokens"),
-        ("adaptive", "an adaptive embedding"),
+        (DESCRIPTIONS["srupp"], "blocks of srupp"),
+        (DESCRIPTIONS["sru"], "blocks of sru"),
+        (DESCRIPTIONS["transformer-xl"], "positions relative"),
+        (DESCRIPTIONS["bert"], "output masked_tokens"),
+        (DESCRIPTIONS["adaptive"], "an adaptive embedding"),
+        ({**ROTARY, "blocks": [LAYER[0], {**LAYER[1], "parallel": "own_norm"}]}, "parallel feed-forward blocks"),
     ],
 )
-def test_models_that_cannot_be_cut_are_refused_by_their_part(home: Path, tmp_path: Path, name: str, words: str) -> None:
-    write_package(tmp_path / "model", lively({"d_model": 16, **DESCRIPTIONS[name]}), Data(Bytes()), {})
+def test_models_that_cannot_be_cut_are_refused_by_their_part(
+    home: Path, tmp_path: Path, description: dict[str, Any], words: str
+) -> None:
+    write_package(tmp_path / "model", lively({"d_model": 16, **description}), Data(Bytes()), {})
     refused = edgefront("inherit", "study", str(tmp_path / "model"), "--data", "counting", home=home)
     assert refused.returncode == exits.REFUSED
     assert f"the model has {words}, of which no part can be inherited" in refused.stderr
@@ -211,12 +219,6 @@ def test_text_of_other_tokens_and_none_are_refused(
     none = edgefront(*asked, "nothing", home=home)
     assert none.returncode == exits.NOT_FOUND
     assert "no data set 'nothing' is prepared" in none.stderr
-
-
-LAYER = [
-    {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},
-    {"kind": "feed_forward", "d_inner": 512, "gated": True, "bias": False},
-]
 
 
 @pytest.fixture(scope="module")
