@@ -6,8 +6,8 @@ is the child. Then are trained, on equal tokens and with several seeds each:
 
     healed    the child with the weights that it inherits, by the parent's scores (recipe `distil`)
     inherited the same without the parent's scores
-    scratch   the child from its beginning, by the recipe `modern`; also on 2, 4 and 8 times the tokens
-    stock     the parent's layers, as many as the latency permits, from their beginning; also on 8 times the tokens
+    scratch   the child from its beginning, by the recipe `modern`; also on 2 and 4 times the tokens
+    stock     the parent's layers, as many as the latency permits, from their beginning; also on 4 times the tokens
 
 Each stage reads and writes JSON in `--folder`, and goes on with what is there:
 
@@ -63,7 +63,7 @@ from edgefront.core.training.run_folder import RESULT, RunSpec
 VOCABULARY = 512
 ROWS, SEGMENT = 8, 128
 PARENT_STEPS, STEPS = 3000, 300
-MORE = (1, 2, 4, 8)
+MORE = (1, 2, 4)
 """Times the tokens of healing that models are trained on from their beginning."""
 SHARE = 0.6
 """Of the parent's latency."""
@@ -191,6 +191,7 @@ def judged(package: Package, held: CutStudy, parts: Sequence[Architecture], data
         "held": float((error <= predicted.half_width).mean()),
         "spearman": float(spearmanr(losses, expected).statistic),
         "useful": int(useful.sum()),
+        "held_useful": float((error <= predicted.half_width)[useful].mean()),
         "mean_error_useful": float(error[useful].mean()),
         "mean_half_width_useful": float(predicted.half_width[useful].mean()),
         "spearman_useful": float(spearmanr(losses[useful], expected[useful]).statistic),
