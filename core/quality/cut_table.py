@@ -24,8 +24,8 @@ KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
 """Kinds of blocks that can be cut."""
 _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
 """What a block of the child has as the parent's has it."""
-_CHUNK = 4096
-"""Models that are aligned at once at most."""
+_CHUNK = 1024
+"""Models that are aligned at once at most, for the sake of the caches of a CPU."""
 _CELLS = 1 << 24
 """Losses of a model's block as a part of a parent's that are in memory at once: 128 MiB."""
 
