@@ -26,6 +26,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.trainings import TrainingView
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--tokens", "256", "--calibration", "512", "--combinations", "8")
 LAYER = [
     {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},

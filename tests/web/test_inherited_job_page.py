@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 from inherited_models import ROTARY, write_parent
 from packages import lively
 from playwright.sync_api import BrowserContext, expect
@@ -22,6 +23,7 @@ LAYER = [
 ]
 
 
+@pytest.mark.slow
 def test_a_part_is_healed_from_the_page_unless_another_recipe_is_chosen(
     watch: Callable[..., WatchedPage],
     member: BrowserContext,
