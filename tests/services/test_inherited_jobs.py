@@ -206,8 +206,10 @@ def test_another_owner_s_model_is_none(sqlite_service: Service, settings: Settin
     SimulatedAgent(sqlite_service.database, by_size())
     parent = imported(sqlite_service, settings, folder)
     stranger = replace(sqlite_service.user, owner="stranger")
+    resolution = resolve(sqlite_service.database, stranger, asked(parent.id))
     with pytest.raises(InvalidInput, match=f"no training '{parent.id}'"):
-        resolve(sqlite_service.database, stranger, asked(parent.id)).checked()
+        resolution.checked()
+    assert [getattr(fault, "field", "") for fault in resolution.faults] == ["space.inherit"]
 
 
 def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(

@@ -71,7 +71,10 @@ def resolve(
     """
     faults = Faults()
     request = faults.attempt(lambda: with_variants(request)) or without_variants(request)
-    request = faults.attempt(lambda: _with_parent(database, principal, request)) or _without_parent(request)
+    of_parent = faults.attempt(lambda: _with_parent(database, principal, request))
+    if of_parent is None and request.space.model is None:
+        return Resolution(request, None, None, faults)  # no space is known
+    request = of_parent or _without_parent(request)
     request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
     request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
