@@ -34,8 +34,8 @@ PRIOR_STD = np.array([0.3, 0.2, 0.3, 0.3, 0.3])
 sum, of ln of the share of parameters left out, of the shares that blocks left out and channels have in the sum. Single
 cuts of small models missed their combinations by factors of 1 to 10 together."""
 TEXT_DEVIATION = 0.08
-"""Of a squashed loss, on another text than the study's: single blocks of a model of 3 M parameters cost 4 to 16 % more or
-less there."""
+"""Of a squashed loss, on another text than the study's: single blocks of a model of 3 M parameters cost 4 to 16 %
+more or less there."""
 MIN_LEFT_OUT = 0.01
 """Least share of the parameters of a model's blocks that a cut counts as leaving out."""
 MAX_SQUASHED = 7.5

@@ -29,10 +29,13 @@ def find_request(
 ) -> JobRequest:
     """The request for these targets; each has a device or class, a protocol, and limits (fields of `Limits`).
 
-    The embedding is free unless `narrow` says otherwise. `model` and `inherit` as in `requests.jobs.space_request`.
+    A limit on a token is one on generations, which are measured then. The embedding is free unless `narrow` says
+    otherwise. `model` and `inherit` as in `requests.jobs.space_request`.
     `others` are further fields of the request. `InvalidInput` names the option where a limit makes no sense.
     """
-    limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
+    limited = [
+        {**target, "protocol": _measured(target), "limits": check_limits(target["limits"])} for target in targets
+    ]
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
@@ -48,6 +51,11 @@ def find_request(
             **(others or {}),
         }
     )
+
+
+def _measured(target: Mapping[str, Any]) -> Mapping[str, Any]:
+    of_tokens = any(target["limits"].get(name) is not None for name in ("first_token_ms", "token_ms"))
+    return {**({"mode": "generate"} if of_tokens else {}), **target["protocol"]}
 
 
 def published_request(

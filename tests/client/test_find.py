@@ -33,6 +33,11 @@ def request(limits: dict[str, float | None], **changes: Any) -> Any:
     return find_request([{"device": "here", "protocol": {}, "limits": limits}], **given | changes)
 
 
+def test_a_limit_on_a_token_measures_generations() -> None:
+    assert request({"token_ms": 30.0}).targets[0].protocol.mode == "generate"
+    assert request({"latency_ms": 30.0}).targets[0].protocol.mode == "forward"
+
+
 def test_limits_in_answer_out(running: Running) -> None:
     told = edgefront(
         *("find", "--device", f"{running.board}:onnxruntime:1", *SMALL, "--candidates", "12", "--max-latency-ms", "50"),
