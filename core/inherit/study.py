@@ -104,6 +104,13 @@ def study_cuts(
     cutter = Cutter(model, importance_of(model, counted(), where), text, progress)
     table = cutter.table()
     parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
+    if not parts:
+        raise InvalidInput(
+            "the model is so small that it has no parts",
+            field="model",
+            value=architecture.digest,
+            allowed="a model with several blocks, heads or inner units",
+        )
     weights = sha256(package.folder / WEIGHTS)
     law = CutLaw(
         origin=cut_origin(

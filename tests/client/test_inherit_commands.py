@@ -251,7 +251,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert service.client.jobs.get(answer["job"]).request.space.inherit == parent.id
     (target,) = answer["targets"]
     view, commands = target["recommendation"], target["commands"]
-    assert "a part of my model is" in view["sentence"]
+    assert "a part of my model" in view["sentence"]
     assert "before healing" in view["sentence"]
     best = view["recommended"]["id"]
     assert commands == {
