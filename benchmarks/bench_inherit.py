@@ -6,15 +6,16 @@ is the child. Then are trained, on equal tokens and with several seeds each:
 
     healed    the child with the weights that it inherits, by the parent's scores (recipe `distil`)
     inherited the same without the parent's scores
-    scratch   the child from its beginning, by the recipe `modern`; also on 2 and 4 times the tokens
-    stock     the parent's layers, as many as the latency permits, from their beginning; also on 4 times the tokens
+    scratch   the child from its beginning, by the recipe `modern`; also on 2, 4 and 8 times the tokens
+    stock     the parent's layers, as many as the latency permits, from their beginning; also on 8 times the tokens
 
 Each stage reads and writes JSON in `--folder`, and goes on with what is there:
 
     python benchmarks/bench_inherit.py text    --folder F --source DATA  # DATA/wikitext, DATA/shakespeare
     python benchmarks/bench_inherit.py parent  --folder F                # half an hour of a core
     python benchmarks/bench_inherit.py study   --folder F
-    python benchmarks/bench_inherit.py choose  --folder F                # child.json, judged.json
+    python benchmarks/bench_inherit.py judge   --folder F                # judged.json
+    python benchmarks/bench_inherit.py choose  --folder F                # child.json
     python benchmarks/bench_inherit.py train   --folder F --processes 2
     python benchmarks/bench_inherit.py report  --folder F
 """
@@ -32,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 from bench_gain import text
-from record import table
+from record import append, table
 from scipy.stats import spearmanr
 from scipy.stats import t as student
 from trainings import run_all, spec
@@ -63,13 +64,13 @@ from edgefront.core.training.run_folder import RESULT, RunSpec
 VOCABULARY = 512
 ROWS, SEGMENT = 8, 128
 PARENT_STEPS, STEPS = 3000, 300
-MORE = (1, 2, 4)
+MORE = (1, 2, 4, 8)
 """Times the tokens of healing that models are trained on from their beginning."""
 SHARE = 0.6
 """Of the parent's latency."""
 LR = 0.01
 HEALING_LR = 2e-3
-"""The best of 5e-4, 1e-3, 2e-3 and 4e-3 with one seed: weights of this size are trained at .01."""
+"""A fifth of the rate that the weights were trained at; others were not tried."""
 LAYERS = [
     {"kind": "attention", "n_head": 6, "n_kv_head": 2, "bias": "none"},
     {"kind": "feed_forward", "d_inner": 512, "gated": True, "bias": False},
@@ -129,10 +130,9 @@ def study(options: argparse.Namespace) -> None:
 
 
 def choose(options: argparse.Namespace) -> None:
-    """The child and the stock model; and how far predictions agree with parts that the study never saw."""
-    package, held = _parent(options.folder), read_study(options.folder / "parent" / RESULT)
-    law, rng = held.law, np.random.default_rng(1)
-    parts = list({part.digest: part for part in (random_part(PARENT, rng) for _ in range(4000))}.values())
+    """The child and the stock model."""
+    law = read_study(options.folder / "parent" / RESULT).law
+    parts = _drawn(4000)
     work = np.array([_flops(part) for part in parts]) / _flops(PARENT)
     expected = law.expected(Shapes.of(parts))
     near = [index for index in np.argsort(expected) if SHARE - 0.2 <= work[index] <= SHARE + 0.05][:24]
@@ -143,8 +143,6 @@ def choose(options: argparse.Namespace) -> None:
     within = [index for index in range(8, len(candidates)) if milliseconds[index] <= limit]
     best = min(within, key=lambda index: float(law.expected(Shapes.of([candidates[index]]))[0]))
     depth = max((index for index in range(1, 8) if milliseconds[index] <= limit), default=1)
-    unseen = [part for part in parts if part.digest not in {each.digest for each in law.combinations.architectures}]
-    (options.folder / "judged.json").write_text(json.dumps(judged(package, held, unseen[:60], data(options.folder))))
     chosen = {
         "parent_ms": milliseconds[0],
         "child": candidates[best].canonical,
@@ -153,6 +151,20 @@ def choose(options: argparse.Namespace) -> None:
         "stock_ms": milliseconds[depth],
     }
     (options.folder / "child.json").write_text(json.dumps(chosen))
+
+
+def _drawn(count: int) -> list[Architecture]:
+    """Different random parts, in the order in which they were drawn."""
+    rng = np.random.default_rng(1)
+    return list({part.digest: part for part in (random_part(PARENT, rng) for _ in range(count))}.values())
+
+
+def judge(options: argparse.Namespace) -> None:
+    """How far predictions agree with parts that the study never saw, on another text."""
+    package, held = _parent(options.folder), read_study(options.folder / "parent" / RESULT)
+    known = {PARENT.digest, *(part.digest for part in held.law.combinations.architectures)}
+    unseen = [part for part in _drawn(100) if part.digest not in known]
+    (options.folder / "judged.json").write_text(json.dumps(judged(package, held, unseen[:60], data(options.folder))))
 
 
 def _flops(architecture: Architecture) -> float:
@@ -247,8 +259,10 @@ def report(options: argparse.Namespace) -> None:
         scores = [_test(found[f"{key}-{seed}"]) for seed in range(1, 1 + options.seeds) if f"{key}-{seed}" in found]
         if scores:
             shown.append(_row(name, chosen[ms], times * STEPS, scores))
+    agreement = json.loads((options.folder / "judged.json").read_text())
     table("models by inheritance and from their beginning", shown)
-    print(json.dumps(json.loads((options.folder / "judged.json").read_text()), indent=1))
+    table("predictions of parts that the study never saw", [agreement])
+    append("inherit", {"models": shown, "judged": agreement, **chosen})
 
 
 def _row(name: str, ms: float, steps: int, scores: Sequence[float]) -> dict[str, Any]:
@@ -267,7 +281,15 @@ def _interval(scores: Sequence[float]) -> str:
     return f"{statistics.mean(scores):.2f} ± {half:.2f}"
 
 
-STAGES = {"text": text, "parent": parent, "study": study, "choose": choose, "train": train, "report": report}
+STAGES = {
+    "text": text,
+    "parent": parent,
+    "study": study,
+    "judge": judge,
+    "choose": choose,
+    "train": train,
+    "report": report,
+}
 
 
 def main() -> None:
