@@ -145,8 +145,8 @@ def test_what_an_owner_holds_up_holds_up_nobody_else(eve: Service, queue: work.Q
 def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
     worker = Recorder(eve, slots=2)
     worker.blocked = {"eve": threading.Event(), "bob": threading.Event()}
-    for owner in ("eve", "bob"):
-        worker.request(WorkKind.SEARCH, f"tgt_{owner}", owner)
+    for subject, owner in (("tgt_1", "eve"), ("tgt_2", "bob")):  # by subject where both are of one millisecond
+        worker.request(WorkKind.SEARCH, subject, owner)
     worker.request(WorkKind.RESULTS, "tgt_cy", "cy")
     with ThreadPoolExecutor(3) as pool:
         try:
@@ -156,7 +156,7 @@ def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
             worker.request(WorkKind.SCORE, "scr_1", "cy")
             pool.submit(worker.work, work.SCORES).result(60)
             worker.work(SHORT)
-            assert worker.order == ["tgt_eve", "tgt_cy"]
+            assert worker.order == ["tgt_1", "tgt_cy"]
         finally:
             for event in worker.blocked.values():
                 event.set()
