@@ -277,11 +277,11 @@ def _cut_sentence(best: Option, whole: Option, limits: OptionLimits) -> str:
     before = "" if whole.predicted is None else f"{whole.predicted.value:.4g} → "
     beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     return (
-        f"{f'Within {limits}' if str(limits) else 'Without limits'} a part of my model"
-        f"{', which is beyond the limits,' if limits.violation(whole) else ''} is "
+        f"{f'Within {limits}' if str(limits) else 'Without limits'} a part of my model is "
         f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{with_interval(best.predicted)} "
         f"before healing{_of(best)}, {best.memory.over(whole.memory).in_percent('peak memory')}"
         f"{'. The interval of its latency reaches beyond the limit.' if beyond else '.'}"
+        f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"
     )
 
 
