@@ -42,19 +42,16 @@ from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.evaluation.package import WEIGHTS, Package, read_package
-from edgefront.core.inherit.cuts import HeldOut
+from edgefront.core.inherit.cuts import Cutter, HeldOut
 from edgefront.core.inherit.parts import random_part
 from edgefront.core.inherit.study import (
     CutStudy,
     StudySettings,
-    inherited_from,
     read_study,
     rows_of,
     study_cuts,
     write_study,
 )
-from edgefront.core.nn.load import load
-from edgefront.core.nn.model import LanguageModel
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Recipe
@@ -191,9 +188,8 @@ def latencies(models: Sequence[Architecture], launches: int) -> list[float]:
 def judged(package: Package, held: CutStudy, parts: Sequence[Architecture], data_folder: Path) -> dict[str, float]:
     """Predictions beside the losses of parts right after the cut, on text of the test split."""
     law: CutLaw = held.law
-    rows = HeldOut(rows_of(open_prepared(data_folder), "test", 8192, SEGMENT), torch.device("cpu"))
-    whole = rows.loss(package.model())
-    losses = np.array([rows.loss(_child(package.folder, part)) for part in parts]) - whole
+    cutter = _cutter(package, held, data_folder, 8192)
+    losses = np.array([cutter.loss(part, law.table) for part in parts]) - cutter.parent_loss
     predicted = law.predict(Shapes.of(parts))
     expected = predicted.log_perplexity - law.parent_log_perplexity
     useful = losses < 1.5
@@ -210,9 +206,11 @@ def judged(package: Package, held: CutStudy, parts: Sequence[Architecture], data
     }
 
 
-def _child(folder: Path, child: Architecture) -> LanguageModel:
-    part: LanguageModel = load(LanguageModel(child), inherited_from(folder / WEIGHTS, child))
-    return part
+def _cutter(package: Package, held: CutStudy, data_folder: Path, tokens: int) -> Cutter:
+    """Cuts the parent, and evaluates what comes out on text of the test split."""
+    rows = HeldOut(rows_of(open_prepared(data_folder), "test", tokens, SEGMENT), torch.device("cpu"))
+    model = package.model()
+    return Cutter(model, held.importance, rows, rows.loss(model), lambda *_: None)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -243,8 +241,9 @@ def report(options: argparse.Namespace) -> None:
         if (options.folder / name / RESULT / "result.json").exists()
     }
     package = _parent(options.folder)
-    rows = HeldOut(rows_of(open_prepared(data(options.folder)), "test", 1 << 18, SEGMENT), torch.device("cpu"))
-    cut = math.exp(rows.loss(_child(package.folder, Architecture.parse(chosen["child"]))))
+    held = read_study(package.folder)
+    cutter = _cutter(package, held, data(options.folder), 1 << 18)
+    cut = math.exp(cutter.loss(Architecture.parse(chosen["child"]), held.law.table))
     shown = [
         _row("parent", chosen["parent_ms"], PARENT_STEPS, [_test(package.facts)]),
         _row("child, cut", chosen["child_ms"], 0, [cut]),

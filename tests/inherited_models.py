@@ -55,7 +55,8 @@ def importance(model: LanguageModel) -> Importance:
 
 
 def cutter(model: LanguageModel) -> Cutter:
-    return Cutter(model, importance(model), HeldOut(tokens(), torch.device("cpu")), lambda *_: None)
+    text = HeldOut(tokens(), torch.device("cpu"))
+    return Cutter(model, importance(model), text, text.loss(model), lambda *_: None)
 
 
 @cache
@@ -71,7 +72,7 @@ def cut_law(name: str, combinations: int = 12) -> CutLaw:
     return CutLaw(
         cut_origin(f"cuts-{name}", name, "noise", "valid", "token of 256", ""),
         table,
-        of.text.loss(model),
+        of.parent_loss,
         Combinations(parts, losses),
     )
 
@@ -96,7 +97,7 @@ def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
     law = CutLaw(
         cut_origin("cuts", "parent", "noise", "valid", "token of 256", "llama"),
         table,
-        of.text.loss(model),
+        of.parent_loss,
         Combinations(parts, losses),
     )
     write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.cost.parameters import count
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 
@@ -52,7 +52,7 @@ def _figures(architecture: Architecture) -> dict[str, Any]:
         "d_inner": _range(inner),
         "d_model": architecture.d_model,
         "vocab_size": architecture.embedding.vocab_size,
-        "decoder_parameters": costs(architecture, CostOptions(sequence_length=1)).decoder_parameters,
+        "decoder_parameters": count(architecture).decoder,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -75,10 +75,13 @@ def _total(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
 
 
 class Cutter:
-    """Cuts one model, and evaluates what comes out on one text."""
+    """Cuts one model, and evaluates what comes out on one text, on which the model's own loss is `parent_loss`."""
 
-    def __init__(self, model: LanguageModel, importance: Importance, text: HeldOut, progress: Progress) -> None:
+    def __init__(
+        self, model: LanguageModel, importance: Importance, text: HeldOut, parent_loss: float, progress: Progress
+    ) -> None:
         self.model, self.importance, self.text, self.progress = model, importance, text, progress
+        self.parent_loss = parent_loss
         self.architecture = model.architecture
         self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
 
@@ -105,11 +108,12 @@ class Cutter:
                 break
         losses = []
         for child in parts.values():
-            losses.append(self._loss(child, table))
+            losses.append(self.loss(child, table))
             self.progress("combinations", len(losses), len(parts))
         return tuple(parts.values()), np.array(losses)
 
-    def _loss(self, child: Architecture, table: CutTable) -> float:
+    def loss(self, child: Architecture, table: CutTable) -> float:
+        """Mean loss of a part right after the cut, in nats a token."""
         part = load(LanguageModel(child), inherited(self._weights, child, table, self.importance))
         return self.text.loss(part.to(self.text.device))
 
@@ -119,9 +123,9 @@ class Cutter:
         widths = sorted({rounded(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
         if parent.scaled_embedding or not widths:  # a narrower model would scale it by another factor
             return WHOLE
-        whole, added = self.text.loss(self.model), []
+        added = list[float]()
         for width in widths:
-            added.append(self._loss(part_of(parent, stated(parent), width), table) - whole)
+            added.append(self.loss(part_of(parent, stated(parent), width), table) - self.parent_loss)
             self.progress("channels", len(added), len(widths))
         return _cut([width / parent.d_model for width in widths], added)
 
@@ -132,11 +136,10 @@ class Cutter:
             for block, units in zip(blocks, self.importance.units, strict=True)
         ]
         totals = [np.zeros(1 + len(of_block)) for of_block in cuts]
-        whole, done, count = 0.0, 0, len(blocks) * len(list(text.batches()))
+        done, count = 0, len(blocks) * len(list(text.batches()))
         with evaluating(model, text.device, "float32"):
             for inputs, targets in text.batches():
-                hidden, streams = _streams(model, inputs)
-                whole += _total(model, hidden, targets)
+                streams = _streams(model, inputs)
                 for index, of_block in enumerate(cuts):
                     totals[index][0] += _total(model, model.run_from(index + 1, streams[index]), targets)
                     for place, (_, units) in enumerate(of_block, 1):
@@ -144,7 +147,7 @@ class Cutter:
                             totals[index][place] += _total(model, model.run_from(index, streams[index]), targets)
                     done += 1
                     self.progress("single cuts", done, count)
-        added = [np.maximum(total - whole, 0.0) / text.count for total in totals]
+        added = [np.maximum(total / text.count - self.parent_loss, 0.0) for total in totals]
         return tuple(
             BlockCuts(float(of_block[0]), _cut([share for share, _ in shares], of_block[1:].tolist()), influence)
             for of_block, shares, influence in zip(added, cuts, self.importance.influence, strict=True)
@@ -178,12 +181,13 @@ def _cut(shares: list[float], losses: list[float]) -> Cut:
     return Cut((*shares, 1.0), (*rising.tolist(), 0.0))
 
 
-def _streams(model: LanguageModel, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """What `forward` gives for "none", and the residual stream before each block."""
+def _streams(model: LanguageModel, inputs: Tensor) -> list[Tensor]:
+    """The residual stream before each block."""
     streams = list[Tensor]()
     handles = [block.register_forward_pre_hook(lambda _, given: streams.append(given[0])) for block in model.blocks]
     try:
-        return model(inputs, "none"), streams
+        model(inputs, "none")
+        return streams
     finally:
         for handle in handles:
             handle.remove()

@@ -101,7 +101,7 @@ def study_cuts(
             value=architecture.digest,
             allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
         )
-    cutter = Cutter(model, importance_of(model, counted(), where), text, progress)
+    cutter = Cutter(model, importance_of(model, counted(), where), text, parent_loss, progress)
     table = cutter.table()
     parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
     if not parts:
