@@ -51,7 +51,7 @@ class Data(Protocol):
     @property
     def source_vocab_size(self) -> int | None: ...
 
-    def tokenizer(self) -> Tokenizer | None: ...
+    def tokenizer(self) -> Tokenizer: ...
 
     def source_tokenizer(self) -> Tokenizer: ...
 
@@ -130,9 +130,20 @@ def _import(
         )
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise Conflict(f"{output} exists: name a folder that does not")
+    facts = {"name": source.resolve().stem} | ({} if licence is None else {"licence": licence})
+    write_new_package(output, architecture, weights, tokenizer, facts)
+
+
+def write_new_package(
+    output: Path,
+    architecture: Architecture,
+    weights: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes a package of float32 arrays by name into a new folder, which is in place only when whole."""
     draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
     try:
-        facts = {"name": source.resolve().stem} | ({} if licence is None else {"licence": licence})
         _write(draft, architecture, weights, tokenizer, None, facts)
         draft.replace(output)
     finally:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
-from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.evaluation.cut import cut_between
 from edgefront.core.evaluation.front_matter import forbids_derivatives
-from edgefront.core.evaluation.package import WEIGHTS, Package, read_package, write_package
+from edgefront.core.evaluation.package import WEIGHTS, Package, read_package, write_new_package
 from edgefront.core.files import sha256
 from edgefront.core.inherit.study import inherited_from
-from edgefront.core.nn.load import load
-from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 
 
@@ -43,7 +37,7 @@ def write_part(parent: Package, child: Architecture, output: Path) -> Package:
         )
     if output.exists():
         raise Conflict(f"{output} exists: name a folder that does not")
-    model = load(LanguageModel(child), inherited_from(parent.folder / WEIGHTS, child))
+    tensors = inherited_from(parent.folder / WEIGHTS, child)
     cut = cut_between(parent.architecture, child)
     name = str(parent.facts.get("name") or parent.folder.resolve().name)
     facts = {
@@ -57,26 +51,11 @@ def write_part(parent: Package, child: Architecture, output: Path) -> Package:
         },
         "cut": cut,
     }
-    draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
-    try:
-        write_package(
-            draft, model, _Tokens(tokenizer), {key: value for key, value in facts.items() if value is not None}
-        )
-        draft.replace(output)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    write_new_package(
+        output,
+        child,
+        {name: tensor.numpy() for name, tensor in tensors.items()},
+        tokenizer,
+        {key: value for key, value in facts.items() if value is not None},
+    )
     return read_package(output)
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    """The parent's tokenizer, as a package is written with it."""
-
-    text: Tokenizer | None
-    source_vocab_size: None = None
-
-    def tokenizer(self) -> Tokenizer | None:
-        return self.text
-
-    def source_tokenizer(self) -> Tokenizer:
-        raise InvalidInput("the model has no source", field="source")
