@@ -35,11 +35,13 @@ export class AddDevice {
     setNotice(byId("add-state"), "");
     byId("add-link").replaceChildren();
     byId("adding").showModal();
+    byId("add-go").disabled = true; // Until the proposed address is there: an empty one would be refused.
     await this.#tried(async () => {
       this.address = await request("/v1/address");
       byId("add-address").value = this.address.url;
       this.#write();
     });
+    byId("add-go").disabled = false;
   }
 
   async #makeToken() {
