@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.services.idempotency import MAX_KEY
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.wire.jobs import Limits, TrainerName, TrainHours, TrainingBudget
+from edgefront.core.wire.jobs import MAX_LIMIT, Limits, TrainerName, TrainHours, TrainingBudget
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 
@@ -66,11 +66,11 @@ TargetName = Annotated[
     ),
 ]
 LatencyBound = Annotated[
-    float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Milliseconds", examples=[50])
+    float | None, Query(gt=0, le=MAX_LIMIT, allow_inf_nan=False, description="Milliseconds", examples=[50])
 ]
 MemoryBound = Annotated[
     float | None,
-    Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MB (10^6 B)", examples=[300]),
+    Query(gt=0, le=MAX_LIMIT, allow_inf_nan=False, description="Peak memory in MB (10^6 B)", examples=[300]),
 ]
 
 

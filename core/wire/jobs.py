@@ -46,7 +46,9 @@ MAX_TARGETS = 16
 EPSILON = 0.02
 """The precision that a protocol asks of a latency unless it says otherwise."""
 
-Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
+MAX_LIMIT = 1e15
+"""Of a limit, in its unit."""
+Positive = Annotated[StrictFloat, Field(gt=0, le=MAX_LIMIT, allow_inf_nan=False)]
 TrainHours = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
