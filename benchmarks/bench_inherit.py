@@ -6,8 +6,8 @@ is the child. Then are trained, on equal tokens and with several seeds each:
 
     healed    the child with the weights that it inherits, by the parent's scores (recipe `distil`)
     inherited the same without the parent's scores
-    scratch   the child from its beginning, by the recipe `modern`; also on 2, 4 and 8 times the tokens
-    stock     the parent's layers, as many as the latency permits, from their beginning; also on 8 times the tokens
+    scratch   the child from its beginning, by the recipe `modern`; also on 4 times the tokens; one seed also on 2 and 8
+    stock     the parent's layers, as many as the latency permits, from their beginning; one seed also on 8
 
 Each stage reads and writes JSON in `--folder`, and goes on with what is there:
 
@@ -63,6 +63,8 @@ ROWS, SEGMENT = 8, 128
 PARENT_STEPS, STEPS = 3000, 300
 MORE = (1, 2, 4, 8)
 """Times the tokens of healing that models are trained on from their beginning."""
+REPEATED = (1, 4)
+"""Of these, those that are trained with every seed; the others with the first alone."""
 SHARE = 0.6
 """Of the parent's latency."""
 LR = 0.01
@@ -226,9 +228,9 @@ def _runs(folder: Path, seeds: int) -> dict[str, RunSpec]:
         for name, distil in (("healed", True), ("inherited", False)):
             begun = {"start": weights, "inherit": True, "teacher": weights if distil else None}
             runs[f"{name}-{seed}"] = spec(child, at, healing(distil), seed).model_copy(update=begun)
-        for times in MORE:
+        for times in MORE if seed == 1 else REPEATED:
             runs[f"scratch-{times}-{seed}"] = spec(child, at, modern(times * STEPS), seed)
-        for times in (MORE[0], MORE[-1]):
+        for times in (MORE[0], MORE[-1]) if seed == 1 else MORE[:1]:
             runs[f"stock-{times}-{seed}"] = spec(stock, at, modern(times * STEPS), seed)
     return runs
 

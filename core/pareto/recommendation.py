@@ -1,5 +1,8 @@
 """Recommends the best measured model within limits, compares it with the stock model, and names alternatives.
 
+It is one of the frontier of those within the limits, by the job's ε. A stock model within the limits is the answer
+unless another is better for sure: by more than the interval of their difference.
+
 Quality is the perplexity that models reached which were trained alike, if there are two and the best by prediction is
 among them; else it is what the job ranks by: one training alone has nothing to be compared with. Sentences are made of
 numbers with their intervals, and claim no more than these support.
@@ -8,10 +11,11 @@ numbers with their intervals, and claim no more than these support.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.units import MB, plain, rounded_up
 
@@ -22,6 +26,7 @@ TRAINING_SPREAD = 0.012
 """Half-width of the 95 % interval of a perplexity after one training, on the logarithm: by so much do models that were
 trained alike scatter around a smooth law of their shapes.
 """
+EVERY_DIFFERENCE = Dominance()
 MISTAKEN_UNIT_FACTOR = 100.0
 """A limit that everything exceeds by this factor may have been given in another unit."""
 
@@ -71,6 +76,8 @@ class Option:
     """A measured model that may be chosen."""
 
     id: str
+    digest: str
+    """Of its architecture."""
     stock: bool
     """Whether it is one of the layer-scaled baselines."""
     name: str
@@ -156,11 +163,12 @@ def recommend(
     own: bool = False,
     inherits: bool = False,
     ratio: QualityRatio = independent,
+    dominance: Dominance = EVERY_DIFFERENCE,
 ) -> Recommendation:
     """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
 
     `own`: the stock model is the user's, with which is compared whether or not it is within the limits; `inherits`: the
-    others are parts of it. `ratio` is asked for two options with a predicted perplexity.
+    others are parts of it. `ratio` is asked for two options with a predicted perplexity. `dominance` is the job's.
     """
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     if not options:
@@ -174,14 +182,60 @@ def recommend(
             within.sort(key=lambda option: (option.trained is None, option.trained or 0.0, *_rank(option)))
         else:
             within[0] = replace(within[0], trained=None)
-    best = within[0]
     stock = [option for option in (options if own else within) if option.stock]
     baseline = max(stock, key=lambda option: (option.parameters, option.id), default=None)
-    searched = [option for option in within[1:] if not option.stock]
-    others = tuple((option, _trade(option, best, proxy, ratio)) for option in runners_up(best, searched, RUNNERS_UP))
-    if inherits and baseline is not None and not best.stock and best.predicted is not None and best.trained is None:
-        return Recommendation(_cut_sentence(best, baseline, limits), by, best, baseline, others)
-    return Recommendation(_sentence(best, baseline, limits, proxy, own, ratio), by, best, baseline, others)
+    searched = [option for option in within if not option.stock]
+    ahead: Iterable[Option] = _frontier(searched, by, dominance)
+    if baseline is not None and limits.violation(baseline) == 0:
+        ahead = (option for option in ahead if _surely_better(option, baseline, ratio))
+    best = next(iter(ahead), None) or baseline
+    assert best is not None
+    others = [option for option in searched if option is not best]
+    traded = tuple((option, _trade(option, best, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP))
+    if best.stock:
+        sentence = _stock_sentence(best, next(iter(searched), None), limits, proxy, own, ratio)
+    elif inherits and baseline is not None and best.predicted is not None and best.trained is None:
+        sentence = _cut_sentence(best, baseline, limits)
+    else:
+        sentence = _sentence(best, baseline, limits, proxy, own, ratio)
+    return Recommendation(sentence, by, best, baseline, traded)
+
+
+def _frontier(ranked: Sequence[Option], by: By, dominance: Dominance) -> list[Option]:
+    """Those on the frontier by what they are ranked by, in the same order."""
+    if by != "trained":
+        return _best(ranked, [option.score for option in ranked], dominance)
+    trained = {option.id: -math.log(option.trained) for option in ranked if option.trained is not None}
+    first, rest = [[option for option in ranked if (option.id in trained) is known] for known in (True, False)]
+    return [
+        *_best(first, [trained[option.id] for option in first], replace(dominance, logarithmic=True)),
+        *_best(rest, [option.score for option in rest], dominance),
+    ]
+
+
+def _best(options: Sequence[Option], qualities: Sequence[float], dominance: Dominance) -> list[Option]:
+    points = [
+        (quality, option.latency.value, option.memory.value) for option, quality in zip(options, qualities, strict=True)
+    ]
+    kept = dominance.frontier(points, [option.digest for option in options])
+    return [option for option, keep in zip(options, kept, strict=True) if keep]
+
+
+def _surely_better(option: Option, stock: Option, ratio: QualityRatio) -> bool:
+    """Whether its quality is better by more than the interval of the difference, where there is one."""
+    difference = _difference(option, stock, ratio)
+    if difference is None or difference.spread is None:
+        return option.score > stock.score
+    return difference.below
+
+
+def _difference(option: Option, other: Option, ratio: QualityRatio) -> Ratio | None:
+    """Perplexity of one by that of the other, after training or as predicted; None where neither is known of both."""
+    if option.trained is not None and other.trained is not None:
+        return Figure(option.trained, TRAINING_SPREAD).over(Figure(other.trained, TRAINING_SPREAD))
+    if option.predicted is not None and other.predicted is not None:
+        return ratio(option, other)
+    return None
 
 
 def _rank(option: Option) -> tuple[float, float, bool, str]:
@@ -216,14 +270,10 @@ def _trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> st
 
 
 def _quality(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
-    if option.trained is not None and other.trained is not None:
-        return (
-            Figure(option.trained, TRAINING_SPREAD)
-            .over(Figure(other.trained, TRAINING_SPREAD))
-            .in_percent("perplexity after training")
-        )
-    if option.predicted is not None and other.predicted is not None:
-        return _predicted(ratio(option, other))
+    difference = _difference(option, other, ratio)
+    if difference is not None:
+        trained = option.trained is not None and other.trained is not None
+        return difference.in_percent("perplexity after training") if trained else _predicted(difference)
     if option.score == other.score:
         return f"equal by {proxy}"
     if proxy.endswith("_parameters") and option.score > 0 and other.score > 0:
@@ -243,12 +293,7 @@ def _predicted(ratio: Ratio) -> str:
 def _sentence(
     best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
 ) -> str:
-    begin = f"Within {limits}" if str(limits) else "Without limits"
-    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
-    end = ". The interval of its latency reaches beyond the limit." if beyond else "."
-    if best.stock:
-        model = "my model" if own else f"the stock model with {best.name}"
-        return f"{begin} {model} is the best that was measured: no searched model is ahead{end}"
+    begin, end = _begin(limits), _end(best, limits)
     if proxy == "published_score":
         return f"{begin} a published model of score {plain(best.score)} is the best that was measured here{end}"
     if baseline is None and own:
@@ -271,16 +316,40 @@ def _sentence(
     )
 
 
+def _stock_sentence(
+    stock: Option, searched: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
+) -> str:
+    """Why a stock model is the answer; `searched` is the best of the others."""
+    model = "my model" if own else f"the stock model with {stock.name}"
+    begin = f"{_begin(limits)} {model} is the answer"
+    if searched is None:
+        return f"{begin}: nothing else that was measured is within the limits{_end(stock, limits)}"
+    found = _quality(searched, stock, proxy, ratio)
+    difference = _difference(searched, stock, ratio)
+    if difference is None or difference.spread is None or difference.above:
+        return f"{begin}: of the searched models none is better ({found}){_end(stock, limits)}"
+    better = f"{begin}: of the searched models none is better for sure ({found})"
+    return f"{better}{_end(stock, limits)} Training both would tell."
+
+
+def _begin(limits: OptionLimits) -> str:
+    return f"Within {limits}" if str(limits) else "Without limits"
+
+
+def _end(best: Option, limits: OptionLimits) -> str:
+    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
+    return ". The interval of its latency reaches beyond the limit." if beyond else "."
+
+
 def _cut_sentence(best: Option, whole: Option, limits: OptionLimits) -> str:
     """About a part of a model, which has not been trained since it was cut."""
     assert best.predicted is not None
     before = "" if whole.predicted is None else f"{whole.predicted.value:.4g} → "
-    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     return (
-        f"{f'Within {limits}' if str(limits) else 'Without limits'} a part of my model is "
+        f"{_begin(limits)} a part of my model is "
         f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{with_interval(best.predicted)} "
         f"before healing{_of(best)}, {best.memory.over(whole.memory).in_percent('peak memory')}"
-        f"{'. The interval of its latency reaches beyond the limit.' if beyond else '.'}"
+        f"{_end(best, limits)}"
         f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"
     )
 

@@ -1,73 +1,82 @@
 """Which depths of the stock model are measured, where the best model within limits is wanted.
 
-From the shallowest on: next are those that are predicted to be within the limits, or one if none is, until one is
-beyond them. Deeper ones are slower and larger, so the largest stock model within the limits is among those measured.
+Wanted is the deepest one within the limits. The shallowest and the fifth say what a layer costs; from there on the next
+is where the costs that were measured, continued linearly, meet a limit, until two neighbours lie on its two sides.
+Deeper ones are slower and larger, so few launches find it among thirty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefront.core.search.interface import Times
 from edgefront.core.search.problem import Problem
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import Goal
 
-FIRST = 2
-"""Depths that are measured first: as many as say what one more costs."""
+MOST_DEPTHS = 5
+"""Depths that are measured at most, where the best model within limits is wanted."""
+SECOND = 4
+"""Place of the depth that is measured beside the shallowest: so many layers more say what one costs."""
 
 
 @dataclass(frozen=True)
 class Depth:
     """What is known of one depth after its launches; None: it was not measured."""
 
+    blocks: int
+    """Number of the model's blocks, which names the depth."""
     latency_ms: float | None = None
-    latency_half_width_ms: float | None = None
     memory_bytes: int | None = None
+    times_ms: Times = field(default_factory=dict)
+    """Times of a generation."""
     infeasible: bool = False
     """The device cannot run it."""
 
-    def beyond(self, problem: Problem) -> bool:
-        """Whether it is beyond a limit by more than the interval of its latency."""
+    def shares(self, problem: Problem) -> list[float] | None:
+        """What it takes of each limit, as a share of that; None if it was not measured."""
         if self.latency_ms is None or self.memory_bytes is None:
-            return self.infeasible
-        low = self.latency_ms - (self.latency_half_width_ms or 0.0)
-        slow = problem.latency_ms is not None and low > problem.latency_ms
-        return slow or (problem.memory_bytes is not None and self.memory_bytes > problem.memory_bytes)
-
-
-def complete(measured: Sequence[Depth], count: int, problem: Problem) -> bool:
-    """Whether no more of `count` depths are measured, `known` being the shallowest."""
-    if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return bool(measured)
-    return len(measured) >= count or any(depth.beyond(problem) for depth in measured)
+            return None
+        taken: list[tuple[float, float | None]] = [
+            (self.latency_ms, problem.latency_ms),
+            (float(self.memory_bytes), problem.memory_bytes),
+        ]
+        taken += [(self.times_ms.get(name, math.inf), limit) for name, limit in problem.times_ms.items()]
+        return [value / limit for value, limit in taken if limit is not None]
 
 
 def next_depths(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Sequence[Architecture]:
-    """The depths to measure next, of `every` by rising depth; all at once unless the best within limits is wanted."""
+    """The depths to measure next, of `every` by rising depth; none where those that were measured say enough. All at
+    once unless the best within limits is wanted.
+    """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return every[len(measured) :]
+        return () if measured else every
     if not measured:
-        return every[:FIRST]
-    begin, end = len(measured), min(len(every), 2 * len(measured))
-    count = 1
-    while begin + count < end and _predicted_within(measured, every, begin + count, problem):
-        count += 1
-    return every[begin : begin + count]
+        return [every[place] for place in sorted({0, min(SECOND, len(every) - 1)})]
+    places = {len(architecture.blocks): place for place, architecture in enumerate(every)}
+    known = {places[depth.blocks]: depth.shares(problem) for depth in measured}
+    beyond = [place for place, shares in known.items() if shares is not None and max(shares, default=0.0) > 1.0]
+    beyond += [places[depth.blocks] for depth in measured if depth.infeasible]
+    high = min(beyond, default=len(every))
+    low = max((place for place, shares in known.items() if shares is not None and place < high), default=-1)
+    between = [place for place in range(low + 1, high) if place not in known]
+    if not between or len(known) >= MOST_DEPTHS:
+        return ()
+    rows = {place: shares for place, shares in known.items() if shares is not None}
+    guess = _deepest_within(rows, low, high, len(every)) if len(rows) > 1 else (low + high) // 2
+    return [every[min(between, key=lambda place: (abs(place - guess), place))]]
 
 
-def _predicted_within(measured: Sequence[Depth], every: Sequence[Architecture], index: int, problem: Problem) -> bool:
-    """Whether this depth is within the limits if each block adds as much as those of the measured depths."""
-    rows = [
-        (len(architecture.blocks), depth.latency_ms, depth.memory_bytes)
-        for depth, architecture in zip(measured, every, strict=False)
-        if depth.latency_ms is not None and depth.memory_bytes is not None
-    ]
-    if len(rows) < FIRST:
-        return False
-    blocks, *figures = np.array(rows, dtype=np.float64).T
-    predicted = [np.polyval(np.polyfit(blocks, figure, 1), len(every[index].blocks)) for figure in figures]
-    limits = (problem.latency_ms, problem.memory_bytes)
-    return all(limit is None or value <= limit for value, limit in zip(predicted, limits, strict=True))
+def _deepest_within(rows: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:
+    """Where a line through the two measured places nearest to the limits says that the last one within them is."""
+    first, second = sorted(sorted(rows, key=lambda place: (min(abs(place - low), abs(place - high)), place))[:2])
+    last = count - 1
+    for at, then in zip(rows[first], rows[second], strict=True):
+        slope = (then - at) / (second - first)
+        if slope > 0:
+            last = min(last, first + math.floor((1.0 - at) / slope + 1e-9))
+    return int(np.clip(last, 0, count - 1))

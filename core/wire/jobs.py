@@ -274,8 +274,8 @@ class JobRequest(TrainingBudget):
         Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64, fail_fast=True)] | None
     ) = None
     """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
-    within limits without those whose weights alone exceed the memory. For the best within limits they are measured from
-    the shallowest on, up to the first that is beyond the limits."""
+    within limits without those whose weights alone exceed the memory. For the best within limits at most five of them
+    are measured, among which the deepest within the limits is looked for."""
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
     """The whole frontier, or the best model within the limits of each target."""
     proxy: ProxyName | Literal["published_score", "auto"] = "auto"

@@ -18,7 +18,7 @@ from simulated_agent import CLASS
 from sqlalchemy import select
 
 from edgefront.api.docs.examples import example
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.settings import LeaseSettings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Launch

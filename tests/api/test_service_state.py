@@ -15,7 +15,7 @@ from sqlalchemy import text
 from edgefront.api.http.metrics import Fresh
 from edgefront.api.version import VERSION
 from edgefront.core.services.fleet.overview import Overview
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, OptionLimits, recommend
 from edgefront.core.units import MB
@@ -30,6 +31,7 @@ def option(
 ) -> Option:
     return Option(
         id=name,
+        digest=name,
         stock=stock,
         name="4 layers",
         parameters=parameters,
@@ -83,9 +85,15 @@ def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
 
 def test_what_intervals_do_not_support_is_not_claimed() -> None:
     stock = option("stock", 30.5, 41.0, stock=True, half_width_ms=2.0)
-    told = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law").sentence
-    assert "no sure difference in predicted perplexity (1.6 ± 2.8 % lower)" in told
-    assert "no measurable difference in latency (± 6.8 %)" in told
+    answer = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law")
+    assert answer.best is answer.baseline is stock
+    assert answer.sentence == (
+        "Within 50 ms and 300 MB the stock model with 4 layers is the answer: of the searched models none is better "
+        "for sure (no sure difference in predicted perplexity (1.6 ± 2.8 % lower)). Training both would tell."
+    )
+    ((runner_up, trade),) = answer.runners_up
+    assert runner_up.id == "best"
+    assert "no measurable difference in latency (± 6.8 %)" in trade
     unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
     assert "latency 27 % lower by one launch each, whose interval is not known" in unknown
 
@@ -116,7 +124,7 @@ def test_runners_up_are_the_best_that_trade_something() -> None:
     assert trades["faster"].startswith(
         "latency 11.1 ± 1.2 % lower, peak memory 5.0 ± 0.7 % higher, predicted perplexity"
     )
-    stock = recommend([*options[:3], option("stock", 30.5, stock=True)], LIMITS, "quality_law")
+    stock = recommend([*options[:3], option("stock", 40.0, stock=True)], LIMITS, "quality_law")
     assert [runner_up.id for runner_up, _ in stock.runners_up] == ["like the best", "faster"]  # it stands beside them
     few = recommend(options[:3], LIMITS, "quality_law")
     assert [runner_up.id for runner_up, _ in few.runners_up] == ["like the best", "faster"]
@@ -126,7 +134,39 @@ def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
     answer = recommend([option("searched", 31.0), option("stock", 30.0, stock=True)], LIMITS, "quality_law")
     assert answer.best is not None
     assert answer.best.stock
-    assert "the stock model with 4 layers is the best" in answer.sentence
+    assert "the stock model with 4 layers is the answer: of the searched models none is better" in answer.sentence
+    alone = recommend([option("searched", 20.0, 60.0), option("stock", stock=True)], LIMITS, "quality_law")
+    assert "is the answer: nothing else that was measured is within the limits." in alone.sentence
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_best_that_is_better_than_the_stock_model_for_sure(trained: bool) -> None:
+    """What is ahead by less than the interval of its difference is passed over."""
+
+    def of(name: str, perplexity: float, **more: Any) -> Option:
+        return option(name, perplexity, trained=perplexity if trained else None, **more)
+
+    stock = of("stock", 30.0, latency_ms=45.0, stock=True)
+    options = [of("unsure", 28.0, spread=0.2), of("sure", 29.0, latency_ms=30.0, spread=0.001), stock]
+    answer = recommend(options, LIMITS, "quality_law")
+    assert answer.best is not None
+    assert answer.best.id == ("unsure" if trained else "sure")  # by training both are
+    assert answer.baseline is stock
+
+
+def test_my_own_model_is_the_answer_only_within_the_limits() -> None:
+    mine, other = option("mine", 30.0, 45.0, stock=True), option("other", 31.0, 20.0)
+    assert recommend([mine, other], LIMITS, "quality_law", own=True).best is mine
+    slow = option("mine", 30.0, 55.0, stock=True)
+    answer = recommend([slow, other], LIMITS, "quality_law", own=True)
+    assert (answer.best, answer.baseline) == (other, slow)
+
+
+def test_the_answer_is_on_the_frontier_of_those_within_the_limits() -> None:
+    options = [option("best", 30.0, 45.0), option("alike", 30.2, 20.0), option("beyond", 25.0, 60.0)]
+    every = recommend(options, LIMITS, "quality_law").best
+    coarse = recommend(options, LIMITS, "quality_law", dominance=Dominance(0.3, logarithmic=True)).best
+    assert (every and every.id, coarse and coarse.id) == ("best", "alike")
 
 
 def test_trained_perplexity_decides_among_those_trained_alike() -> None:

@@ -31,7 +31,7 @@ from edgefront.core.services.jobs.candidates import (
     list_candidates,
     list_launches,
 )
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.wire.candidates import GROUPS, CandidateView, Group

@@ -12,7 +12,7 @@ from simulated_service import Service, request
 from sqlalchemy import func, select
 
 from edgefront.core.errors import Conflict, NotFound
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
 from edgefront.core.services.sweep import sweep
 from edgefront.core.store.tables import (

@@ -15,8 +15,7 @@ from sqlalchemy import select
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import event_log
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
-from edgefront.core.services.jobs.resolved import resolved
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES, resolved
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, stalled, store
 from edgefront.core.services.search.computing import ComputeStep

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch, Target

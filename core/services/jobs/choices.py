@@ -250,6 +250,7 @@ def _option(choice: ChoiceView) -> Choice:
     candidate = choice.candidate
     return Choice(
         id=candidate.id,
+        digest=candidate.digest,
         stock=False,
         name=choice.model,
         parameters=candidate.total_parameters,

@@ -18,9 +18,6 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
-BASELINE_LAUNCHES = 3
-"""Launches of each baseline: all comparisons divide by it, and their spread estimates the device's launch variance."""
-
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
     """Expected number of candidates at the end, baselines included; None if the stored request cannot be read."""
@@ -60,6 +57,17 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
     if request.budget.minutes is not None:
         seconds = min(seconds, max(0.0, request.budget.minutes * 60 - elapsed))
     return seconds
+
+
+def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
+    """How many launches fit in the rest of the job's minutes at the target's pace so far; None without a budget of
+    time, or before a launch of its own.
+    """
+    began = jobs.clock_of(session, target)
+    if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
+        return None
+    left = request.budget.minutes * 60 - (now - began).total_seconds()
+    return int(max(0.0, left) * target.launches_done / max(1e-3, (now - target.started_at).total_seconds()))
 
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import BoundReached
 from edgefront.core.services.access.owners import bounds_of
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.services.stored import JOB_REQUEST
@@ -42,13 +41,14 @@ def check_launches(session: Session, owner: str, asked: int, bounds: OwnerSettin
 
 def of_added_target(request: JobRequest) -> int:
     """How many launches a target that is added to a job asks for at once: its baselines', as it measures few others."""
-    return sizes_of(request).baselines * BASELINE_LAUNCHES
+    sizes = sizes_of(request)
+    return sizes.baselines * sizes.baseline_launches
 
 
 def _at_once(request: JobRequest) -> int:
     """How many launches each target of a job asks for at once at most."""
     sizes = sizes_of(request)
-    return max(sizes.baselines * BASELINE_LAUNCHES, sizes.generation)
+    return max(sizes.baselines * sizes.baseline_launches, sizes.generation)
 
 
 def launches_at_once(session: Session, owner: str) -> int:

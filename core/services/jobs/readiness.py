@@ -8,13 +8,14 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, TargetState
 from edgefront.core.store.tables import Target
+from edgefront.core.wire.jobs import JobRequest
 
 
 def due(session: Session, target: Target, now: datetime) -> bool:
@@ -23,7 +24,8 @@ def due(session: Session, target: Target, now: datetime) -> bool:
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
         return False
     try:
-        if progress.out_of_time(session, JOB_REQUEST.read(job.request), target, now):
+        request = JOB_REQUEST.read(job.request)
+        if progress.out_of_time(session, request, target, now):
             return True
     except InvalidInput:  # `advance` ends the target and says why
         return True
@@ -33,18 +35,19 @@ def due(session: Session, target: Target, now: datetime) -> bool:
         return False
     if candidate_rows.any_waiting(session, target.id):
         return False
-    return target.state != TargetState.BASELINES or baselines_complete(session, target)
+    return target.state != TargetState.BASELINES or baselines_complete(session, request, target)
 
 
-def baselines_complete(session: Session, target: Target) -> bool:
-    """Whether every baseline has its result, from `BASELINE_LAUNCHES` launches unless one failed."""
+def baselines_complete(session: Session, request: JobRequest, target: Target) -> bool:
+    """Whether every baseline has its result, from as many launches as the job wants unless one failed."""
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
         return False
     unsure = [
         row.measurement_id
         for row in baselines
-        if row.measurement_id and (row.launches < BASELINE_LAUNCHES or row.state == CandidateState.UNCONFIRMED)
+        if row.measurement_id
+        and (row.launches < sizes_of(request).baseline_launches or row.state == CandidateState.UNCONFIRMED)
     ]
     counts = demand.launch_counts(session, unsure)
     return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)

@@ -15,6 +15,7 @@ from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto import recommendation as pure
+from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, independent, recommend
 from edgefront.core.quality.cut_law import CutLaw
@@ -24,6 +25,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model
+from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
@@ -35,7 +37,7 @@ from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
 from edgefront.core.spaces.space import Genome
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.candidates import CandidateView, TrainedView
@@ -81,6 +83,7 @@ class Known:
     """The job's, for the training budget that was asked for."""
     own_law: QualityLaw | None
     """The job's, for the budget that it searched for."""
+    dominance: Dominance
     trainers: tuple[str, ...]
     """Workers whose pace of training is known; none where the law knows one budget."""
 
@@ -107,6 +110,7 @@ class Known:
                 own=starts_from_model(self.request),
                 inherits=isinstance(self.law, CutLaw),
                 ratio=independent if self.law is None else self._ratio,
+                dominance=self.dominance,
             ),
             predicted,
         )
@@ -188,24 +192,8 @@ class Known:
         law = (
             "" if self.request is None else law_note(self.request, self.law, {score.dataset for score in self.trained})
         )
-        parts = (self._limits_note(), self._off_frontier(best), self._once(best), self.added, law)
+        parts = (self._limits_note(), self._once(best), self.added, law)
         return " ".join(text for text in parts if text)
-
-    def _off_frontier(self, best: CandidateView | None) -> str:
-        """Why the best is not on the frontier, which a reader would take for a contradiction."""
-        epsilon = 0.0 if self.request is None else self.request.epsilon
-        if (
-            best is None
-            or best.on_frontier
-            or best.role != CandidateRole.SEARCH
-            or best.state != CandidateState.MEASURED
-            or not epsilon
-        ):
-            return ""
-        return (
-            f"The recommended model is not on the frontier, on which differences up to {100 * epsilon:g} % count as "
-            "none: a model there is as good within that in each figure."
-        )
 
     def _once(self, best: CandidateView | None) -> str:
         """Says that the best was measured by one launch only, if that is less certain than was asked for."""
@@ -221,7 +209,7 @@ class Known:
             return ""
         launches = "1 further launch" if further == 1 else f"{further} further launches"
         who = "the job as far as its budget permits" if self.active else "edgefront measure on the device"
-        return f"The recommended model was measured once: {launches}, made by {who}, would {end}."
+        return f"This is provisional: the model was measured once. {launches}, made by {who}, would {end}."
 
     def _limits_note(self) -> str:
         if self.active:
@@ -337,6 +325,7 @@ def read(
         trained=trained_views(trained),
         law=law,
         own_law=own_law,
+        dominance=dominance_of(job),
         trainers=tuple(paces.trainers(session)) if own_law is not None and own_law.train_budget else (),
     )
 
@@ -370,6 +359,7 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
     blocks = candidate.architecture["blocks"]
     return Option(
         id=candidate.id,
+        digest=candidate.digest,
         stock=stock,
         name=layers_in_words(blocks) if stock else stack_in_words(blocks),
         parameters=candidate.decoder_parameters,

@@ -21,6 +21,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
@@ -31,6 +32,7 @@ from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.states import Goal
 from edgefront.core.store.sql import Document
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
@@ -148,10 +150,18 @@ _Counts = int | NDArray[np.int64]
 """A count of one architecture, or of each of many."""
 
 
+BASELINE_LAUNCHES = 3
+"""Launches of each baseline of a frontier: all comparisons divide by it, and their spread estimates the device's launch
+variance.
+"""
+
+
 class Sizes(NamedTuple):
     """How much each target of a job measures at most. A budget of time may end its search earlier."""
 
     baselines: int
+    baseline_launches: int
+    """Launches of each before the search begins: one where most of them only say where the limits are."""
     candidates: int
     """Candidates that the search will have proposed at its end."""
     generation: int
@@ -160,7 +170,7 @@ class Sizes(NamedTuple):
 
 def sizes_of(request: JobRequest) -> Sizes:
     """Raises `InvalidInput` for a space or an algorithm that this release does not have."""
-    return _sizes(request.model_dump_json(include={"space", "algorithm", "baseline_layers", "budget"}))
+    return _sizes(request.model_dump_json(include={"space", "algorithm", "baseline_layers", "budget", "goal"}))
 
 
 @lru_cache(maxsize=512)
@@ -173,7 +183,10 @@ def _sizes(text: str) -> Sizes:
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
         size = algorithm.generation_size(generation)
         total, largest, generation = total + size, max(largest, size), generation + 1
-    return Sizes(len(space.baselines(asked["baseline_layers"])), min(total, most), min(largest, most))
+    baselines, launches = len(space.baselines(asked["baseline_layers"])), BASELINE_LAUNCHES
+    if asked["goal"] == Goal.BEST_WITHIN_LIMITS:
+        baselines, launches = min(baselines, MOST_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
+    return Sizes(baselines, launches, min(total, most), min(largest, most))
 
 
 def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:

@@ -4,7 +4,8 @@ another should confirm.
 A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
 the frontier or could be, beyond the job's ε, at the fast end of its interval. Such candidates, and baselines that are
 as uncertain, get further launches from devices that have nothing else to do: behind a generation's barrier, and after
-the search.
+the search. Where the best model within limits is wanted, only that and the largest stock model within them do, once the
+search has ended; each has two launches at least.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from edgefront.core.services.jobs.rivals import has_one_answer, target_ahead
 from edgefront.core.services.measuring.queries import measurements, validation
 from edgefront.core.services.measuring.result_validation import BASELINE_OF_ONE, ResultValidator
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
-from edgefront.core.states import OPEN_MEASUREMENTS, REFINABLE_TARGETS, MeasurementState, Purpose, TargetState
+from edgefront.core.states import OPEN_MEASUREMENTS, REFINABLE_TARGETS, Goal, MeasurementState, Purpose, TargetState
 from edgefront.core.store.tables import Job, Measurement, Target
 
 WHILE_SEARCHING = 2
@@ -99,15 +100,20 @@ def _refinable(session: Session, asked: Sequence[tuple[Job, Target, int]]) -> di
     """Target id → at most so many measurements of it that deserve a further launch."""
     places = {target.id: (target.device_key, target.protocol_digest) for _, target, _ in asked}
     variances = measurements.launch_variances(session, set(places.values()))
-    return measurements.refinable(
-        session,
-        {
-            target.id: measurements.Uncertainty(
-                optimism(PROTOCOL.read(target.protocol), variances[places[target.id]]), most, dominance_of(job)
-            )
-            for job, target, most in asked
-        },
-    )
+    one_answer = {target.id for job, target, _ in asked if _wants_best(job)}
+    answers = candidates.answers(session, one_answer)
+    uncertainties = {}
+    for job, target, most in asked:
+        factors = optimism(PROTOCOL.read(target.protocol), variances[places[target.id]])
+        if target.id in one_answer:
+            factors = {1: 1.0} | factors  # no answer rests on a single launch
+        uncertainties[target.id] = measurements.Uncertainty(factors, most, dominance_of(job), answers.get(target.id))
+    return measurements.refinable(session, uncertainties)
+
+
+def _wants_best(job: Job) -> bool:
+    request = JOB_REQUEST.read_or(job.request, None)
+    return request is not None and request.goal == Goal.BEST_WITHIN_LIMITS
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
@@ -125,11 +131,13 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, job: Job, target: Target, baselines: int) -> int:
-    """Further launches that the target may have. Of a job with one answer only the best of its targets has any, once
-    its search has ended.
+    """Further launches that the target may have: for the best model within limits once its search has ended, and of a
+    job with one answer only the best of its targets.
     """
     request = JOB_REQUEST.read(job.request)
-    if has_one_answer(request) and (target.state != TargetState.REFINING or target_ahead(session, target) is not None):
+    if request.goal == Goal.BEST_WITHIN_LIMITS and target.state != TargetState.REFINING:
+        return 0
+    if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
     return refinement_budget(request, target, baselines) - target.refinements
 

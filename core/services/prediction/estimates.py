@@ -17,7 +17,6 @@ from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import placement
 from edgefront.core.services.jobs.placement import Place
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.jobs.resolve import resolve
@@ -145,8 +144,10 @@ def _target(
     fits: Fits,
 ) -> TargetEstimate:
     baselines = plan_.baselines()
-    repeats = sum(max(0, BASELINE_LAUNCHES - data.baselines.get(baseline.digest, 0)) for baseline in baselines)
-    most = sizes_of(request).candidates
+    sizes = sizes_of(request)
+    most, launches_each = sizes.candidates, sizes.baseline_launches
+    lacking = [max(0, launches_each - data.baselines.get(baseline.digest, 0)) for baseline in baselines]
+    repeats = min(sum(lacking), sizes.baselines * launches_each)
     expected = plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
     # Of a job with one answer over its targets only one of them measures again.

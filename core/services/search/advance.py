@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.search.depths import Depth, complete
+from edgefront.core.search.depths import Depth, next_depths
 from edgefront.core.search.interface import Need, Rival
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet.online import ONLINE
@@ -69,6 +69,11 @@ second."""
 CANCEL_BATCH = 2000
 """Waiting candidates that one transaction cancels before their target ends."""
 
+RESERVED = 4
+"""Launches for which a search for the best model within limits keeps time: further ones of the answer and of the stock
+model beside it, or of what takes their place.
+"""
+
 MAX_EMPTY_GENERATIONS = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
 
@@ -97,7 +102,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
         return _end_in_parts(session, target, TargetState.FINISHED, note, now)
-    if _catch_up(session, target, now):
+    if _catch_up(session, request, target, now):
         return True
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
         return _refine(session, request, target, now)
@@ -241,7 +246,7 @@ def _must_end(target: Target, request: JobRequest | None, began: datetime | None
     return request is None or progress.is_spent(request, began, now)
 
 
-def _catch_up(session: Session, target: Target, now: datetime) -> bool:
+def _catch_up(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
     """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. It takes at
     most `CATCH_UP_BATCH` of each, and returns whether there may be more to do.
     """
@@ -252,21 +257,21 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
-    missing = missing_launches(session, concerned.values(), measurements)
+    missing = missing_launches(session, concerned.values(), measurements, sizes_of(request).baseline_launches)
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
     applied = apply_known_results(session, target, concerned.values(), measurements, now)
     return applied > 0 or (len(lacking) == CATCH_UP_BATCH and bool(missing))
 
 
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    if target.candidates and not baselines_complete(session, target):
+    if target.candidates and not baselines_complete(session, plan.job.request, target):
         return False
     if not sizes_of(plan.job.request).baselines:
         change_state(session, target, TargetState.SEARCHING, plan.algorithm.note, now)
         return True
     every = candidate_rows.baselines(session, target.id)
     depths = [_depth(baseline) for baseline in every]
-    if not complete(depths, sizes_of(plan.job.request).baselines, plan.problem):
+    if next_depths(depths, plan.baselines(), plan.problem):
         if proxy_rows.waiting(session, [target.id]):
             return False
         return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=depths)
@@ -288,9 +293,10 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
 
 def _depth(baseline: Candidate) -> Depth:
     return Depth(
+        len(baseline.architecture["blocks"]),
         baseline.latency_ms,
-        baseline.latency_half_width_ms,
         baseline.memory_bytes,
+        device_data.times_of(baseline),
         baseline.state == CandidateState.INFEASIBLE,
     )
 
@@ -311,6 +317,12 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
         return _end_search(session, target, status_messages.spent(budget, left, number), now)
+    in_time = progress.launches_in_time(session, plan.job.request, target, now)
+    if in_time is not None and plan.problem.goal == Goal.BEST_WITHIN_LIMITS:
+        in_time = max(in_time - RESERVED, 0 if proposed_so_far else 1)
+        if not in_time:
+            return _end_search(session, target, "The rest of its time is for further launches of the answer.", now)
+        left = in_time if left is None else min(left, in_time)
     if number >= MAX_EMPTY_GENERATIONS and not candidate_rows.measured_since(
         session, target.id, number - MAX_EMPTY_GENERATIONS
     ):

@@ -13,11 +13,10 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.resolved import SearchPlan
+from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.result_processing import apply_results
@@ -90,7 +89,8 @@ def propose(
     target.settled += len(rows) - len(waiting)
 
     added = candidate_rows.by_ids(session, [row["id"] for row in rows])
-    missing = missing_launches(session, added, {row.id: row for row in measurements.values()})
+    each = sizes_of(plan.job.request).baseline_launches
+    missing = missing_launches(session, added, {row.id: row for row in measurements.values()}, each)
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)
     entries = [*map(candidate_entry, added)]
     if begins is not None:
@@ -122,13 +122,13 @@ def apply_known_results(
 
 
 def missing_launches(
-    session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement]
+    session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement], each_baseline: int
 ) -> list[str]:
-    """Measurement ids of the launches that these candidates need and that do not exist yet; an id twice for two
-    launches.
+    """Measurement ids of the launches that these candidates need and that do not exist yet, an id twice for two
+    launches: baselines need `each_baseline`, others one.
     """
     needed = {
-        candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == CandidateRole.BASELINE else 1
+        candidate.measurement_id: each_baseline if candidate.role == CandidateRole.BASELINE else 1
         for candidate in candidates
         if candidate.measurement_id is not None
     }

@@ -384,6 +384,36 @@ def best_within_limits(session: Session, target_id: str) -> Candidate | None:
     )
 
 
+def answers(session: Session, target_ids: Collection[str]) -> dict[str, list[str]]:
+    """Target id → the candidate that is the best on its frontier, and its largest stock model within the limits; empty
+    where there are none.
+    """
+    found: dict[str, list[str]] = {target_id: [] for target_id in target_ids}
+    if not found:
+        return found
+    is_stock = Candidate.role == CandidateRole.BASELINE
+    first = func.row_number().over(
+        partition_by=(Candidate.target_id, is_stock),
+        order_by=(
+            case((is_stock, Candidate.decoder_parameters), else_=Candidate.proxy).desc(),
+            Candidate.latency_ms,
+            Candidate.number,
+        ),
+    )
+    ranked = (
+        select(Candidate.target_id, Candidate.id, first.label("place"))
+        .where(
+            any_of(Candidate.target_id, target_ids),
+            Candidate.state == CandidateState.MEASURED,
+            or_(is_stock, Candidate.on_frontier == true()),
+        )
+        .subquery()
+    )
+    for target_id, id_ in session.execute(select(ranked.c.target_id, ranked.c.id).where(ranked.c.place == 1)):
+        found[target_id].append(id_)
+    return found
+
+
 class ScoredCandidate(NamedTuple):
     """A candidate that has a score."""
 

@@ -184,6 +184,8 @@ class Uncertainty(NamedTuple):
     """Measurements that are asked for."""
     dominance: Dominance
     """What counts as better: one that a member keeps off the frontier even so is not named."""
+    only: Collection[str] | None = None
+    """The candidates that are named at all, at most two; None: any."""
 
 
 _WANTED = {
@@ -193,6 +195,9 @@ _WANTED = {
     "most": Integer,
     "factor": Double,
     "log": Double,
+    "only": Integer,
+    "one": String,
+    "other": String,
 }
 
 
@@ -223,7 +228,12 @@ def _refinable(asked: FromClause) -> Select[str, str]:
         )
         .join_from(asked, Candidate, Candidate.target_id == asked.c.target_id)
         .join(Measurement, and_(Measurement.id == Candidate.measurement_id, Measurement.launches == asked.c.launches))
-        .where(Candidate.state == CandidateState.MEASURED, or_(comes_first, ~dominated.exists()), ~coming.exists())
+        .where(
+            Candidate.state == CandidateState.MEASURED,
+            or_(asked.c.only == 0, Candidate.id == asked.c.one, Candidate.id == asked.c.other),
+            or_(comes_first, ~dominated.exists()),
+            ~coming.exists(),
+        )
         .subquery()
     )
     return (
@@ -268,6 +278,8 @@ def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, l
             "most": of.most,
             "factor": 1.0 + of.dominance.epsilon,
             "log": math.log1p(of.dominance.epsilon) if of.dominance.logarithmic else None,
+            "only": int(of.only is not None),
+            **dict(zip(("one", "other"), (*(of.only or ()), None, None), strict=False)),
         }
         for target_id, of in asked.items()
         for launches, optimism in of.optimism.items()
