@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work, done
@@ -18,7 +20,7 @@ from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
-from edgefront.core.store.tables import Candidate, Generation
+from edgefront.core.store.tables import Candidate, Generation, Target
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest, JobView
 
@@ -213,3 +215,32 @@ def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limi
     assert best is not None
     assert best.latency_ms is not None
     assert best.latency_ms <= limit
+
+
+@ON_SQLITE
+def test_the_last_launches_of_a_time_are_the_answers(service: Service, agent: SimulatedAgent) -> None:
+    """Eight minutes have gone into the launches so far, so that two more fit: the search ends, and they refine."""
+    targets = [{"device_class": CLASS, "limits": {"latency_ms": 1.4}}]
+    budget = {"candidates": 60, "minutes": 10.0}
+    job = service.submit(asked(goal="best_within_limits", targets=targets, budget=budget))
+    for _ in range(60):
+        agent.step(1)
+        service.work()
+        if service.get(job.id).targets[0].generation == 0:
+            break
+    with service.database.write() as session:
+        target = session.scalars(select(Target)).one()
+        target.started_at = service.database.now(session) - timedelta(minutes=8)
+    service.run(agent)
+    ended = service.get(job.id).targets[0]
+    assert "The search ended: the rest of its time is for further launches of the answer." in ended.note
+    assert ended.generation == 0
+    with service.database.read() as session:
+        answer = recommendation.read(session, service.user, job.id).recommendation()
+        searched = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
+    assert answer.recommended is not None
+    assert answer.recommended.launches > 1
+    best = max((row for row in searched if row.on_frontier), key=lambda row: row.proxy)
+    again = {row.id for row in searched if row.launches > 1}
+    assert again <= {best.id}
+    assert "provisional" not in answer.note
