@@ -20,6 +20,14 @@ def plain(value: float) -> str:
     return f"{value:.0f}" if 1e6 <= value < _PLAIN else f"{value:g}"
 
 
+def decimals(half_width: float) -> int:
+    """Of a figure whose interval is so wide to each side: down to the first digit of that, or the second behind a 1 or
+    2. `half_width` above 0.
+    """
+    exponent = math.floor(math.log10(half_width))
+    return min(3, max(0, (half_width / 10.0**exponent < 2.95) - exponent))
+
+
 def rounded_up(value: float) -> float:
     """Rounds up to three digits; value above 0."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)

@@ -9,6 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edgefront.core.units import decimals, plain
+
+WIDE = 0.4
+"""Half an interval, on the logarithm, from which on its ends are named: to both sides alike it would be wrong."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -32,6 +37,17 @@ class Figure:
     def high(self) -> float:
         """The interval's upper end; the figure itself where that is not known."""
         return self.value * math.exp(self.spread or 0.0)
+
+    def __str__(self) -> str:
+        """`31.2 ± 0.9`, `180 (90 to 390)`; the value alone where no interval is known."""
+        if not self.spread:
+            return f"{self.value:.4g}"
+        if self.spread > WIDE:
+            low, high = self.value * math.exp(-self.spread), self.high
+            return f"{_two(self.value)} ({_two(low)} to {_two(high)})"
+        half = self.value * math.sinh(self.spread)
+        digits = decimals(half)
+        return f"{self.value:.{digits}f} ± {half:.{digits}f}"
 
     def over(self, other: Figure) -> Ratio:
         has_spread = self.spread is not None and other.spread is not None
@@ -72,8 +88,13 @@ class Ratio:
         if self.spread is None:
             return f"{name} {percent:.2g} % {word} by one launch each, whose interval is not known"
         half = 100 * self.value * math.sinh(self.spread)
-        digits = 0 if half >= 10 else 1
+        digits = decimals(half) if half else 1
         interval = f"± {half:.{digits}f} %"
         if not (self.above or self.below):
             return f"no measurable difference in {name} ({interval})"
         return f"{name} {percent:.{digits}f} {interval} {word}" if self.spread else f"{name} {percent:.1f} % {word}"
+
+
+def _two(value: float) -> str:
+    """To two significant digits."""
+    return plain(float(f"{value:.2g}"))

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.units import MB, plain, rounded_up
+from edgefront.core.units import MB, decimals, plain, rounded_up
 
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
@@ -285,9 +285,15 @@ def _predicted(ratio: Ratio) -> str:
     """With its median also where the interval holds 1: what is known of a training that nobody has made."""
     if ratio.spread is None or ratio.above or ratio.below:
         return ratio.in_percent("predicted perplexity")
+    return f"no sure difference in predicted perplexity ({_percent(ratio)})"
+
+
+def _percent(ratio: Ratio) -> str:
+    """`1.6 ± 2.8 % lower`, also where the interval holds 1; the spread is known."""
+    assert ratio.spread is not None
     percent, half = 100 * (ratio.value - 1), 100 * ratio.value * math.sinh(ratio.spread)
-    word = "higher" if percent >= 0 else "lower"
-    return f"no sure difference in predicted perplexity ({abs(percent):.1f} ± {half:.1f} % {word})"
+    digits = decimals(half) if half else 1
+    return f"{abs(percent):.{digits}f} ± {half:.{digits}f} % {'higher' if percent >= 0 else 'lower'}"
 
 
 def _sentence(
@@ -300,7 +306,7 @@ def _sentence(
         return f"{begin}{_reaches(best)}; my model was not measured{end}"
     if baseline is None:
         return f"{begin}{_reaches(best)}; no depth of the stock model is within the limits{end}"
-    against = f"the largest stock model {'within the limits' if str(limits) else 'measured'} ({baseline.name})"
+    against = f"the stock model ({baseline.name})"
     if own:
         against = "my model" + (", which is beyond the limits" if limits.violation(baseline) else "")
     quality = f"{_quality(best, baseline, proxy, ratio)}{_of_ratio(best, baseline)}"
@@ -324,12 +330,17 @@ def _stock_sentence(
     begin = f"{_begin(limits)} {model} is the answer"
     if searched is None:
         return f"{begin}: nothing else that was measured is within the limits{_end(stock, limits)}"
-    found = _quality(searched, stock, proxy, ratio)
     difference = _difference(searched, stock, ratio)
-    if difference is None or difference.spread is None or difference.above:
-        return f"{begin}: of the searched models none is better ({found}){_end(stock, limits)}"
-    better = f"{begin}: of the searched models none is better for sure ({found})"
-    return f"{better}{_end(stock, limits)} Training both would tell."
+    if difference is None or difference.spread is None:
+        return f"{begin}: the best searched model is {_quality(searched, stock, proxy, ratio)}{_end(stock, limits)}"
+    trained = searched.trained is not None and stock.trained is not None
+    what = "perplexity after training" if trained else "predicted perplexity"
+    label = "" if trained else _of(searched)
+    found = f"{begin}: the best searched model's {what} is {_percent(difference)}{label}"
+    if difference.above:
+        return f"{found}{_end(stock, limits)}"
+    remedy = "" if trained else " Training both would tell."
+    return f"{found}, which is no sure difference{_end(stock, limits)}{remedy}"
 
 
 def _begin(limits: OptionLimits) -> str:
@@ -347,7 +358,7 @@ def _cut_sentence(best: Option, whole: Option, limits: OptionLimits) -> str:
     before = "" if whole.predicted is None else f"{whole.predicted.value:.4g} → "
     return (
         f"{_begin(limits)} a part of my model is "
-        f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{with_interval(best.predicted)} "
+        f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{best.predicted} "
         f"before healing{_of(best)}, {best.memory.over(whole.memory).in_percent('peak memory')}"
         f"{_end(best, limits)}"
         f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"
@@ -356,10 +367,10 @@ def _cut_sentence(best: Option, whole: Option, limits: OptionLimits) -> str:
 
 def _reaches(best: Option) -> str:
     if best.trained is not None:
-        return f" a model reached perplexity {best.trained:.4g} after training"
+        return f": {best.name}, perplexity {best.trained:.4g} after training"
     if best.predicted is not None and not best.relative:
-        return f" a model of predicted perplexity {with_interval(best.predicted)}{_of(best)}"
-    return f" a model of {best.parameters:,} decoder parameters"
+        return f": {best.name}, predicted perplexity {best.predicted}{_of(best)}"
+    return f": {best.name}, {best.parameters:,} decoder parameters"
 
 
 def _of(option: Option) -> str:
@@ -375,13 +386,6 @@ def _of_ratio(best: Option, baseline: Option) -> str:
     return _of(best) if best.relative or best.trained is not None else ""
 
 
-def with_interval(figure: Figure) -> str:
-    """`31.2 ± 0.9`; the value alone where no interval is known."""
-    if figure.spread is None:
-        return f"{figure.value:.4g}"
-    return f"{figure.value:.1f} ± {figure.value * math.sinh(figure.spread):.1f}"
-
-
 # Nothing fits ---------------------------------------------------------------------------------------------------------
 
 
@@ -391,7 +395,7 @@ def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Re
     exceeded = [name for name, limit in limits.given.items() if nearest.value(name) > limit]
     moves = either or tuple(_move(name, nearest) for name in exceeded)
     words = (" or " if either else " and ").join(_in_words(move, limits) for move in moves)
-    figures = [f"a latency of {with_interval(nearest.latency)} ms"]
+    figures = [f"a latency of {nearest.latency} ms"]
     figures += [f"{nearest.value(name):.4g} {_UNITS[name]}" for name in limits.given if name in _TIMES]
     figures.append(f"a peak memory of {nearest.memory.value / MB:.1f} MB")
     has = f"{', '.join(figures[:-1])} and {figures[-1]}"

@@ -49,6 +49,11 @@ def layers_in_words(blocks: Blocks) -> str:
     return f"{count} layer{'s' if count != 1 else ''}"
 
 
+def model_in_words(description: Mapping[str, Any]) -> str:
+    """`5 layers × 320`: the blocks, and how wide they are."""
+    return f"{stack_in_words(description.get('blocks', ()))} × {description.get('d_model')}"
+
+
 def architecture_in_words(description: Mapping[str, Any]) -> str:
     """`6 layers, d_model 320, d_inner 768–1472, 4–8 heads, embedding 128 wide, div 2`, without what has no value."""
     blocks = description.get("blocks", ())

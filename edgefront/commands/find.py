@@ -11,6 +11,7 @@ from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
+    Explain,
     LawName,
     LimitOptions,
     ModelSpaceOptions,
@@ -82,13 +83,15 @@ def find(
         float | None, typer.Option(help="Maximum wall-clock minutes of the search, from its first launch on.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
+    explain: Explain = False,
 ) -> None:
     """Find the best model within limits on a device, from a few dozen launches.
 
     Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
-    perplexity that was measured within the limits, beside --model or the largest stock model under the same limits, and
-    what the next best models trade. If nothing fits: what comes nearest, and which limit to move by how much (exit
-    code 10). With --published it chooses among models that exist, by a published score, their formats and runtimes.
+    perplexity that was measured within the limits, beside --model or the largest stock model under the same limits,
+    which is the answer itself unless another is better for sure. If nothing fits: what comes nearest, and which limit
+    to move by how much (exit code 10). With --published it chooses among models that exist, by a published score, their
+    formats and runtimes.
     """
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
@@ -125,7 +128,7 @@ def find(
             budget={"candidates": candidates, "minutes": minutes},
             seed=seed,
         )
-        _find_published(session, request)
+        _find_published(session, request, explain)
         return
     request = find_request(
         [
@@ -147,8 +150,8 @@ def find(
 
     def say() -> None:
         for searched, view in zip(ended.targets, views, strict=True):
-            show(view, session.out)
-            if searched.note:
+            show(view, session.out, explain=explain)
+            if explain and searched.note:
                 session.note(f"{searched.name}: {searched.note}")
 
     answers = [{"recommendation": view, "commands": commands(view)} for view in views]
@@ -157,7 +160,7 @@ def find(
         raise typer.Exit(exits.NOTHING_FITS)
 
 
-def _find_published(session: Session, request: JobRequest) -> None:
+def _find_published(session: Session, request: JobRequest, explain: bool) -> None:
     """Chooses among published models, and shows the choice."""
     from edgefront import exits
     from edgefront.show.choices import show
@@ -166,9 +169,9 @@ def _find_published(session: Session, request: JobRequest) -> None:
     view = session.watching_client.jobs.choices(ended.id)
 
     def say() -> None:
-        show(view, session.out)
+        show(view, session.out, explain=explain)
         for searched in ended.targets:
-            if searched.note:
+            if explain and searched.note:
                 session.note(f"{searched.name}: {searched.note}")
 
     session.put({"job": ended.id, "state": ended.state, "choices": view}, say)
@@ -206,7 +209,7 @@ def _searched(session: Session, request: JobRequest) -> JobView:
     """The job of this request once it has ended."""
     job = session.client.jobs.create(request)
     session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
-    session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
+    session.note(f"goes on without this command; the answer then, and why: edgefront job recommend {job.id} --explain")
     return followed(session, job)
 
 

@@ -17,6 +17,7 @@ from edgefront.commands.options import (
     FIRST_LIMIT,
     FURTHER_LIMIT,
     After,
+    Explain,
     JobId,
     LimitOptions,
     ModelSpaceOptions,
@@ -289,6 +290,7 @@ def recommend(
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
     limit: LimitOptions = LimitOptions(),
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
+    explain: Explain = False,
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
@@ -301,27 +303,27 @@ def recommend(
     client, budget = session.client, training.given
     searched = client.jobs.get(job)
     if searched.request.space.published is not None:
-        _recommend_published(session, job, asdict(limit))
+        _recommend_published(session, job, asdict(limit), explain)
         return
     names = [target] if target else [item.id for item in searched.targets]
     views = [client.jobs.recommendation(job, target=name, **asdict(limit), **budget) for name in names]
 
     def say() -> None:
         for view in views:
-            show(view, session.out)
+            show(view, session.out, explain=explain)
 
     session.put(views[0] if target else views, say)
     if any(view.recommended is None for view in views):
         raise typer.Exit(exits.NOTHING_FITS)
 
 
-def _recommend_published(session: Session, job: str, limits: dict[str, float | None]) -> None:
+def _recommend_published(session: Session, job: str, limits: dict[str, float | None], explain: bool) -> None:
     """The choice of a job among published models, over all its targets."""
     from edgefront import exits
     from edgefront.show.choices import show
 
     view = session.client.jobs.choices(job, **limits)
-    session.put(view, lambda: show(view, session.out))
+    session.put(view, lambda: show(view, session.out, explain=explain))
     if view.recommended is None:
         raise typer.Exit(exits.NOTHING_FITS)
 

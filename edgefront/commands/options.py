@@ -65,6 +65,11 @@ KvCacheFormat = Annotated[
         help="Runtime llamacpp: what its cache of keys and values holds. Default: f16, llama.cpp's own.",
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Also every model with its identifier, how sure the figures are, and all commands."),
+]
+
 WhenBusy = Annotated[
     Literal["mark", "wait"] | None,
     typer.Option(

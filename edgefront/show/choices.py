@@ -19,17 +19,26 @@ MAX_OTHERS = 12
 """Models without a score that are named; all of them are in JSON."""
 
 
-def show(view: ChoicesView, console: Console) -> None:
-    """The choices beside each other, what is not known, how to get the recommended one, and the answer in one
-    sentence.
+SHOWN = 4
+"""Choices of an answer at a glance."""
+
+
+def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
+    """The answer at a glance: a sentence, a few choices beside each other, and how to get the recommended one. With
+    `explain` all choices, what is not known, and the user's own model among them.
     """
 
     def line(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        console.print(text, style=style, markup=False, soft_wrap=explain)
 
+    line(view.sentence, "bold")
     rows = choice_rows(view)
     if rows:
-        console.print(choices_table(rows, view.score.partition(":")[2]))
+        console.print(choices_table(rows if explain else rows[:SHOWN], view.score.partition(":")[2], every=explain))
+    if not explain:
+        for command in view.commands[:1]:
+            console.print(f"next: {command}", markup=False, soft_wrap=True)
+        return
     for text in notes(view):
         line(text, "dim")
     if view.note:
@@ -39,7 +48,6 @@ def show(view: ChoicesView, console: Console) -> None:
     if view.own is not None:
         line(view.own.sentence, "dim")
         line(view.own.command)
-    line(view.sentence, "bold")
 
 
 def notes(view: ChoicesView) -> list[str]:
@@ -59,28 +67,29 @@ def notes(view: ChoicesView) -> list[str]:
     return said
 
 
-def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str) -> FittingTable:
-    """A row a choice."""
+def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> FittingTable:
+    """A row a choice; without `every` the six columns that matter most."""
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
-    times = ("first token ms", "further token ms") if generates else ()
-    numbers = (benchmark, "latency ms", *times, "memory MB")
-    shown = table(
-        *("", "model", "weights", "runtime", "licence", *numbers),
-        right=numbers,
-        prose=("model",),
-        less=("licence", "latency ms") if generates else ("licence",),
-    )
+    times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
+    figures = [name for name, is_shown in times.items() if is_shown]
+    numbers = (benchmark, *figures, "memory MB")
+    how = ("weights", "runtime", "licence") if every else ("weights, runtime",)
+    shown = table("", "model", *how, *numbers, right=numbers, prose=("model",), less=("licence", "latency ms"))
     for name, choice in rows:
         candidate = choice.candidate
+        measured = {
+            "latency ms": measured_latency(candidate),
+            "first token ms": milliseconds(candidate.first_token_ms),
+            "token ms": milliseconds(candidate.token_ms),
+        }
+        formats = formats_in_words(choice.weights, choice.kv_cache)
+        setup = (formats, choice.runtime, choice.licence or "unknown")
         shown.add_row(
             name,
             choice.model,
-            formats_in_words(choice.weights, choice.kv_cache),
-            choice.runtime,
-            choice.licence or "unknown",
+            *(setup if every else (", ".join(setup[:2]),)),
             plain(choice.score),
-            measured_latency(candidate),
-            *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
+            *(measured[figure] for figure in figures),
             megabytes(candidate.memory_bytes),
             style={"recommended": "bold", "frontier": "dim"}.get(name),
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pydantic import BaseModel
 
-from edgefront.core.units import MB
+from edgefront.core.units import MB, decimals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,9 +116,10 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
     """A latency with its 95 % interval: 21.4 ±0.3."""
     if value is None:
         return NONE
-    digits = 1 if value >= 10 else 2
-    interval = "" if half_width is None else f" ±{half_width:.{digits}f}"
-    return f"{value:.{digits}f}{interval}"
+    if not half_width:
+        return f"{value:.{1 if value >= 10 else 2}f}"
+    digits = decimals(half_width)
+    return f"{value:.{digits}f} ±{half_width:.{digits}f}"
 
 
 MARK = "!"

@@ -1,9 +1,10 @@
-"""A job's progress on the terminal: a live table, or plain lines where there is no terminal."""
+"""A job's progress on the terminal: one bar, or plain lines where there is no terminal; and a table of its targets."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgefront.core.states import Goal, TargetState
@@ -15,55 +16,66 @@ if TYPE_CHECKING:
 
     from edgefront.show.fitting import FittingTable
 
-# Without a terminal: minimum seconds between two lines of a target.
-_LINE_INTERVAL_S = 5.0
+LINE_INTERVAL_S = 10.0
+"""Between two lines where there is no terminal."""
+DOING: Mapping[TargetState, str] = {
+    TargetState.BASELINES: "measuring stock models",
+    TargetState.SEARCHING: "searching",
+    TargetState.REFINING: "measuring the best again",
+}
+"""What a target that is active does."""
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    """Shows the job's progress and returns its last view."""
+    """Shows the job's progress until it ends and returns its last view: one live bar, or without a terminal a line
+    every ten seconds.
+    """
     return _live(jobs, console) if console.is_terminal else _lines(jobs, console)
 
 
 def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     last: JobView | None = None
-    with Live(console=console, refresh_per_second=4, transient=False) as live:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
         for last in jobs:
-            live.update(progress_table(last))
+            done, planned = measured(last)
+            bar.update(task, description=progress_line(last), completed=min(done, planned), total=planned)
     return last
 
 
 def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    said: dict[str, tuple[float, str, str]] = {}
+    line, said, at = "", "", -math.inf
     last: JobView | None = None
     for last in jobs:
-        for target in last.targets:
-            line = progress_line(target, last.request.goal)
-            before, words, note = said.get(target.id, (float("-inf"), "", ""))
-            state_is_new = not words.startswith(f"{target.name}: {target.state}")
-            is_new = line != words or target.note != note
-            if is_new and (state_is_new or time.monotonic() - before >= _LINE_INTERVAL_S):
-                said[target.id] = (time.monotonic(), line, target.note)
-                news = f", {target.note}" if target.note not in ("", note) else ""
-                console.print(line + news, markup=False, soft_wrap=True)
+        line = progress_line(last)
+        if line != said and time.monotonic() - at >= LINE_INTERVAL_S:
+            said, at = line, time.monotonic()
+            console.print(line, markup=False, soft_wrap=True)
+    if line != said:
+        console.print(line, markup=False, soft_wrap=True)
     return last
 
 
-def progress_line(target: TargetView, goal: Goal = Goal.FRONTIER) -> str:
-    """One target in one line of text, without its note. A hypervolume says nothing of a search for the best within
-    limits.
-    """
-    parts = [
-        f"{target.settled} of {target.planned or target.candidates} measured",
-        f"frontier {target.frontier_size}",
-        *([f"hypervolume {target.hypervolume:.4f}"] if goal == Goal.FRONTIER else []),
-        f"measuring {share(target.measuring_share)}",
-    ]
-    parts += doubts(target)
-    if target.seconds_left is not None and target.state != TargetState.FINISHED:
-        parts.append(f"about {duration(target.seconds_left)} left")
-    return f"{target.name}: {target.state}: " + ", ".join(parts)
+def measured(job: JobView) -> tuple[int, int]:
+    """Models that are measured, and those that are planned, of all its targets."""
+    done = sum(target.settled for target in job.targets)
+    return done, max(1, sum(target.planned or target.candidates for target in job.targets))
+
+
+def progress_line(job: JobView) -> str:
+    """What is being done, and how long it will take: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    active = [target for target in job.targets if target.state in DOING]
+    done, planned = measured(job)
+    if not active:
+        return f"{job.state}: {done} models measured"
+    doing = " and ".join(dict.fromkeys(DOING[target.state] for target in active))
+    left = [target.seconds_left for target in active if target.seconds_left is not None]
+    end = f", about {duration(max(left))} left" if left else ""
+    waits = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))
+    return f"{doing}: {done} of {planned} models measured{end}{f'. {waits}' if waits else ''}"
 
 
 def doubts(target: TargetView) -> list[str]:

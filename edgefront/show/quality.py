@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from edgefront.core.pareto.ratio import Figure
 from edgefront.show.output import NONE
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ def predicted_quality(predicted: PredictedView | None) -> str:
     """
     if predicted is None or predicted.perplexity is None:
         return NONE
-    interval, mark = "", "*" if predicted.extrapolated else ""
+    mark = "*" if predicted.extrapolated else ""
     low, high = predicted.perplexity_low, predicted.perplexity_high
-    if low is not None and high is not None:
-        of_ratio = f" ({low:.2f}–{high:.2f})"
-        interval = f" ± {(high - low) / 2:.1f}" if predicted.relative_to is None else of_ratio
-    return f"{median_quality(predicted)}{interval}{mark}"
+    if low is None or high is None:
+        return f"{median_quality(predicted)}{mark}"
+    if predicted.relative_to is None:
+        return f"{Figure.between(predicted.perplexity, low, high)}{mark}"
+    return f"{median_quality(predicted)} ({low:.2f}–{high:.2f}){mark}"
 
 
 def median_quality(predicted: PredictedView | None) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgefront.core.measurement.variants import format_of, formats_in_words
-from edgefront.core.spaces.formatting import architecture_in_words
+from edgefront.core.spaces.formatting import architecture_in_words, model_in_words
 from edgefront.core.states import CandidateRole
 from edgefront.core.wire.candidates import CandidateView
-from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.core.wire.recommendations import RecommendationView, RunnerUpView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
 from edgefront.show.quality import predicted_quality, quality_header, quality_label
 
@@ -20,21 +20,58 @@ if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
 
-def show(view: RecommendationView, console: Console) -> None:
-    """The models beside each other, what to do with the recommended one, and at the end the answer in one sentence."""
+SHOWN_RUNNERS_UP = 2
+"""Of an answer at a glance."""
+
+
+def show(view: RecommendationView, console: Console, *, explain: bool = False) -> None:
+    """The answer at a glance: a sentence, a few models beside each other, and what to do next. With `explain` every
+    model with its identifier, what the figures are of and how sure they are, and all commands.
+    """
 
     def line(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        console.print(text, style=style, markup=False, soft_wrap=explain)
 
+    line(f"{view.target}: {view.sentence}", "bold")
     if view.recommended is not None or view.nearest is not None:
-        console.print(recommendation_table(view))
+        console.print(recommendation_table(view) if explain else _glance(view))
+    if not explain:
+        for command in next_command(view):
+            console.print(f"next: {command}", markup=False, soft_wrap=True)
+        return
     for text in notes(view):
         line(text, "dim")
     if view.note:
         line(view.note, "yellow")
     for title, command in commands(view).items():
         line(f"{title}: {command}")
-    line(f"{view.target}: {view.sentence}", "bold")
+
+
+def next_command(view: RecommendationView) -> list[str]:
+    """The command that makes the answer a trained model; none where nothing is within the limits."""
+    return [command for title, command in commands(view).items() if title == "train"]
+
+
+def _glance(view: RecommendationView) -> FittingTable:
+    """At most four models, in six columns."""
+    rows = _named_rows(view, view.runners_up[:SHOWN_RUNNERS_UP])
+    candidates = [candidate for _, candidate in rows]
+    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
+    generates = any(candidate.token_ms is not None for candidate in candidates)
+    by_proxy, quality = _quality_column(candidates, view.proxy, trained)
+    numbers = (quality, *(("first token ms", "token ms") if generates else ("latency ms",)), "memory MB")
+    shown = table("", "model", *numbers, right=numbers, prose=("model",), less=("first token ms", "memory MB"))
+    for name, candidate in rows:
+        times = (milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms))
+        shown.add_row(
+            name,
+            model_in_words(candidate.architecture),
+            f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
+            *(times if generates else (milliseconds(candidate.latency_ms, candidate.latency_half_width_ms),)),
+            megabytes(candidate.memory_bytes),
+            style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
+        )
+    return shown
 
 
 def notes(view: RecommendationView) -> list[str]:
@@ -76,13 +113,19 @@ def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol
     """The recommended model, the stock model under the same limits, and the runners-up; with the `protocol` that they
     were measured by also what ran them.
     """
-    rows = [("recommended", view.recommended)]
+    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
+    return models_table(_named_rows(view, view.runners_up), view.proxy, trained, protocol)
+
+
+def _named_rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
+    """What each model is to the answer, and the model."""
+    once = view.recommended is not None and view.recommended.launches < 2
+    rows = [("provisional" if once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
         rows.append(("my model" if view.own_model else "stock model", view.baseline))
-    rows += [("runner-up", runner_up.candidate) for runner_up in view.runners_up]
+    rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
     rows.append(("nearest", view.nearest))
-    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    return models_table([(name, row) for name, row in rows if row is not None], view.proxy, trained, protocol)
+    return [(name, candidate) for name, candidate in rows if candidate is not None]
 
 
 def models_table(
@@ -97,9 +140,7 @@ def models_table(
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
     times = ("first token ms", "further token ms") if generates else ()
-    by_proxy = not trained and all(candidate.predicted is None for candidate in candidates)
-    header = quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
-    header = proxy.replace("_", " ") if by_proxy else header
+    by_proxy, header = _quality_column(candidates, proxy, trained)
     numbers = ("parameters", header, "latency ms", *times, "memory MB")
     setup = (
         {}
@@ -124,9 +165,16 @@ def models_table(
             measured_latency(candidate),
             *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
             megabytes(candidate.memory_bytes),
-            style={"recommended": "bold", "runner-up": "dim"}.get(name),
+            style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
         )
     return shown
+
+
+def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:
+    """Whether the proxy stands in for a perplexity that nothing is known of, and the heading."""
+    if not trained and all(candidate.predicted is None for candidate in candidates):
+        return True, proxy.replace("_", " ")
+    return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
 
 
 def _any_extrapolated(view: RecommendationView) -> bool:

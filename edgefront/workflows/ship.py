@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from edgefront.client import Client
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import with_interval
 from edgefront.core.recipes.default import DEFAULTS
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.states import ProbeState, TrainingState
@@ -151,7 +150,7 @@ def outcome(client: Client, job_id: str, shipped: Sequence[Shipped]) -> Outcome:
 
 def in_words(row: AgreementRow) -> str:
     """`predicted 31.0 ± 0.9, trained 31.4`."""
-    return f"predicted {with_interval(Figure.between(row.predicted, row.low, row.high))}, trained {row.trained:.1f}"
+    return f"predicted {Figure.between(row.predicted, row.low, row.high)}, trained {row.trained:.1f}"
 
 
 def _without_probes(kept: Shipped, others: Sequence[Shipped]) -> str:

@@ -62,7 +62,11 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert best["id"] in target["commands"]["download"]
     assert best["id"] in target["commands"]["train"]
 
-    shown = edgefront("job", "recommend", answer["job"], home=running.home)
+    glance = edgefront("job", "recommend", answer["job"], home=running.home).stdout
+    assert f"next: {target['commands']['train']}" in glance
+    assert view["sentence"] in glance
+    assert best["id"] not in glance.replace(target["commands"]["train"], "")
+    shown = edgefront("job", "recommend", answer["job"], "--explain", home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
     for words in (view["sentence"], "stock model", "runner-up", "your own data", target["commands"]["download"]):
         assert words in shown.stdout
@@ -83,7 +87,7 @@ def test_limits_in_answer_out(running: Running) -> None:
     narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MB, home=running.home)
     assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
     assert "raise the memory limit from" in narrow.stdout
-    assert "measured, frontier" in narrow.stderr
+    assert "models measured" in narrow.stderr
     assert "hypervolume" not in narrow.stderr
     other = running.client.jobs.recommendation(answer["job"], max_memory_mb=30)
     assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
@@ -98,7 +102,7 @@ def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) 
     best = recommended.model_copy(update={"predicted": predicted})
     view = view.model_copy(update={"recommended": best, "baseline": None, "runners_up": (), "trained": ()})
     console = Console(file=io.StringIO(), width=200)
-    show(view, console)
+    show(view, console, explain=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "parameters" in text
     assert ("30.0 ± 1.0*" in text) == ("* extrapolated: the model lies beyond" in text) == extrapolated
@@ -165,3 +169,29 @@ def test_an_architecture_in_words() -> None:
     assert architecture_in_words(stock.canonical) == "2 layers, d_model 1024, d_inner 3072, 8 heads, div 4"
     free = space("lts-gpt2").narrow({"d_embed": [128], "div": [2]}).baselines([1])[0]
     assert architecture_in_words(free.canonical).endswith("embedding 128 wide, div 2")
+
+
+@pytest.mark.parametrize("generates", [True, False])
+def test_an_answer_fits_a_screen(generates: bool) -> None:
+    """A hundred columns and 24 lines hold the sentence, at most four models in six columns, and one command."""
+    view = RecommendationView.model_validate(example("recommendation"))
+    times = {"first_token_ms": 210.4, "token_ms": 12.3, "total_ms": 600.0} if generates else {}
+    candidates = {
+        name: value.model_copy(update=times)
+        for name, value in {"recommended": view.recommended, "baseline": view.baseline}.items()
+        if value is not None
+    }
+    others = [
+        other.model_copy(update={"candidate": other.candidate.model_copy(update=times)}) for other in view.runners_up
+    ]
+    view = view.model_copy(update={**candidates, "runners_up": tuple(others * 3)})
+    console = Console(file=io.StringIO(), width=100)
+    show(view, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    heading = next(line for line in lines if "memory MB" in line)
+    assert len([column for column in heading.split("  ") if column.strip()]) <= 6
+    assert sum("runner-up" in line for line in lines) == 2
+    assert sum(line.startswith("next: edgefront ") for line in lines) == 1
+    assert "Not shown" not in "".join(lines)

@@ -259,7 +259,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
         "cut": "edgefront inherit cut FOLDER --to part.json -o part",
         "train": f"edgefront train submit --candidate {best} --inherit --data DATA --watch",
     }
-    shown = edgefront("job", "recommend", answer["job"], home=service.home).stdout
+    shown = edgefront("job", "recommend", answer["job"], "--explain", home=service.home).stdout
     for words in (view["sentence"], *commands.values()):
         assert words in shown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,34 +15,44 @@ from edgefront.show import progress
 JOB = JobView.model_validate(example("job"))
 
 
-def job(state: str, settled: int, note: str) -> JobView:
-    target = JOB.targets[0].model_copy(update={"state": state, "settled": settled, "note": note})
+def job(state: str, settled: int, **more: Any) -> JobView:
+    update = {"note": "", "devices_online": 1, "planned": 8, "seconds_left": None, "settled": settled, "state": state}
+    target = JOB.targets[0].model_copy(update={**update, **more})
     return JOB.model_copy(update={"targets": (target,)})
 
 
-def test_a_line_says_how_many_are_unconfirmed_or_marked() -> None:
-    (target,) = job("searching", 5, "").targets
-    assert "unconfirmed" not in progress.progress_line(target)
-    doubtful = target.model_copy(update={"unconfirmed": 1, "marked": 2})
-    assert ", 1 unconfirmed, 2 on the frontier marked" in progress.progress_line(doubtful)
+def test_a_line_says_what_is_done_and_how_long_it_takes() -> None:
+    assert progress.progress_line(job("baselines", 1)) == "measuring stock models: 1 of 8 models measured"
+    searching = progress.progress_line(job("searching", 5, seconds_left=70.0))
+    assert searching == "searching: 5 of 8 models measured, about 1:10 min left"
+    assert progress.progress_line(job("refining", 8)).startswith("measuring the best again: 8 of 8")
 
 
-def test_a_note_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = StringIO()
-    shown = Console(file=written, width=80)
-    views = [
-        job("baselines", 1, ""),
-        job("searching", 5, "The search went on."),
-        job("searching", 6, "The search went on."),
-        job("finished", 8, "The search went on."),
-        job("finished", 8, "The search went on. It ended."),
-        job("finished", 8, "The search went on. It ended."),
-    ]
-    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.0)
-    assert progress.show(views, shown) == views[-1]
+def test_what_nobody_measures_is_said() -> None:
+    alone = progress.progress_line(job("searching", 5, devices_online=0, note="No agent online: waiting for one."))
+    assert alone.endswith("models measured. No agent online: waiting for one.")
+    assert "went on" not in progress.progress_line(job("searching", 5, note="The search went on."))
+
+
+def test_of_several_targets_one_line_says_all() -> None:
+    both = job("searching", 5, seconds_left=30.0)
+    targets = (*both.targets, both.targets[0].model_copy(update={"state": "baselines", "seconds_left": 90.0}))
+    line = progress.progress_line(both.model_copy(update={"targets": targets}))
+    assert line == "searching and measuring stock models: 10 of 16 models measured, about 1:30 min left"
+
+
+def test_without_a_terminal_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, clock = StringIO(), iter([0.0, 0.0, 4.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    views = [job("searching", 1), job("searching", 2), job("searching", 3), job("finished", 4)]
+    assert progress.show(views, Console(file=written, width=80)) == views[-1]
     lines = written.getvalue().splitlines()
-    assert [line.split(" of ")[0].rsplit(": ", 1)[1] for line in lines] == ["1", "5", "6", "8", "8"]
-    assert [line.rpartition(", ")[2] for line in lines if "went on" in line] == [
-        "The search went on.",
-        "The search went on. It ended.",
-    ]
+    assert [line.split(" models")[0].rsplit(" ")[-1] for line in lines] == ["8", "8", "4"]
+    assert [line.split(": ")[1][0] for line in lines] == ["1", "3", "4"]
+
+
+def test_on_a_terminal_one_bar() -> None:
+    written = StringIO()
+    shown = Console(file=written, width=100, force_terminal=True)
+    assert progress.show([job("searching", 5)], shown) is not None
+    assert "searching: 5 of 8 models measured" in written.getvalue()

@@ -89,7 +89,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     best = answer["choices"]["recommended"]
     assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
-    shown = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "5000", home=running.home)
+    shown = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "5000", "--explain", home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
     for words in ("recommended", "HellaSwag", "huggingface-cli download", "nothing was downloaded"):
         assert words in shown.stdout

@@ -156,7 +156,7 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     assert f"perplexity: {label}" in edgefront("compare", answer["job"], home=running.home).stdout
     assert (
         f"Predicted perplexity: {label} (Dolma, validation"
-        in edgefront("job", "recommend", answer["job"], home=running.home).stdout
+        in edgefront("job", "recommend", answer["job"], "--explain", home=running.home).stdout
     )
     best = view["recommended"]["id"]
     started = edgefront("train", "submit", "--candidate", best, "--steps", "5", home=running.home)

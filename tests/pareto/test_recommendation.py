@@ -33,7 +33,7 @@ def option(
         id=name,
         digest=name,
         stock=stock,
-        name="4 layers",
+        name="4 layers" if stock else "5 layers × 320",
         parameters=parameters,
         score=score if score is not None else -math.log(perplexity or 1.0),
         latency=Figure.plus_minus(latency_ms, half_width_ms),
@@ -62,9 +62,9 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     assert answer.baseline is not None
     assert answer.baseline.id == "stock 4"
     assert answer.sentence == (
-        "Within 50 ms and 300 MB a model of predicted perplexity 30.0 ± 0.6. Against the largest stock model within "
-        "the limits (4 layers): predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable "
-        "difference in peak memory (± 0.7 %)."
+        "Within 50 ms and 300 MB: 5 layers × 320, predicted perplexity 30.0 ± 0.6. Against the stock model (4 layers): "
+        "predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable difference in peak memory "
+        "(± 0.7 %)."
     )
     assert answer.nearest is None
     assert answer.moves == ()
@@ -77,7 +77,7 @@ def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
         labelled = [replace(each, label="Dolma, 10B tokens", **changes) for each in (best, stock)]
         return recommend(labelled, LIMITS, "quality_law").sentence
 
-    assert "a model of predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens). Against" in told()
+    assert "predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens). Against" in told()
     assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens), latency" in told(relative=True)
     assert told().count("Dolma") == told(relative=True).count("Dolma") == 1
     assert "Dolma" not in told(trained=31.0)
@@ -88,12 +88,12 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
     answer = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law")
     assert answer.best is answer.baseline is stock
     assert answer.sentence == (
-        "Within 50 ms and 300 MB the stock model with 4 layers is the answer: of the searched models none is better "
-        "for sure (no sure difference in predicted perplexity (1.6 ± 2.8 % lower)). Training both would tell."
+        "Within 50 ms and 300 MB the stock model with 4 layers is the answer: the best searched model's predicted "
+        "perplexity is 1.6 ± 2.8 % lower, which is no sure difference. Training both would tell."
     )
     ((runner_up, trade),) = answer.runners_up
     assert runner_up.id == "best"
-    assert "no measurable difference in latency (± 6.8 %)" in trade
+    assert "no measurable difference in latency (± 7 %)" in trade
     unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
     assert "latency 27 % lower by one launch each, whose interval is not known" in unknown
 
@@ -134,7 +134,10 @@ def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
     answer = recommend([option("searched", 31.0), option("stock", 30.0, stock=True)], LIMITS, "quality_law")
     assert answer.best is not None
     assert answer.best.stock
-    assert "the stock model with 4 layers is the answer: of the searched models none is better" in answer.sentence
+    assert (
+        "the stock model with 4 layers is the answer: the best searched model's predicted perplexity is 3"
+        in answer.sentence
+    )
     alone = recommend([option("searched", 20.0, 60.0), option("stock", stock=True)], LIMITS, "quality_law")
     assert "is the answer: nothing else that was measured is within the limits." in alone.sentence
 
@@ -175,7 +178,7 @@ def test_trained_perplexity_decides_among_those_trained_alike() -> None:
     assert answer.by == "trained"
     assert answer.best is not None
     assert answer.best.id == "b"
-    assert "reached perplexity 39 after training" in answer.sentence
+    assert "5 layers × 320, perplexity 39 after training" in answer.sentence
     assert "perplexity after training 5.1 ± 1.8 % higher" in {
         runner_up.id: trade for runner_up, trade in answer.runners_up
     }["a"]  # fmt: skip
@@ -251,7 +254,7 @@ def test_nothing_measured_yet() -> None:
 def test_without_limits_and_beyond_them() -> None:
     stock = option("stock", 34.0, stock=True)
     assert recommend([option("best"), stock], OptionLimits(), "quality_law").sentence.startswith(
-        "Without limits a model"
+        "Without limits: 5 layers × 320, predicted"
     )
     close = recommend([option("best", latency_ms=49.9), stock], LIMITS, "quality_law").sentence
     assert close.endswith("The interval of its latency reaches beyond the limit.")

@@ -19,7 +19,7 @@ from edgefront.core.pareto import choices as pure
 from edgefront.core.pareto import recommendation
 from edgefront.core.pareto.choices import Choice
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, OptionLimits, with_interval
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, OptionLimits
 from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
@@ -110,7 +110,7 @@ class MeasuredJob:
 
     def _sentence(self, best: ChoiceView, limits: OptionLimits) -> str:
         within = f"Within {limits}" if str(limits) else "Without limits"
-        latency = with_interval(_latency(best))
+        latency = str(_latency(best))
         times = [f"{latency} ms"]
         if best.candidate.token_ms is not None and best.candidate.first_token_ms is not None:
             times = [

@@ -35,7 +35,7 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
+from edgefront.core.spaces.formatting import layers_in_words, model_in_words
 from edgefront.core.spaces.space import Genome
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.store.database import Database
@@ -356,12 +356,11 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
     if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
         score = -math.log(predicted.perplexity)  # for the training that was asked for
     stock = candidate.role == CandidateRole.BASELINE
-    blocks = candidate.architecture["blocks"]
     return Option(
         id=candidate.id,
         digest=candidate.digest,
         stock=stock,
-        name=layers_in_words(blocks) if stock else stack_in_words(blocks),
+        name=layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture),
         parameters=candidate.decoder_parameters,
         score=score,
         latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
