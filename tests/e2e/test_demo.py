@@ -29,15 +29,12 @@ def tiny(output: Path, *more: str) -> tuple[str, ...]:
 
 def check(output: Path, words: str) -> None:
     for expected in (
-        "Searching lts-gpt2",
-        "this CPU, ONNX Runtime",
-        "this CPU, PyTorch",
-        "baseline, 4 layers",
-        "the largest difference of",
-        "for the best model within what 4 layers take",
-        "Results of the search",
-        "Predicted perplexity: ratio, own data (perplexity by that of gpt2-small, your own data",
-        "edgefront model download cnd_",
+        "Searching llama, small sizes, for the best model to train on 10 billion tokens",
+        "this CPU, ONNX Runtime: ",
+        "this CPU, llama.cpp: ",
+        "log-probabilities within",
+        "your own data",
+        "next: edgefront train submit --candidate cnd_",
     ):
         assert expected in words, words
     assert "Traceback" not in words
@@ -64,7 +61,7 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
         assert refused.wait(60) == exits.REFUSED
     assert [path.name for path in own.iterdir()] == ["thesis.txt"]
     with started(*tiny(output, "--once"), mark=mark, log=tmp_path / "3.log") as again:
-        until(lambda: "Measuring the stock" in (tmp_path / "3.log").read_text(encoding="utf-8"))
+        until(lambda: "Measuring 4 layers" in (tmp_path / "3.log").read_text(encoding="utf-8"))
         assert not (output / "frontier.png").exists()
         again.send_signal(signal.SIGINT)
         assert again.wait(60) == exits.INTERRUPTED
