@@ -131,6 +131,8 @@ class Recommendation:
 
     sentence: str
     by: By
+    short: str = ""
+    """The same in a few words, for a list; empty where nothing is within the limits."""
     best: Option | None = None
     baseline: Option | None = None
     """The largest stock model within the limits."""
@@ -198,7 +200,7 @@ def recommend(
         sentence = _cut_sentence(best, baseline, limits)
     else:
         sentence = _sentence(best, baseline, limits, proxy, own, ratio)
-    return Recommendation(sentence, by, best, baseline, traded)
+    return Recommendation(sentence, by, _short(best, baseline, own, ratio), best, baseline, traded)
 
 
 def _frontier(ranked: Sequence[Option], by: By, dominance: Dominance) -> list[Option]:
@@ -341,6 +343,23 @@ def _stock_sentence(
         return f"{found}{_end(stock, limits)}"
     remedy = "" if trained else " Training both would tell."
     return f"{found}, which is no sure difference{_end(stock, limits)}{remedy}"
+
+
+def _short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
+    """`5 layers × 320, 29 ms, perplexity 32: 15 % lower than the stock model's`."""
+    time = f"{best.latency.value:.3g} ms" if best.token_ms is None else f"{best.token_ms:.3g} ms a token"
+    stock = "my model" if own else "the stock model"
+    if best.stock:
+        return f"{best.name}, {time}: {stock}, as no other is better for sure"
+    parts = [best.name, time]
+    if best.perplexity is not None and (best.trained is not None or not best.relative):
+        parts.append(f"perplexity {best.perplexity.value:.3g}")
+    difference = None if baseline is None else _difference(best, baseline, ratio)
+    end = ""
+    if difference is not None:
+        percent = 100 * (difference.value - 1)
+        end = f": {abs(percent):.2g} % {'higher' if percent > 0 else 'lower'} perplexity than {stock}"
+    return ", ".join(parts) + end
 
 
 def _begin(limits: OptionLimits) -> str:

@@ -70,6 +70,8 @@ class RecommendationView(View):
     """None where the law knows one budget alone, and without one."""
     sentence: str
     """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
+    short: str = ""
+    """The answer in a few words, for a list: model, latency, and how much better than the stock model."""
     note: str = ""
     """What a person should know: the search continues, or looked within other limits, the target was added later, or
     the law of the predicted perplexity is of other data."""

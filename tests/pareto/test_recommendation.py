@@ -263,3 +263,16 @@ def test_without_limits_and_beyond_them() -> None:
 def test_large_limits_are_written_out() -> None:
     assert str(OptionLimits(0.05, 300e6)) == "0.05 ms and 300000000 MB"
     assert str(OptionLimits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MB"
+
+
+def test_a_few_words_for_a_list() -> None:
+    stock = option("stock", 34.0, 45.0, stock=True)
+    better = recommend([option("best", 30.0), stock], LIMITS, "quality_law")
+    assert better.short == "5 layers × 320, 40 ms, perplexity 30: 12 % lower perplexity than the stock model"
+    spoken = replace(option("best", 30.0), token_ms=12.34, first_token_ms=1.0, relative=True)
+    ratio = recommend([spoken, replace(stock, relative=True)], LIMITS, "quality_law")
+    assert ratio.short == "5 layers × 320, 12.3 ms a token: 12 % lower perplexity than the stock model"
+    alike = recommend([option("best", 33.9), stock], LIMITS, "quality_law")
+    assert alike.short == "4 layers, 45 ms: the stock model, as no other is better for sure"
+    assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == "5 layers × 320, 40 ms, perplexity 33.9"
+    assert recommend([option("slow", 30.0, 99.0)], LIMITS, "quality_law").short == ""

@@ -162,6 +162,7 @@ class Known:
             ),
             training=self._training(),
             sentence=chosen.sentence,
+            short=chosen.short,
             note=self._note(view(chosen.best)),
             recommended=view(chosen.best),
             baseline=view(chosen.baseline),

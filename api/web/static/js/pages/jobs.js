@@ -10,11 +10,37 @@ const FRESHEN_MS = 5000;
 const older = []; // Jobs of the pages after the first, as they were when asked for.
 let nextCursor = null;
 
+const answers = new Map(); // Of targets whose search has ended, in a few words; a promise while it is asked for.
+
+/** The answer of a target in a few words, once it is known; until then how far its search is. */
+function answer(job, target) {
+  const progress = `${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} models measured`;
+  if (target.state !== "finished") return progress;
+  const known = answers.get(target.id);
+  if (typeof known === "string") return known;
+  if (!known) answers.set(target.id, ask(job, target));
+  return progress;
+}
+
+async function ask(job, target) {
+  const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
+  try {
+    const view = job.request.space.published
+      ? await request(`${path}/choices`)
+      : await request(`${path}/recommendation?target=${encodeURIComponent(target.id)}`);
+    answers.set(target.id, view.short || view.sentence);
+    show(newest);
+  } catch (error) {
+    if (!(error instanceof Away || error instanceof Refused)) throw error;
+    answers.delete(target.id); // It is asked for again when the list is fresh.
+  }
+}
+
 function row(job) {
   const targets = job.targets.map((target) => element("li", {},
     element("strong", { text: target.name }), " ",
-    element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }),
-    ` ${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} candidates, ${whole(target.frontier_size)} on the frontier`));
+    ...(target.state === "finished" ? [] : [element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }), " "]),
+    answer(job, target)));
   return element("tr", {},
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job.id)}`, text: job.name })),
     element("td", {}, element("span", { class: `badge ${job.state}`, text: job.state })),
