@@ -195,3 +195,13 @@ def test_the_recommended_model_is_predicted_for_another_device(
     for agent in (measured, fresh):
         api.post(f"/v1/devices/{agent.device_id}/revoke").raise_for_status()
         agent.close()
+
+
+def test_the_list_of_jobs_says_the_answer_of_each(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    short = recommendation(api, predicted)["short"]
+    assert " ms" in short
+    seen = watch(member, "/")
+    row = seen.page.locator("#jobs tbody tr", has=seen.page.locator(f"a[href$='{predicted['id']}']"))
+    expect(row).to_contain_text(short)
