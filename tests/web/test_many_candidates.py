@@ -89,7 +89,8 @@ def test_points_are_thinned_and_a_zoom_shows_all_there(
         f"/v1/jobs/{large}/candidates", params={"group": "dominated", "sort": "latency_ms", "limit": 500}
     ).json()["items"]
     quick, slow = dominated[50]["latency_ms"], dominated[450]["latency_ms"]
-    seen.page.evaluate(f"Plotly.relayout({CHART}, {{'xaxis.range': [{quick}, {slow}]}})")
+    assert seen.page.evaluate(f"{CHART}._fullLayout.xaxis.type") == "log"  # from 2 to 200 ms
+    seen.page.evaluate(f"Plotly.relayout({CHART}, {{'xaxis.range': [Math.log10({quick}), Math.log10({slow})]}})")
     seen.until(f"{DRAWN}.filter((x) => x >= {quick} && x <= {slow}).length", 401)
     before = seen.page.evaluate(f"{DRAWN}.length")
     seen.page.evaluate(f"Plotly.relayout({CHART}, {{'xaxis.autorange': true, 'yaxis.autorange': 'reversed'}})")

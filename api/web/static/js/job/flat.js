@@ -30,7 +30,7 @@ const STYLES = {
   dominated: { colour: "dominated", symbol: "circle", opacity: 0.45 },
   outside: { colour: "outside", symbol: "square", opacity: 0.6 },
   baseline: { colour: "baseline", symbol: "diamond", opacity: 1, bars: true, line: true },
-  frontier: { colour: "frontier", symbol: "circle", opacity: 0.9, bars: true },
+  frontier: { colour: "frontier", symbol: "circle", opacity: 0.9, bars: true, line: true },
 };
 
 /**
@@ -74,9 +74,10 @@ function base(uid, points, { quality, describe }) {
   };
 }
 
-function group(name, points, diameter, view) {
+function group(name, found, diameter, view) {
   const style = STYLES[name];
   const ink = colour(style.colour);
+  const points = style.line ? [...found].sort((a, b) => a.latency_ms - b.latency_ms) : found;
   return {
     ...base(name, points, view),
     mode: style.line ? "lines+markers" : "markers",
@@ -105,12 +106,17 @@ function bars(points, { quality, limits }, ink) {
 
 const LINE = 16; // pixels of the second line of an axis's title
 const ROOM = 0.25; // of the extent of the points, for bars that reach beyond them
+const WIDE = 10; // Values whose largest is so many times the least are on a logarithmic axis.
 
-/** What the axis shows of its own: the points, and as much of their bars as does not press them together. */
+/** Its scale, and what it shows of its own: the points, and as much of their bars as does not press them together. */
 function shown(values) {
   const known = values.filter((value) => value !== null);
   const [least, most] = [Math.min(...known), Math.max(...known)];
-  return most > least ? { autorangeoptions: { clipmin: least - ROOM * (most - least), clipmax: most + ROOM * (most - least) } } : {};
+  if (!(most > least)) return {};
+  const isLog = least > 0 && most > WIDE * least;
+  const room = isLog ? (most / least) ** ROOM : ROOM * (most - least);
+  const [clipmin, clipmax] = isLog ? [least / room, most * room] : [least - room, most + room];
+  return { type: isLog ? "log" : "linear", autorangeoptions: { clipmin, clipmax } };
 }
 
 export function layout({ quality, limits, points }) {
@@ -122,6 +128,7 @@ export function layout({ quality, limits, points }) {
     gridcolor: line, zeroline: false,
   });
   const limit = limits.latency_ms;
+  const xaxis = { ...axis("latency (ms)"), ...shown(points.map((point) => point.latency_ms)) };
   const dash = { width: 1.5, dash: "dash", color: colour("outside") };
   return {
     uirevision: "kept", // What the reader zoomed outlives every redraw.
@@ -134,12 +141,12 @@ export function layout({ quality, limits, points }) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", color: ink },
     hoverlabel: { align: "left" },
-    xaxis: { ...axis("latency (ms)"), ...shown(points.map((point) => point.latency_ms)) },
+    xaxis,
     // Better is up; another quality has a range of its own.
     yaxis: { ...axis(quality.title), ...shown(points.map(quality.value)), autorange: quality.lowIsBetter ? "reversed" : true, uirevision: quality.name },
     shapes: limit ? [{ type: "line", xref: "x", yref: "paper", x0: limit, x1: limit, y0: 0, y1: 1, line: dash }] : [],
     annotations: limit ? [{
-      x: limit, xref: "x", y: 1, yref: "paper", yanchor: "bottom", text: `at most ${figure(limit)} ms`, showarrow: false,
+      x: xaxis.type === "log" ? Math.log10(limit) : limit, xref: "x", y: 1, yref: "paper", yanchor: "bottom", text: `at most ${figure(limit)} ms`, showarrow: false,
       font: { size: small, color: colour("outside") },
     }] : [],
   };
@@ -148,7 +155,7 @@ export function layout({ quality, limits, points }) {
 /** What a drawn chart shows of its axes: {latency: [least, most], quality: [low, high]}, rising; null: all. */
 export function windowOf({ _fullLayout: { xaxis, yaxis } }) {
   if (xaxis.autorange && yaxis.autorange) return null;
-  const rising = ({ range: [a, b] }) => (a < b ? [a, b] : [b, a]);
+  const rising = ({ range, type }) => range.map((end) => (type === "log" ? 10 ** end : end)).sort((a, b) => a - b);
   return { latency: rising(xaxis), quality: rising(yaxis) };
 }
 
