@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 _DECODER, _DEPTH, _WIDTH, _INNER, _RANK = (
     NAMES.index(name) for name in ("log_decoder", "log_depth", "log_d_model", "log_d_inner", "log_rank")
 )
+_PARAMETERS = 15.0
+"""Of a layer of the Gemstones by w²: 12 of the feed-forward block, 3 of attention."""
 _ROBUST_SCALE = 0.02
 """Nats: residuals beyond it pull the fit less (soft L1)."""
 
@@ -44,8 +46,13 @@ class ShapeTrend:
 
 @dataclass(frozen=True)
 class BudgetTrend:
-    """Trend by width w, layers L, block parameters N and training tokens D:
+    """Trend by layers L, block parameters N and training tokens D, with the width w = √(N/15L):
     E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
+
+    w is d_model where layers are as the Gemstones' are. Elsewhere it is the width of such layers with as many
+    parameters: among the tables' models d_model and parameters cannot be told apart, and a wide residual stream between
+    narrow layers is worth no more than these (ρ .26 by d_model, .58 by w, with 51 small models whose widths are free;
+    benchmarks/README.md, "What the choice by the quality law gains").
 
     Kaplan's and Hoffmann's sums (arXiv 2001.08361, 2203.15556) with depth and width apart (2502.06857) and a cross term
     of size and data: without γ the error of perplexity on the Gemstones is 4.4 %, with it 1.7 %.
@@ -63,9 +70,10 @@ class BudgetTrend:
     def __call__(self, inputs: Floats, log_tokens: Floats) -> Floats:
         """(n,) nats of (n, 12) features, trained on exp(log_tokens) (n,) tokens."""
         size = inputs[:, _DECODER] - np.log(1e8)
+        width = (inputs[:, _DECODER] - inputs[:, _DEPTH] - np.log(_PARAMETERS)) / 2
         return np.asarray(
             self.floor
-            + self.width * np.exp(-self.width_power * (inputs[:, _WIDTH] - np.log(512)))
+            + self.width * np.exp(-self.width_power * (width - np.log(512)))
             + self.depth * np.exp(-self.depth_power * (inputs[:, _DEPTH] - np.log(16)))
             + self.data * np.exp(self.size_power * size - self.data_power * (log_tokens - LOG_TOKENS))
         )
