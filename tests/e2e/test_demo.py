@@ -33,7 +33,7 @@ def check(output: Path, words: str) -> None:
         "this CPU, ONNX Runtime: ",
         "this CPU, llama.cpp: ",
         "log-probabilities within",
-        "your own data",
+        "(ratio, own data, 10B tokens)",
         "next: edgefront train submit --candidate cnd_",
     ):
         assert expected in words, words
