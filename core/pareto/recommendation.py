@@ -178,12 +178,12 @@ def recommend(
     within = sorted((option for option in options if limits.violation(option) == 0), key=_rank)
     if not within:
         return _nothing_fits(options, limits, by)
-    if within[0].trained is not None:
-        if sum(option.trained is not None for option in within) > 1:
-            by = "trained"
-            within.sort(key=lambda option: (option.trained is None, option.trained or 0.0, *_rank(option)))
-        else:
-            within[0] = replace(within[0], trained=None)
+    trained = {option.id for option in within if option.trained is not None}
+    if len(trained) == 1:
+        within = [replace(option, trained=None) for option in within]
+    elif trained & {within[0].id, _frontier(within, by, dominance)[0].id}:
+        by = "trained"
+        within.sort(key=lambda option: (option.trained is None, option.trained or 0.0, *_rank(option)))
     stock = [option for option in (options if own else within) if option.stock]
     baseline = max(stock, key=lambda option: (option.parameters, option.id), default=None)
     searched = [option for option in within if not option.stock]

@@ -217,7 +217,7 @@ def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidate
         space=SPACE,
         narrow=NARROW,
         budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
-        others={"name": "demo", "algorithm": {"settings": SEARCH}, "train_tokens": float(TOKENS)},
+        others={"name": "demo", "algorithm": {"settings": SEARCH}, "train_tokens": TOKENS},
     )
 
 

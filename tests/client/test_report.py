@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,15 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     assert [device.name for device in report.devices] == [running.board]
 
     html = (out / "report.html").read_text(encoding="utf-8")
-    for words in (view.sentence, view.recommended.id, "onnxruntime", "f32", running.board, "<svg", "edgefront measure"):
+    for words in (
+        escape(view.sentence),
+        view.recommended.id,
+        "onnxruntime",
+        "f32",
+        running.board,
+        "<svg",
+        "edgefront measure",
+    ):
         assert words in html
     launch = report.launches[view.recommended.id][0].result
     assert launch is not None

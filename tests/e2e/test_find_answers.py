@@ -75,7 +75,7 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
 
         shown = run(mark, home, "job", "recommend", told["job"], "--max-latency-ms", "0.001")
         assert shown.returncode == exits.NOTHING_FITS, shown.stderr
-        assert shown.stdout.count("If the latency was meant in seconds, it is 1 ms.") == 2
+        assert " ".join(shown.stdout.split()).count("If the latency was meant in seconds, it is 1 ms.") == 2
         with Client(home=home) as client:
             jobs = len(list(client.jobs.list()))
         refused = run(mark, home, "find", *SPACE, "--max-latency-ms", "0.001")

@@ -276,3 +276,11 @@ def test_a_few_words_for_a_list() -> None:
     assert alike.short == "4 layers, 45 ms: the stock model, as no other is better for sure"
     assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == "5 layers × 320, 40 ms, perplexity 33.9"
     assert recommend([option("slow", 30.0, 99.0)], LIMITS, "quality_law").short == ""
+
+
+def test_the_answer_within_epsilon_counts_as_the_best_that_was_trained() -> None:
+    """What the frontier keeps of two alike is what a user trains."""
+    alike = option("alike", 30.2, 20.0, trained=41.0)
+    options = [option("best", 30.0, 45.0), alike, option("other", 33.0, 44.0, trained=39.0)]
+    answer = recommend(options, LIMITS, "quality_law", dominance=Dominance(0.3, logarithmic=True))
+    assert (answer.by, answer.best and answer.best.id) == ("trained", "other")

@@ -78,7 +78,7 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.recommended.predicted is not None
     assert view.recommended.predicted.perplexity == pytest.approx(math.exp(-view.recommended.proxy))
     assert view.perplexity_of.startswith("perplexity by that of gpt2-small, your own data")
-    assert view.sentence.startswith("Within 1.34 ms and 36 MB a model of")
+    assert view.sentence.startswith("Within 1.34 ms and 36 MB: ")
     assert "predicted perplexity" in view.sentence, "against the stock model"
     assert len(view.runners_up) == 3
     shown = [runner_up.candidate for runner_up in view.runners_up]
