@@ -49,6 +49,7 @@ export function showTarget(target, job, candidate) {
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
   setNotice(byId("target-note"), note, kind);
+  fold("target-note", !kind && isEnded(target.state));
   setText(byId("summary"), target.summary);
   showProgress(target);
   setText(byId("frontier-size"), whole(target.frontier_size));
@@ -58,7 +59,14 @@ export function showTarget(target, job, candidate) {
   setText(byId("devices-online"), whole(target.devices_online));
 }
 
+/** Puts a notice where it is read at once, or below the answer, where what explains it is folded away. */
+export function fold(id, isFolded) {
+  const place = byId(isFolded ? "folded" : "said");
+  if (byId(id).parentElement !== place) place.append(byId(id));
+}
+
 function showProgress(target) {
+  byId("progress-row").hidden = target.state === "finished";
   const whole_ = target.planned ?? target.candidates;
   const bar = byId("progress");
   bar.max = Math.max(whole_, 1);

@@ -22,7 +22,7 @@ import { CandidateTable } from "../job/table.js";
 import { plotly } from "../shared/plot.js";
 import { withRoot } from "../shared/root.js";
 import { TargetTabs } from "../job/tabs.js";
-import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
+import { fold, isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
 import { Trained } from "../job/trained.js";
 import { candidateAddress } from "../shared/shape.js";
@@ -295,6 +295,7 @@ function choose(targetId) {
   showChosen();
   loadFrontier(chosen);
   byId("answer").hidden = byId("others").hidden = true;
+  setText(byId("answer-sentence"), "");
   agreement.selected = null;
   agreement.know(null);
   keep();
@@ -344,6 +345,7 @@ function showJob() {
 function showTrust() {
   const trust = frontiers.get(chosen)?.proxy_trust ?? job.proxy_trust;
   setNotice(byId("caveat"), `About the proxy: ${trust.sentence}`, job.proxy_trust.caveat ? "warn" : "");
+  fold("caveat", !job.proxy_trust.caveat);
 }
 
 /** The quality in the chart: by trained models only once it is known which of them are on their frontier. */
