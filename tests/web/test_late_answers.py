@@ -54,7 +54,7 @@ def test_rows_and_recommendation_are_those_of_the_target_that_is_shown(
     seen = watch(member, f"/jobs/{finished['id']}")
     page = seen.page
     tab = page.locator("#tabs button")
-    expect(page.locator("#answer-sentence")).to_be_visible()
+    expect(page.locator("#answer-sentence")).not_to_be_empty()
     of_free = ids(seen)
     held = Held(page, "/candidates?", bounded)
     tab.nth(1).click()
@@ -80,7 +80,7 @@ def test_rows_and_recommendation_are_those_of_the_target_that_is_shown(
     first.release()
     expect(page.locator("#answer")).to_be_hidden()
     second.release()
-    expect(page.locator("#answer-sentence")).to_be_visible()
+    expect(page.locator("#answer-sentence")).not_to_be_empty()
 
 
 def test_a_comparison_is_that_of_the_last_choice(
