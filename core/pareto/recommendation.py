@@ -54,7 +54,8 @@ class OptionLimits:
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
 
     def __str__(self) -> str:
-        return " and ".join(f"{plain(limit)} {_UNITS[name]}" for name, limit in self.given.items())
+        *first, last = [f"{plain(limit)} {_UNITS[name]}" for name, limit in self.given.items()] or [""]
+        return f"{', '.join(first)} and {last}" if first else last
 
 
 _UNITS: dict[LimitName, str] = {
@@ -389,7 +390,7 @@ def _reaches(best: Option) -> str:
         return f": {best.name}, perplexity {best.trained:.4g} after training"
     if best.predicted is not None and not best.relative:
         return f": {best.name}, predicted perplexity {best.predicted}{_of(best)}"
-    return f": {best.name}, {best.parameters:,} decoder parameters"
+    return f": {best.name}, {best.parameters / 1e6:.3g} M decoder parameters"
 
 
 def _of(option: Option) -> str:
