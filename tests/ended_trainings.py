@@ -39,7 +39,7 @@ def end_trainings(database: Database, worker: str, pace: Pace = PACE, *, gpus: i
                     recipe=how.model_dump(mode="json"),
                     budget={},
                     seed=0,
-                    sharding="none",
+                    sharding="ddp",
                     device="cuda" if gpus else "cpu",
                     gpus=gpus,
                     queue="gpu" if gpus else "cpu",
