@@ -36,8 +36,8 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> TrainedParent:
 
 
 def child_of(parent: Architecture) -> Architecture:
-    """Five of its six blocks, two thirds of the inner units, half of the heads."""
-    return part_of(parent, [narrowed(block, 0.6) for block in stated(parent)[:5]], parent.d_model)
+    """Three of its six blocks, two thirds of the inner units, half of the heads."""
+    return part_of(parent, [narrowed(block, 0.6) for block in stated(parent)[:3]], parent.d_model)
 
 
 def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, 
     healed = read_package(folder / RESULT)
     before = _loss(cut.model(), parent)
     after = _loss(healed.model(), parent)
-    assert after < before - 0.1
+    assert after < before - 0.2
     assert after < _loss(whole.model(), parent) + 0.5
 
     path = tmp_path / "model.gguf"
