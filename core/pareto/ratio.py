@@ -87,12 +87,17 @@ class Ratio:
         word = more if self.value >= 1 else less
         if self.spread is None:
             return f"{name} {percent:.2g} % {word} by one launch each, whose interval is not known"
+        if not (self.above or self.below):
+            return f"no measurable difference in {name} ({self.change[1]})"
+        return f"{name} {' '.join(self.change)} {word}" if self.spread else f"{name} {percent:.1f} % {word}"
+
+    @property
+    def change(self) -> tuple[str, str]:
+        """`1.6` and `± 2.8 %`: how far it is from 1, with no more digits than the interval allows; that is known."""
+        assert self.spread is not None
         half = 100 * self.value * math.sinh(self.spread)
         digits = decimals(half) if half else 1
-        interval = f"± {half:.{digits}f} %"
-        if not (self.above or self.below):
-            return f"no measurable difference in {name} ({interval})"
-        return f"{name} {percent:.{digits}f} {interval} {word}" if self.spread else f"{name} {percent:.1f} % {word}"
+        return f"{100 * abs(self.value - 1):.{digits}f}", f"± {half:.{digits}f} %"
 
 
 def _two(value: float) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.units import MB, decimals, plain, rounded_up
+from edgefront.core.units import MB, plain, rounded_up
 
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
@@ -293,10 +293,7 @@ def _predicted(ratio: Ratio) -> str:
 
 def _percent(ratio: Ratio) -> str:
     """`1.6 ± 2.8 % lower`, also where the interval holds 1; the spread is known."""
-    assert ratio.spread is not None
-    percent, half = 100 * (ratio.value - 1), 100 * ratio.value * math.sinh(ratio.spread)
-    digits = decimals(half) if half else 1
-    return f"{abs(percent):.{digits}f} ± {half:.{digits}f} % {'higher' if percent >= 0 else 'lower'}"
+    return f"{' '.join(ratio.change)} {'higher' if ratio.value >= 1 else 'lower'}"
 
 
 def _sentence(

@@ -36,7 +36,7 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view) if explain else _glance(view))
     if not explain:
-        for command in next_command(view):
+        if command := commands(view).get("train"):
             console.print(f"next: {command}", markup=False, soft_wrap=True)
         return
     for text in notes(view):
@@ -45,11 +45,6 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
         line(view.note, "yellow")
     for title, command in commands(view).items():
         line(f"{title}: {command}")
-
-
-def next_command(view: RecommendationView) -> list[str]:
-    """The command that makes the answer a trained model; none where nothing is within the limits."""
-    return [command for title, command in commands(view).items() if title == "train"]
 
 
 def _glance(view: RecommendationView) -> FittingTable:
