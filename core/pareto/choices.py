@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgefront.core.pareto.recommendation import Option
+from edgefront.core.pareto.options import Option
 
 RUNNERS_UP = 5
 

@@ -319,6 +319,9 @@ class TargetView(View):
     devices_online: int
     note: str
     """What a person should know: waiting for a device, paused, why it ended or failed."""
+    answer: str = ""
+    """Once it has ended: the recommendation in a few words. Of a job among published models the target of the
+    recommended one has it."""
     summary: str
     """The result in one sentence: how much faster and smaller than the baseline at an equal proxy."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import median
-from edgefront.core.pareto.recommendation import OptionLimits
+from edgefront.core.pareto.options import OptionLimits
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.wire.candidates import CandidateView, LaunchView
 from edgefront.core.wire.jobs import TargetView

@@ -86,7 +86,7 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert "max_memory_mb" in negative.stderr
     narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MB, home=running.home)
     assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
-    assert "raise the memory limit from" in narrow.stdout
+    assert "raise the memory limit to" in narrow.stdout
     assert "models measured" in narrow.stderr
     assert "hypervolume" not in narrow.stderr
     other = running.client.jobs.recommendation(answer["job"], max_memory_mb=30)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, OptionLimits, recommend
+from edgefront.core.pareto.recommendation import recommend, recommend_in_short
 from edgefront.core.units import MB
 
 
@@ -62,9 +63,8 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     assert answer.baseline is not None
     assert answer.baseline.id == "stock 4"
     assert answer.sentence == (
-        "Within 50 ms and 300 MB: 5 layers × 320, predicted perplexity 30.0 ± 0.6. Against the stock model (4 layers): "
-        "predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable difference in peak memory "
-        "(± 0.7 %)."
+        "Within 50 ms and 300 MB: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 11.8 ± 2.5 % lower than the stock "
+        "model's (4 layers); latency 11.1 ± 1.2 % lower, same peak memory (± 0.7 %)."
     )
     assert answer.nearest is None
     assert answer.moves == ()
@@ -77,8 +77,8 @@ def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
         labelled = [replace(each, label="Dolma, 10B tokens", **changes) for each in (best, stock)]
         return recommend(labelled, LIMITS, "quality_law").sentence
 
-    assert "predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens). Against" in told()
-    assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens), latency" in told(relative=True)
+    assert "predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens), 11.8" in told()
+    assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens) than the stock model's" in told(relative=True)
     assert told().count("Dolma") == told(relative=True).count("Dolma") == 1
     assert "Dolma" not in told(trained=31.0)
 
@@ -89,7 +89,7 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
     assert answer.best is answer.baseline is stock
     assert answer.sentence == (
         "Within 50 ms and 300 MB the stock model with 4 layers is the answer: the best searched model's predicted "
-        "perplexity is 1.6 ± 2.8 % lower, which is no sure difference. Training both would tell."
+        "perplexity is 1.6 ± 2.8 % lower, no sure difference. Training both would tell."
     )
     ((runner_up, trade),) = answer.runners_up
     assert runner_up.id == "best"
@@ -159,10 +159,13 @@ def test_the_best_that_is_better_than_the_stock_model_for_sure(trained: bool) ->
 
 def test_my_own_model_is_the_answer_only_within_the_limits() -> None:
     mine, other = option("mine", 30.0, 45.0, stock=True), option("other", 31.0, 20.0)
-    assert recommend([mine, other], LIMITS, "quality_law", own=True).best is mine
+    kept = recommend([mine, other], LIMITS, "quality_law", own=True)
+    assert (kept.best, kept.short) == (mine, "4 layers, 45 ms: my model, nothing is better for sure")
     slow = option("mine", 30.0, 55.0, stock=True)
     answer = recommend([slow, other], LIMITS, "quality_law", own=True)
     assert (answer.best, answer.baseline) == (other, slow)
+    assert answer.short.endswith("perplexity 31: 3.3 % worse than my model")
+    assert "3.3 ± 2.9 % higher than my model's, which is beyond the limits; latency" in answer.sentence
 
 
 def test_the_answer_is_on_the_frontier_of_those_within_the_limits() -> None:
@@ -204,18 +207,18 @@ def test_other_proxies_are_spoken_of_as_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("limits", "nearest", "moves", "words"),
     [
-        (OptionLimits(10.0, 300.0), "fast", [("latency_ms", 20.3)], "raise the latency limit from 10 to 20.3 ms."),
+        (OptionLimits(10.0, 300.0), "fast", [("latency_ms", 20.3)], "raise the latency limit to 20.3 ms."),
         (
             OptionLimits(30.0, 100.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 202.0)],
-            "raise the latency limit from 30 to 40.5 ms or raise the memory limit from 100 to 202 MB.",
+            "raise the latency limit to 40.5 ms or the memory limit to 202 MB.",
         ),
         (
             OptionLimits(10.0, 50.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 80.5)],
-            "raise the latency limit from 10 to 40.5 ms and raise the memory limit from 50 to 80.5 MB.",
+            "raise the latency limit to 40.5 ms and the memory limit to 80.5 MB.",
         ),
     ],
 )
@@ -231,7 +234,7 @@ def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
     assert [(move.limit, move.to) for move in answer.moves] == moves
     assert answer.sentence.endswith(words)
     # What is told suffices.
-    wide = dict(moves) if " and raise" not in words else {}
+    wide = dict(moves) if " and the" not in words else {}
     for limit, to in wide.items():
         assert recommend(options, OptionLimits(**{**vars(limits), limit: to}), "quality_law").best is not None
 
@@ -268,14 +271,17 @@ def test_large_limits_are_written_out() -> None:
 def test_a_few_words_for_a_list() -> None:
     stock = option("stock", 34.0, 45.0, stock=True)
     better = recommend([option("best", 30.0), stock], LIMITS, "quality_law")
-    assert better.short == "5 layers × 320, 40 ms, perplexity 30: 12 % lower perplexity than the stock model"
+    assert better.short == "5 layers × 320, 40 ms, perplexity 30: 12 % better than stock"
     spoken = replace(option("best", 30.0), token_ms=12.34, first_token_ms=1.0, relative=True)
     ratio = recommend([spoken, replace(stock, relative=True)], LIMITS, "quality_law")
-    assert ratio.short == "5 layers × 320, 12.3 ms a token: 12 % lower perplexity than the stock model"
+    assert ratio.short == "5 layers × 320, 12.3 ms a token: perplexity 12 % better than stock"
     alike = recommend([option("best", 33.9), stock], LIMITS, "quality_law")
-    assert alike.short == "4 layers, 45 ms: the stock model, as no other is better for sure"
+    assert alike.short == "4 layers, 45 ms: the stock model, nothing is better for sure"
     assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == "5 layers × 320, 40 ms, perplexity 33.9"
-    assert recommend([option("slow", 30.0, 99.0)], LIMITS, "quality_law").short == ""
+    slow = [option("slow", 30.0, 99.0)]
+    assert recommend(slow, LIMITS, "quality_law").short == "nothing measured is within 50 ms and 300 MB"
+    for options in ([option("best", 30.0), stock], [option("best", 33.9), stock], slow, []):
+        assert recommend_in_short(options, LIMITS, "quality_law") == recommend(options, LIMITS, "quality_law").short
 
 
 def test_the_answer_within_epsilon_counts_as_the_best_that_was_trained() -> None:

@@ -85,7 +85,7 @@ def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service:
         ).recommendation()
     assert view.recommended is not None
     if limit < mine:
-        assert "Against my model, which is beyond the limits" in view.sentence
+        assert "my model's, which is beyond the limits" in view.sentence
 
 
 def test_a_model_that_no_space_has_is_refused_with_its_fields(sqlite_service: Service) -> None:

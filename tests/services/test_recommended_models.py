@@ -213,7 +213,7 @@ def test_intervals_of_latency_enter_the_claims(service: Service, agent: Simulate
     job = service.finish(agent, asked())
     with service.database.write() as session:
         session.execute(update(Candidate).values(latency_half_width_ms=2.0))
-    assert "no measurable difference in latency" in service.recommended(job).sentence
+    assert "same latency" in service.recommended(job).sentence
 
 
 @ON_SQLITE

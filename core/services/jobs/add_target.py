@@ -7,18 +7,16 @@ from collections.abc import Callable
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, InvalidInput
-from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs.job_views import job_views
 from edgefront.core.services.jobs.lifecycle import add_target
 from edgefront.core.services.jobs.placement import Place, place_target
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.quotas import check_jobs, check_launches, of_added_target
 from edgefront.core.services.jobs.resolve import check_target
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.jobs.transitions import change_job
-from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import LIVE_JOBS, JobState, KeyRole
@@ -128,23 +126,3 @@ def _refuse_twice(targets: list[Target], place: Place, target: TargetRequest) ->
                 value=value,
                 allowed="another device, device class or protocol",
             )
-
-
-def added_note(session: Session, request: JobRequest, target: Target) -> str:
-    """How many of the job's candidates were measured for such a target, and why these; empty for the job's own."""
-    if not request.targets[target.position].added:
-        return ""
-    own = [
-        sibling.id
-        for sibling in job_rows.targets(session, [target.job_id])
-        if not request.targets[sibling.position].added
-    ]
-    every, measured = (
-        candidate_rows.architectures_scored(session, own),
-        candidate_rows.measured_by_operator(session, target.id),
-    )
-    return (
-        f"Added to the job later: {sum(measured.values())} of its {every} candidates were measured here "
-        f"({measured.get(SPREAD, 0)} spread out to learn from, {measured.get(PREDICTED, 0)} predicted to matter), the "
-        "others only predicted."
-    )

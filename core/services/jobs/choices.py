@@ -16,10 +16,10 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.number_formats import BITS
 from edgefront.core.pareto import choices as pure
-from edgefront.core.pareto import recommendation
+from edgefront.core.pareto import recommendation, sentences
 from edgefront.core.pareto.choices import Choice
+from edgefront.core.pareto.options import MEMORY_SPREAD, OptionLimits
 from edgefront.core.pareto.ratio import Figure
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, OptionLimits
 from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
@@ -32,7 +32,7 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.states import ACTIVE_TARGETS
-from edgefront.core.store.tables import Candidate, Target
+from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB, plain, rounded_up
 from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView, OwnTrainingView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits, TargetRequest
@@ -174,15 +174,18 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
 
     NotFound if there is no such job; InvalidInput where it is none among published models.
     """
-    job = job_of(session, principal, job_id)
+    return _read(session, job_of(session, principal, job_id), asked)
+
+
+def _read(session: Session, job: Job, asked: Limits) -> MeasuredJob:
     request = JOB_REQUEST.read(job.request)
     space = space_of(request.space)
     if not isinstance(space, PublishedSpace):
         raise InvalidInput(
-            f"job {job_id} searches the space {request.space.name}, not published models: it has a recommendation for "
+            f"job {job.id} searches the space {request.space.name}, not published models: it has a recommendation for "
             "each target",
             field="job_id",
-            value=job_id,
+            value=job.id,
             allowed="a job with space.published",
         )
     targets = job_rows.targets(session, [job.id])
@@ -203,6 +206,25 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
         protocols=protocols,
         places={target.id: _place(request.targets[target.position]) for target in targets},
     )
+
+
+def short_of(session: Session, job: Job) -> dict[str, str]:
+    """Target id → the answer in a few words, of the target whose model it is; where nothing fits, of the first."""
+    measured = _read(session, job, NO_LIMITS)
+    view = measured.view()
+    if view.recommended is None:
+        return {
+            job_rows.targets(session, [job.id])[0].id: sentences.nothing_short(OptionLimits(**view.limits.model_dump()))
+        }
+    best = view.recommended
+    time = (
+        f"{best.candidate.latency_ms:.3g} ms"
+        if best.candidate.token_ms is None
+        else f"{best.candidate.token_ms:.3g} ms a token"
+    )
+    return {
+        best.target_id: f"{best.model} {best.weights}, {time}, {measured.space.score.benchmark} {plain(best.score)}"
+    }
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
+from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows

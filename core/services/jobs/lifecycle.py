@@ -18,6 +18,7 @@ from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.faults import Faults
+from edgefront.core.services.jobs.job_views import job_views
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
@@ -26,7 +27,6 @@ from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
-from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL

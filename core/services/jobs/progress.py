@@ -8,9 +8,10 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.services.jobs.queries import jobs
+from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
@@ -114,6 +115,24 @@ def note(
         elif facts:
             said.append(_inability(target, device, facts))
     return " ".join(text for text in said if text)
+
+
+def added_note(session: Session, request: JobRequest, target: Target) -> str:
+    """How many of the job's candidates were measured for such a target, and why these; empty for the job's own."""
+    if not request.targets[target.position].added:
+        return ""
+    own = [
+        sibling.id for sibling in jobs.targets(session, [target.job_id]) if not request.targets[sibling.position].added
+    ]
+    every, measured = (
+        candidates.architectures_scored(session, own),
+        candidates.measured_by_operator(session, target.id),
+    )
+    return (
+        f"Added to the job later: {sum(measured.values())} of its {every} candidates were measured here "
+        f"({measured.get(SPREAD, 0)} spread out to learn from, {measured.get(PREDICTED, 0)} predicted to matter), the "
+        "others only predicted."
+    )
 
 
 def _inability(target: Target, device: str, facts: Sequence[Document]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,18 +13,17 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
-from edgefront.core.pareto import recommendation as pure
-from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, independent, recommend
+from edgefront.core.pareto.options import Option, OptionLimits
+from edgefront.core.pareto.recommendation import Recommendation, recommend
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.add_target import added_note
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model
 from edgefront.core.services.jobs.frontier import dominance_of
+from edgefront.core.services.jobs.measured_models import MeasuredModels
+from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
@@ -35,13 +33,13 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.formatting import layers_in_words, model_in_words
 from edgefront.core.spaces.space import Genome
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.candidates import CandidateView, TrainedView
-from edgefront.core.wire.jobs import NO_BUDGET, NO_LIMITS, JobRequest, Limits, TrainingBudget
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.candidates import CandidateView
+from edgefront.core.wire.jobs import NO_BUDGET, NO_LIMITS, Limits, TrainingBudget
 from edgefront.core.wire.predictions import PredictedView
 from edgefront.core.wire.recommendations import (
     LimitMove,
@@ -59,31 +57,21 @@ MAX_NEAREST = 10
 """Candidates nearest to the limits that are read where none is within them."""
 
 
-@dataclass(frozen=True)
-class Known:
+@dataclass(frozen=True, kw_only=True)
+class Known(MeasuredModels):
     """What was read of a target: all that a recommendation follows from."""
 
     job_id: str
     target_id: str
     target: str
-    proxy: str
     active: bool
     protocol: MeasurementProtocol | None
     """It is None where it cannot be read."""
     own_limits: Limits
-    limits: Limits
     added: str
     """How a target that was added later came to its candidates."""
-    request: JobRequest | None
-    """It is None where it cannot be read."""
-    candidates: tuple[CandidateView, ...]
-    """Baselines, and measured models within the limits or nearest to them."""
-    trained: tuple[TrainedView, ...]
-    law: QualityLaw | None
-    """The job's, for the training budget that was asked for."""
     own_law: QualityLaw | None
     """The job's, for the budget that it searched for."""
-    dominance: Dominance
     trainers: tuple[str, ...]
     """Workers whose pace of training is known; none where the law knows one budget."""
 
@@ -94,26 +82,10 @@ class Known:
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
-        trained = {score.candidate_id: score.perplexity for score in self.trained}
         predicted = self._predicted()
-        options = [
-            _option(candidate, trained.get(candidate.id), self.proxy)
-            for candidate in predicted
-            if candidate.latency_ms and candidate.memory_bytes
-        ]
-        limits = pure.OptionLimits(**self.limits.model_dump())
-        return self._view(
-            recommend(
-                options,
-                limits,
-                self.proxy,
-                own=starts_from_model(self.request),
-                inherits=isinstance(self.law, CutLaw),
-                ratio=independent if self.law is None else self._ratio,
-                dominance=self.dominance,
-            ),
-            predicted,
-        )
+        inherits = isinstance(self.law, CutLaw)
+        chosen = recommend(self.options(predicted), self.option_limits, self.proxy, inherits=inherits, **self.compared)
+        return self._view(chosen, predicted)
 
     def _predicted(self) -> Sequence[CandidateView]:
         """The candidates with their perplexity after the training that was asked for."""
@@ -127,14 +99,6 @@ class Known:
             )
             for candidate, quality in zip(self.candidates, qualities, strict=True)
         ]
-
-    def _ratio(self, option: Option, other: Option) -> Ratio:
-        """Ratio of two perplexities by the job's law, which knows what two models have in common."""
-        assert self.law is not None
-        architectures = {candidate.id: candidate.architecture for candidate in self.candidates}
-        first, second = (Shapes.of([Architecture.model_validate(architectures[each.id])]) for each in (option, other))
-        predicted = self.law.ratio(first, second)
-        return Ratio(float(predicted.perplexity[0]), float(predicted.half_width[0]))
 
     def _view(self, chosen: Recommendation, candidates: Sequence[CandidateView]) -> RecommendationView:
         views = {candidate.id: candidate for candidate in candidates}
@@ -216,7 +180,7 @@ class Known:
         if self.active:
             return "The search is not finished: this is what is known by now."
         if self.limits != self.own_limits:
-            own = str(pure.OptionLimits(**self.own_limits.model_dump()))
+            own = str(OptionLimits(**self.own_limits.model_dump()))
             looked = f"within {own}" if own else "without limits"
             return f"The search looked {looked}: one within the limits asked for may find a better model."
         return ""
@@ -296,6 +260,18 @@ def read(
         first_token_ms=asked.first_token_ms or own.first_token_ms,
         token_ms=asked.token_ms or own.token_ms,
     )
+    return known_of(session, job, row, limits, budget, best)
+
+
+def known_of(
+    session: Session,
+    job: Job,
+    row: Target,
+    limits: Limits,
+    budget: TrainingBudget = NO_BUDGET,
+    best: Collection[str] = (),
+) -> Known:
+    """What is known of a target within these limits; else as `read`."""
     trained = trained_of(session, row.id)
     searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
@@ -317,8 +293,8 @@ def read(
         target=row.name,
         proxy=row.proxy,
         active=row.state in ACTIVE_TARGETS,
-        protocol=protocol,
-        own_limits=own,
+        protocol=PROTOCOL.read_or(row.protocol, None),
+        own_limits=LIMITS.read_or(row.limits, Limits()),
         limits=limits,
         added="" if request is None else added_note(session, request, row),
         request=request,
@@ -349,29 +325,3 @@ def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) 
         if generating in formats_of(Architecture.model_validate(best.architecture)):
             format_ = generating
     return f"--format {format_}" + (f" --weights {protocol.weights}" if protocol.weights in NUMBERS[format_] else "")
-
-
-def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Option:
-    predicted = candidate.predicted
-    score = candidate.proxy
-    if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
-        score = -math.log(predicted.perplexity)  # for the training that was asked for
-    stock = candidate.role == CandidateRole.BASELINE
-    return Option(
-        id=candidate.id,
-        digest=candidate.digest,
-        stock=stock,
-        name=layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture),
-        parameters=candidate.decoder_parameters,
-        score=score,
-        latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
-        memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
-        first_token_ms=candidate.first_token_ms,
-        token_ms=candidate.token_ms,
-        predicted=None
-        if predicted is None or predicted.perplexity is None
-        else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
-        relative=predicted is not None and predicted.relative_to is not None,
-        label="" if predicted is None else predicted.label,
-        trained=trained,
-    )

@@ -1,38 +1,20 @@
-"""The API's views of jobs, targets and candidates, from their rows."""
+"""The API's views of candidates, from their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import NamedTuple
-
-from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.comparison import as_baseline, summary_of, versus_baseline
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.frontier import Point
-from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.jobs.comparison import versus_baseline
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
-from edgefront.core.services.quality.trust import published_trust
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobEventKind, JobState, TargetState
+from edgefront.core.states import CandidateState, JobEventKind
 from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.candidates import CandidateView, TrainedView
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 from edgefront.core.wire.predictions import PredictedView
-
-LOOKED_AT = 32
-"""Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
@@ -102,116 +84,4 @@ def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
             perplexity=score.value,
         )
         for score in trained
-    )
-
-
-def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
-    """Views of jobs with their targets, in a fixed number of queries.
-
-    If a stored request cannot be read, the view has an empty one, and the job's reason contains the error.
-    """
-    targets = job_rows.targets(session, [job.id for job in jobs])
-    ids = [target.id for target in targets]
-    frontiers = frontier_rows.frontier_points(session, ids)
-    baselines = frontier_rows.baseline_points(session, ids)
-    online = job_rows.devices_seen(session, [target.device_key for target in targets], now - ONLINE)
-    looked_at = {
-        target.device_key
-        for target in targets
-        if target.state in ACTIVE_TARGETS and 0 < online[target.device_key] <= LOOKED_AT
-    }
-    facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
-    deserted = [
-        target.device_key for target in targets if target.state in ACTIVE_TARGETS and not online[target.device_key]
-    ]
-    held_back = job_rows.held_back(session, deserted) if deserted else {}
-    unconfirmed = candidate_rows.unconfirmed_counts(session, ids)
-    marked = candidate_rows.marked_counts(session, ids)
-    scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
-    views = []
-    for job in jobs:
-        own = [target for target in targets if target.job_id == job.id]
-        request = JOB_REQUEST.read_or(job.request, None)
-        views.append(
-            JobView(
-                id=job.id,
-                name=job.name,
-                owner=job.owner,
-                state=JobState(job.state),
-                reason=job.reason,
-                request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
-                proxy_trust=ProxyTrust() if request is None else published_trust(session, request),
-                targets=tuple(
-                    _target_view(
-                        job,
-                        request,
-                        target,
-                        _TargetFacts(
-                            frontier=frontiers[target.id],
-                            baseline=baselines[target.id],
-                            online=online[target.device_key],
-                            devices=facts.get(target.device_key, ()),
-                            scoring=scoring.get(target.id, 0),
-                            held_back=held_back.get(target.device_key),
-                            unconfirmed=unconfirmed.get(target.id, 0),
-                            marked=marked.get(target.id, 0),
-                        ),
-                        now,
-                    )
-                    for target in own
-                ),
-                created_at=job.created_at,
-                updated_at=job.updated_at,
-                finished_at=job.finished_at,
-                last_event=job.last_event,
-            )
-        )
-    return views
-
-
-class _TargetFacts(NamedTuple):
-    """What is read of a target beside its row."""
-
-    frontier: Sequence[Point]
-    baseline: Sequence[Point]
-    online: int
-    """Devices of the target that were seen of late."""
-    devices: Sequence[Document]
-    """What these say of themselves, where few are."""
-    scoring: int
-    """Architectures that wait for their score."""
-    held_back: job_rows.HeldBack | None
-    """Why its devices measure nothing, where none is online."""
-    unconfirmed: int
-    marked: int
-    """Candidates with a launch that has a mark."""
-
-
-def _target_view(
-    job: Job, request: JobRequest | None, target: Target, facts: _TargetFacts, now: datetime
-) -> TargetView:
-    asked = TargetRequest() if request is None else request.targets[target.position]
-    device = asked.device or asked.device_class or target.device_key.partition(":")[2]
-    return TargetView(
-        id=target.id,
-        name=target.name,
-        device=device,
-        state=TargetState(target.state),
-        protocol=PROTOCOL.read_or(target.protocol, MeasurementProtocol()),
-        limits=LIMITS.read_or(target.limits, Limits()),
-        generation=target.generation,
-        candidates=target.candidates,
-        settled=target.settled,
-        planned=progress.planned(request, target),
-        launches_done=target.launches_done,
-        frontier_size=target.frontier_size,
-        unconfirmed=facts.unconfirmed,
-        marked=facts.marked,
-        hypervolume=target.hypervolume,
-        reference=target.reference,
-        measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
-        seconds_left=progress.seconds_left(job, request, target, now),
-        devices_online=facts.online,
-        note=progress.note(job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back),
-        summary=summary_of(facts.frontier, as_baseline(facts.baseline), target.proxy, request),
     )

@@ -177,6 +177,25 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     ]
 
 
+class Scores(NamedTuple):
+    """How many scores the trained candidates of a target have, and the newest."""
+
+    number: int
+    newest: datetime | None
+
+
+def scores_of(session: Session, target_ids: Collection[str]) -> dict[str, Scores]:
+    """Target id → its `Scores`."""
+    query = (
+        select(Candidate.target_id, func.count(Evaluation.id), func.max(Evaluation.created_at))
+        .join(Evaluation, Evaluation.digest == Candidate.digest)
+        .where(any_of(Candidate.target_id, target_ids), Candidate.digest.in_(select(Evaluation.digest)))
+        .group_by(Candidate.target_id)
+    )
+    found = {row[0]: Scores(row[1], row[2]) for row in session.execute(query)}
+    return {id_: found.get(id_, Scores(0, None)) for id_ in target_ids}
+
+
 def _live_waits() -> Select[str]:
     return (
         select(ProxyWait.score_id)

@@ -165,6 +165,17 @@ def baselines(session: Session, target_id: str) -> list[Candidate]:
     )
 
 
+def frontiers_and_baselines(session: Session, target_ids: Collection[str]) -> list[Candidate]:
+    """The candidates on the frontiers of these targets, and their baselines, in the order of their numbers."""
+    own = any_of(Candidate.target_id, target_ids)
+    found = [
+        candidate
+        for condition in (IS_BASELINE, Candidate.on_frontier == true())
+        for candidate in session.scalars(select(Candidate).where(own, condition))
+    ]
+    return sorted(found, key=lambda candidate: candidate.number)
+
+
 def baseline_count(session: Session, target_id: str) -> int:
     return session.scalar(select(func.count()).where(Candidate.target_id == target_id, IS_BASELINE)) or 0
 

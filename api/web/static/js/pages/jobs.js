@@ -6,41 +6,19 @@ import { moment, whole } from "../shared/format.js";
 import { stateTitle } from "../job/target.js";
 
 const FRESHEN_MS = 5000;
+const ROWS = 25; // at once
 
 const older = []; // Jobs of the pages after the first, as they were when asked for.
 let nextCursor = null;
 
-const answers = new Map(); // Of targets whose search has ended, in a few words; a promise while it is asked for.
-
-/** The answer of a target in a few words, once it is known; until then how far its search is. */
-function answer(job, target) {
-  const progress = `${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} models measured`;
-  if (target.state !== "finished") return progress;
-  const known = answers.get(target.id);
-  if (typeof known === "string") return known;
-  if (!known) answers.set(target.id, ask(job, target));
-  return progress;
-}
-
-async function ask(job, target) {
-  const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
-  try {
-    const view = job.request.space.published
-      ? await request(`${path}/choices`)
-      : await request(`${path}/recommendation?target=${encodeURIComponent(target.id)}`);
-    answers.set(target.id, view.short || view.sentence);
-    show(newest);
-  } catch (error) {
-    if (!(error instanceof Away || error instanceof Refused)) throw error;
-    answers.delete(target.id); // It is asked for again when the list is fresh.
-  }
-}
+/** The answer of a target in a few words, once its search has ended; until then how far it is. */
+const answer = (target) => target.answer || `${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} models measured`;
 
 function row(job) {
   const targets = job.targets.map((target) => element("li", {},
     element("strong", { text: target.name }), " ",
     ...(target.state === "finished" ? [] : [element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }), " "]),
-    answer(job, target)));
+    answer(target)));
   return element("tr", {},
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job.id)}`, text: job.name })),
     element("td", {}, element("span", { class: `badge ${job.state}`, text: job.state })),
@@ -68,7 +46,7 @@ const away = (error) => setNotice(byId("notice"), `${error.message}; trying agai
 let newest = [];
 
 async function freshen() {
-  const page = await patiently("/v1/jobs", away);
+  const page = await patiently(`/v1/jobs?limit=${ROWS}`, away);
   setNotice(byId("notice"), "");
   newest = page.items;
   if (older.length === 0) nextCursor = page.next_cursor;
@@ -77,7 +55,7 @@ async function freshen() {
 
 byId("more").addEventListener("click", async () => {
   try {
-    const page = await request(`/v1/jobs?cursor=${encodeURIComponent(nextCursor)}`);
+    const page = await request(`/v1/jobs?limit=${ROWS}&cursor=${encodeURIComponent(nextCursor)}`);
     older.push(...page.items);
     nextCursor = page.next_cursor;
     show(newest);
