@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,12 +36,14 @@ def marked(mark: str) -> dict[int, str]:
 
 
 @contextmanager
-def started(*arguments: str, mark: str, log: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    *arguments: str, mark: str, log: Path, variables: Mapping[str, str] | None = None, **options: object
+) -> Iterator[subprocess.Popen[bytes]]:
     """An `edgefront` command with its output in a file; it and all that it started are killed at the end."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "edgefront", *arguments],
-            env=environment(mark),
+            env=environment(mark) | dict(variables or {}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
