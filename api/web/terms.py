@@ -32,7 +32,8 @@ WORDS: Mapping[str, str] = {
     "quality_law": "what predicts perplexity from an architecture, learnt from trained models: with an interval, and "
     "where it holds",
     "quarantine": "of a device that was caught at an untrue report, whose anchor failed three times in a row, or on "
-    "which five more models failed than were measured: it gets no launches until its owner or an admin trusts it again",
+    "which five more models failed than were measured since: it gets no launches until its owner or an admin trusts it "
+    "again",
     "speedup": "Speed-up and memory ratio compare a candidate with the baseline at equal decoder parameters: the "
     "baseline's figures are interpolated between its two nearest depths. 1.5 means that the baseline "
     "takes one and a half times as long, or as much memory.",
