@@ -1,4 +1,6 @@
-"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md` (a test holds them to it)."""
+"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md` and `docs/measuring.md`, to
+which a test holds them.
+"""
 
 from __future__ import annotations
 
