@@ -53,10 +53,50 @@ def test_the_recommended_model_is_marked_in_box_chart_and_table(
     seen.page.locator("#answer-next summary").click()
     expect(seen.page.locator("#answer-commands")).to_contain_text(f"edgefront model download {best['id']}")
     with seen.page.expect_download() as download:
-        seen.page.locator("#answer-files a").first.click()
+        seen.page.locator("#answer-download a").click()
     assert "untrained" in download.value.suggested_filename
     seen.page.locator("#answer-train").click()
     expect(seen.page.locator("#training-title")).to_have_text(f"Train candidate {best['number']}")
+
+
+BOTTOM = """(selector) => Math.max(...Array.from(document.querySelectorAll(selector))
+  .filter((node) => node.checkVisibility()).map((node) => node.getBoundingClientRect().bottom))"""
+
+
+def test_the_first_screen_holds_the_answer_its_limits_the_chart_and_what_to_do_next(
+    watch: Watch, member: BrowserContext, generation: dict[str, Any], api: httpx.Client
+) -> None:
+    limits = {"max_latency_ms": 1000, "max_memory_mb": 1000}
+    view = recommendation(api, generation, **limits)
+    seen = watch(member, "/")
+    seen.page.set_viewport_size({"width": 1280, "height": 800})
+    seen.page.goto(f"/jobs/{generation['id']}?{httpx.QueryParams(limits)}")
+    sentence = seen.page.locator("#answer-sentence")
+    expect(sentence).to_have_text(view["sentence"])
+    assert view["sentence"].startswith("Within 1000 ms, 1000 MB and 5 ms to the first token")
+    seen.until(MARKED, view["recommended"]["id"])
+    box, line = (
+        sentence.bounding_box(),
+        "parseFloat(getComputedStyle(document.querySelector('#answer-sentence')).lineHeight)",
+    )
+    assert box is not None
+    assert box["height"] < 2.1 * seen.page.evaluate(line)
+    for selector in ("#limits input", "#answer-download a", "#answer-train", "#chart"):
+        assert seen.page.evaluate(f"({BOTTOM})({selector!r})") <= 800, selector
+    expect(seen.page.locator("#limits input[type=range]:visible")).to_have_count(4)
+
+
+def test_nothing_that_explains_an_answer_is_said_twice(
+    watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
+) -> None:
+    note = recommendation(api, by_tokens)["note"]
+    assert "No table of the law" in note
+    assert "No table of the law" in by_tokens["proxy_trust"]["sentence"]
+    seen = watch(member, f"/jobs/{by_tokens['id']}")
+    expect(seen.page.locator("#answer-sentence")).not_to_be_empty()
+    seen.page.locator("#why summary").click()
+    text = seen.page.locator("main").inner_text()
+    assert [text.count(sentence) for sentence in re.split(r"(?<=\.) ", note)] == [1] * (note.count(". ") + 1)
 
 
 def test_a_slider_is_answered_at_once_without_a_new_job_and_the_address_holds_it(
@@ -81,7 +121,7 @@ def test_a_slider_is_answered_at_once_without_a_new_job_and_the_address_holds_it
     seen.page.reload()
     seen.until(MARKED, view["recommended"]["id"])
     expect(seen.page.locator("#latency-limit")).to_have_value(f"{limit:g}")
-    expect(seen.page.locator("#answer-hint")).to_contain_text("The search looked without limits")
+    expect(seen.page.locator("#answer-note")).to_contain_text("The search looked without limits")
     seen.page.locator("#limits-reset").click()
     seen.until(MARKED, first["id"])
     seen.until("location.search", "")

@@ -120,3 +120,32 @@ def test_a_chart_that_is_turned_in_software_draws_less_until_it_stands_still(
     seen.page.mouse.up()
     seen.until(f"{canvas}.width", full)
     seen.until("window.drawn", vertices)
+
+
+def test_of_many_points_those_near_the_pointer_show_their_intervals(
+    watch: Watch, member: BrowserContext, large: str, finished: dict[str, Any]
+) -> None:
+    bars = "document.querySelectorAll('.near-bars line').length"
+    seen = watch(member, f"/jobs/{large}")
+    seen.until(f"{DRAWN}.length > 500")
+    expect(seen.page.locator("#answer-sentence")).not_to_be_empty()
+    assert not seen.page.evaluate(f"{CHART}.data.some((trace) => trace.error_x)")
+    assert seen.page.evaluate(bars) == 0
+    place = f"""(() => {{
+      const {{xaxis, yaxis}} = {CHART}._fullLayout;
+      const box = {CHART}.getBoundingClientRect();
+      const trace = {CHART}.data.find(({{uid}}) => uid === 'frontier');
+      const at = trace.x.findIndex((x, place) => trace.marker.opacity[place] > 0.5);
+      const [x, y] = [xaxis._offset + xaxis.d2p(trace.x[at]), yaxis._offset + yaxis.d2p(trace.y[at])];
+      return [trace.customdata[at], box.x + x, box.y + y];
+    }})()"""
+    seen.hover_over(place)
+    seen.until(f"{bars} >= 2")
+    assert seen.page.evaluate(bars) < 2 * seen.page.evaluate(
+        f"{CHART}.data.find(({{uid}}) => uid === 'frontier').x.length"
+    )
+    seen.page.mouse.move(5, 5)
+    seen.until(bars, 0)
+    few = watch(member, f"/jobs/{finished['id']}")
+    few.until(f"{CHART}.data?.find(({{uid}}) => uid === 'frontier').error_x.array.length > 0")
+    assert few.page.evaluate("document.querySelector('.near-bars')") is None

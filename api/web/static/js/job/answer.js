@@ -6,6 +6,7 @@ import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityLabel, perplexityWithInterval } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { factsOf } from "./candidates.js";
+import { unsaid } from "./notes.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
 
@@ -48,18 +49,30 @@ export class Answer {
     setText(byId("answer-perplexity"), labelledTitle("Perplexity", predictions));
     const extrapolated = predictions.some((predicted) => predicted?.extrapolated);
     const [label, long] = [perplexityLabel(predictions), view.perplexity_of];
+    setText(byId("answer-note"), unsaid(view.note));
+    byId("answer-note").hidden = !byId("answer-note").textContent;
     setText(byId("answer-hint"), [
       ...(label || long ? [`Predicted perplexity: ${label && long ? `${label} (${long})` : label || long}.`] : []),
-      ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []), view.note,
+      ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []),
     ].join(" "));
     this.#showMoves();
     byId("answer-next").hidden = !candidate;
     if (!candidate) return;
-    byId("answer-files").replaceChildren(...modelLinks(candidate, protocol));
+    this.#showFiles(modelLinks(candidate, protocol), view.download);
     byId("answer-page").href = withRoot(candidateAddress(recommended));
     setText(byId("answer-commands"), [
       `edgefront model download ${recommended.id} ${view.download}`, `edgefront train submit --candidate ${recommended.id} --watch`,
     ].join("\n"));
+  }
+
+  /** A button for the file that was measured, links for the others. */
+  #showFiles(links, download) {
+    const format = download.split(" ")[1]; // after --format
+    const measured = links.find((link) => new URL(link.href).searchParams.get("format") === format) ?? links[0];
+    measured.className = "button";
+    measured.prepend("Download ");
+    byId("answer-download").replaceChildren(measured);
+    byId("answer-files").replaceChildren(...links.filter((link) => link !== measured));
   }
 
   #row(name, candidate, trade) {

@@ -5,6 +5,7 @@ import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
 import * as flat from "./flat.js";
 import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
 import { markText } from "../shared/mark.js";
+import { MANY, NearBars } from "./near.js";
 import { labelledTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { followSize, keepWheelFromUnfocused, plotly } from "../shared/plot.js";
 import * as solid from "./solid.js";
@@ -20,6 +21,7 @@ export class FrontierChart {
     this.legend = legend;
     this.onPick = onPick;
     this.onZoom = debounced(() => this.drawn === "flat" && onZoom(flat.windowOf(this.node)), ZOOMED_MS);
+    this.near = new NearBars(node);
     this.measured = null; // group → number of candidates, where not all are among the points
     this.kind = "flat"; // or "solid"
     this.quality = null; // one of `qualitiesOf`
@@ -97,17 +99,20 @@ export class FrontierChart {
     this.#goOn();
   }
 
-  #plot(loaded, groups, selectedId) {
+  async #plot(loaded, groups, selectedId) {
     const kind = KINDS[this.kind];
     const { quality, limits, recommended } = this;
-    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce, points: [...groups.values()].flat() };
+    const points = [...groups.values()].flat();
+    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce, points, hasMany: points.length > MANY };
     if (this.kind === "solid") this.camera = this.node.layout?.scene?.camera ?? this.camera ?? solid.firstCamera(this.node);
     groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
     this.drawn = this.kind;
     this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.label} of the candidates. The table below has every number.`);
     this.node.setAttribute("aria-roledescription", this.kind === "solid" ? "three-dimensional chart" : "chart");
-    setText(byId("chart-how"), kind.HELP);
-    return loaded.react(this.node, kind.traces(groups, view), kind.layout(view, this.camera), kind.SETTINGS);
+    setText(byId("chart-help"), kind.HELP);
+    this.near.clear();
+    await loaded.react(this.node, kind.traces(groups, view), kind.layout(view, this.camera), kind.SETTINGS);
+    if (this.kind === "flat" && view.hasMany) this.near.show([...groups].filter(([name]) => flat.BARRED.includes(name)), view);
   }
 
   #empty() {
@@ -121,6 +126,7 @@ export class FrontierChart {
 
   #watchPoints() {
     const take = ({ points }) => (this.touched = points[0].customdata);
+    if (this.kind === "flat") this.node.on("plotly_relayout", () => this.near.draw());
     if (this.kind === "flat") this.node.on("plotly_relayout", this.onZoom);
     this.node.on("plotly_hover", take);
     this.node.on("plotly_unhover", () => (this.touched = null));

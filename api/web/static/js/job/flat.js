@@ -8,7 +8,7 @@ const MB = 1e6;
 const [LEAST, MOST] = [5, 20]; // diameters in pixels
 
 export const SETTINGS = plotSettings("flat", "edgefront-frontier");
-export const HELP = "Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. The bars are 95 % intervals. Better candidates are further up and further to the left.";
+export const HELP = "Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. Bars are 95 % intervals; of more than 50 points those near the pointer have them. Better candidates are further up and further to the left.";
 
 /** Peak memory in bytes → diameter: the area is in proportion, except of the smallest. */
 export function sizes(points) {
@@ -35,7 +35,7 @@ const STYLES = {
 
 /**
  * Traces for `groups` (name → points, in the order of drawing), then for the marked ones.
- * `view`: {points (of all groups), quality, limits, recommended, selected (ids), describe (point → text)}.
+ * `view`: {points (of all groups), hasMany, quality, limits, recommended, selected (ids), describe (point → text)}.
  */
 export function traces(groups, view) {
   const { points } = view;
@@ -89,18 +89,27 @@ function group(name, found, diameter, view) {
       opacity: points.map((point) => style.opacity * (isBeyond(point, view.limits) ? FAINT : 1)),
       line: { width: 1, color: points.map((point) => (isTooLarge(point, view.limits) ? ink : colour("card"))) },
     },
-    ...(style.bars ? bars(points, view, ink) : {}),
+    ...(style.bars && !view.hasMany ? bars(points, view, ink) : {}),
   };
 }
 
-/** Of the points within the limits: a trace has one colour of bars, and no faint ones beside it. */
-function bars(points, { quality, limits }, ink) {
-  const look = { color: `${ink}80`, thickness: 1.2, width: 0 };
-  const within = (length) => (point) => (isBeyond(point, limits) ? 0 : length(point));
-  const away = (end) => points.map(within((point) => Math.abs((quality.range(point)?.[end] ?? quality.value(point)) - quality.value(point))));
+/** Groups whose points have bars. */
+export const BARRED = Object.keys(STYLES).filter((name) => STYLES[name].bars);
+
+/** The ends of a point's intervals, {latency: [low, high], quality: [low, high]}; null beyond the limits, where points are faint. */
+export function interval(point, { quality, limits }) {
+  if (isBeyond(point, limits)) return null;
+  const [at, half] = [point.latency_ms, point.latency_half_width_ms ?? 0];
+  return { latency: [Math.max(at - half, at / 1000), at + half], quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
+}
+
+function bars(points, view, ink) {
+  const look = { type: "data", color: `${ink}80`, thickness: 1.2, width: 0 };
+  const length = (point, name, end, value) => Math.abs((interval(point, view)?.[name][end] ?? value) - value);
+  const away = (end) => points.map((point) => length(point, "quality", end, view.quality.value(point)));
   return {
-    error_x: { type: "data", array: points.map(within((point) => point.latency_half_width_ms ?? 0)), ...look },
-    ...(points.some(quality.range) ? { error_y: { type: "data", symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
+    error_x: { array: points.map((point) => length(point, "latency", 1, point.latency_ms)), ...look },
+    ...(points.some(view.quality.range) ? { error_y: { symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
   };
 }
 

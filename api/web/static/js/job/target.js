@@ -2,6 +2,7 @@
 
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { count, duration, MISSING, moment, percent, whole } from "../shared/format.js";
+import { showNote } from "./notes.js";
 import { byProxy } from "./quality.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
@@ -48,8 +49,7 @@ export function showTarget(target, job, candidate) {
   setText(byId("parameters-name"), byProxy(job.request.proxy, candidate).label);
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
-  setNotice(byId("target-note"), note, kind);
-  fold("target-note", !kind && isEnded(target.state));
+  showNote("target-note", note, kind, !kind && isEnded(target.state));
   setText(byId("summary"), target.summary);
   showProgress(target);
   setText(byId("frontier-size"), whole(target.frontier_size));
@@ -57,12 +57,6 @@ export function showTarget(target, job, candidate) {
   setText(byId("time-left"), isEnded(target.state) || job.state !== "running" ? MISSING : duration(target.seconds_left));
   setText(byId("measuring-share"), percent(target.measuring_share));
   setText(byId("devices-online"), whole(target.devices_online));
-}
-
-/** Puts a notice where it is read at once, or below the answer, where what explains it is folded away. */
-export function fold(id, isFolded) {
-  const place = byId(isFolded ? "folded" : "said");
-  if (byId(id).parentElement !== place) place.append(byId(id));
 }
 
 function showProgress(target) {

@@ -16,13 +16,14 @@ import { Elsewhere } from "../job/elsewhere.js";
 import { Genes } from "../job/genes.js";
 import { JobLaw } from "../job/law.js";
 import { LimitControls } from "../job/limits.js";
+import { showNote } from "../job/notes.js";
 import { loadPoints } from "../job/points.js";
 import { qualitiesOf, QualityChoice } from "../job/quality.js";
 import { CandidateTable } from "../job/table.js";
 import { plotly } from "../shared/plot.js";
 import { withRoot } from "../shared/root.js";
 import { TargetTabs } from "../job/tabs.js";
-import { fold, isEnded, showExports, showHead, showTarget } from "../job/target.js";
+import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
 import { Trained } from "../job/trained.js";
 import { candidateAddress } from "../shared/shape.js";
@@ -344,8 +345,7 @@ function showJob() {
 
 function showTrust() {
   const trust = frontiers.get(chosen)?.proxy_trust ?? job.proxy_trust;
-  setNotice(byId("caveat"), `About the proxy: ${trust.sentence}`, job.proxy_trust.caveat ? "warn" : "");
-  fold("caveat", !job.proxy_trust.caveat);
+  showNote("caveat", `About the proxy: ${trust.sentence}`, job.proxy_trust.caveat ? "warn" : "", !job.proxy_trust.caveat);
 }
 
 /** The quality in the chart: by trained models only once it is known which of them are on their frontier. */
