@@ -30,7 +30,19 @@ SESSION_PATH = "/v1/session"
 
 # Health, and the web pages, which contain no data. The login request has its key in the body.
 PUBLIC = frozenset(
-    {"/v1/health", "/v1/ready", "/", "/new", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
+    {
+        "/v1/health",
+        "/v1/ready",
+        "/",
+        "/new",
+        "/jobs",
+        "/compare",
+        "/trainings",
+        "/devices",
+        "/docs",
+        "/login",
+        "/favicon.ico",
+    }
 )
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

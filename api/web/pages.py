@@ -1,4 +1,4 @@
-"""Routes of the web pages: `/` (jobs), `/new`, `/jobs/{id}`, `/jobs/{id}/log`,
+"""Routes of the web pages: `/`, `/new`, `/jobs`, `/jobs/{id}`, `/jobs/{id}/log`,
 `/jobs/{id}/candidates/{id}`, `/compare`, `/trainings`, `/trainings/{id}`, `/devices`, `/devices/{id}`, `/docs` (of the
 API), `/login`, `/static/…`; and the page at an address where there is none.
 
@@ -59,6 +59,11 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
+def home_page(request: Request) -> Response:
+    return _page(request, "home.html")
+
+
+@router.get("/jobs")
 def jobs_page(request: Request) -> Response:
     return _page(request, "jobs.html")
 

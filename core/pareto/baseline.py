@@ -167,7 +167,7 @@ def summary(
             ratios.append(baseline.latency(beside).over(time))
             memory.append(same_memory / size)
     if not len(rows):
-        return "No frontier."
+        return "No frontier: no searched model was measured within the limits."
     named = in_words(proxy)
     if not ratios:
         if own:

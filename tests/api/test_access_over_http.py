@@ -20,7 +20,7 @@ from edgefront.core.services.access import keys
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import RENEW_HEADER
 
-PAGES = {"/", "/new", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
+PAGES = {"/", "/new", "/jobs", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
 
 
 def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> None:

@@ -123,7 +123,7 @@ def test_versus_is_the_wire_message() -> None:
             "baseline; median 1.05× faster and 1.00× smaller (1 frontier point; no intervals yet).",
         ),
         ([(90e6, 1.0, 1.0)], "No frontier point lies within the baseline's range of decoder parameters."),
-        ([], "No frontier."),
+        ([], "No frontier: no searched model was measured within the limits."),
     ],
 )
 def test_the_sentence_is_honest(frontier: list[tuple[float, ...]], sentence: str) -> None:

@@ -25,7 +25,7 @@ def inspect(seen: WatchedPage) -> None:
         assert results.violations_count == 0, f"{scheme}: {results.generate_report()}"
 
 
-@pytest.mark.parametrize("path", ["/", "/new", "/trainings", "/no/such/page"])
+@pytest.mark.parametrize("path", ["/", "/jobs", "/new", "/trainings", "/no/such/page"])
 def test_pages_with_content(
     watch: Watch, member: BrowserContext, predicted: dict[str, Any], pool: Pool, path: str
 ) -> None:
@@ -34,6 +34,7 @@ def test_pages_with_content(
     seen = watch(member, path)
     ready = {
         "/": "#jobs tbody tr",
+        "/jobs": "#jobs tbody tr",
         "/new": "#estimate-launches:not(:empty)",
         "/trainings": "#trainings tbody tr",
         "/no/such/page": "h1",

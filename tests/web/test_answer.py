@@ -242,6 +242,11 @@ def test_the_list_of_jobs_says_the_answer_of_each(
 ) -> None:
     short = recommendation(api, predicted)["short"]
     assert " ms" in short
-    seen = watch(member, "/")
-    row = seen.page.locator("#jobs tbody tr", has=seen.page.locator(f"a[href$='{predicted['id']}']"))
-    expect(row).to_contain_text(short)
+    asked: list[str] = []
+    seen = watch(member, "/docs")
+    seen.page.on("request", lambda request: asked.append(request.url))
+    for path in ("/jobs", "/"):
+        seen.page.goto(path)
+        row = seen.page.locator("#jobs tbody tr", has=seen.page.locator(f"a[href$='{predicted['id']}']"))
+        expect(row).to_contain_text(short)
+    assert [url for url in asked if "recommendation" in url] == []

@@ -42,7 +42,7 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     seen.until(STATE, "queued")
     seen.until(LIVE, "live")
     seen.page.evaluate("window.neverReloaded = true")
-    expect(seen.page.locator("#curves")).to_contain_text("No data yet")
+    expect(seen.page.locator("#curves")).to_contain_text("No data yet. It waits for a worker.")
     claim = pool.claim()
     validated = {"valid_loss": 3.5, "valid_perplexity": 33.1, "valid_bpc": 1.4}
     metrics = [metric(10), metric(20), metric(30, 3.0, **validated)]

@@ -53,6 +53,6 @@ export function showLaunches(launches, candidate, devices) {
   byId("launches").tBodies[0].replaceChildren(...launches.map((launch) => row(launch, devices, least, most)));
   byId("launches").hidden = launches.length === 0;
   byId("launches-help").hidden = every.length === 0;
-  setText(byId("launches-note"), launches.length === 0 ? "None yet."
+  setText(byId("launches-note"), launches.length === 0 ? "None yet. A device makes the first when it is the candidate's turn."
     : every.length === 0 ? "" : `${latency(candidate.latency_ms, candidate.latency_half_width_ms)} over ${count(candidate.launches, "launch", "es")}. Strips reach from ${milliseconds(least)} to ${milliseconds(most)}.`);
 }

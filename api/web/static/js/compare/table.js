@@ -1,6 +1,6 @@
 // The compared architectures: what each takes on every target, and by how much that differs from the first.
 
-import { byId, element } from "../shared/dom.js";
+import { byId, element, setText } from "../shared/dom.js";
 import { latency, megabytes, millions, MISSING, whole } from "../shared/format.js";
 import { labelledTitle, perplexityText } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
@@ -72,5 +72,6 @@ export function showTable(view, chosen, marked, { onSort, onPick }) {
     element("td", { class: "number", text: perplexityText(one) }),
     ...measuredCells(one, view.targets))));
   byId("empty").hidden = shown.length > 0;
+  setText(byId("empty"), chosen.everywhere ? "No architecture was measured on every target." : "Nothing was measured on these targets yet.");
   if (focused) table.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }

@@ -1,4 +1,6 @@
-// How a device is, in a word and a sentence.
+// How a device is, in a word and a sentence, and what it does.
+
+import { count } from "../shared/format.js";
 
 /** {title, kind, says} of a DeviceView; `kind` is the class of its badge. */
 export function healthOf({ state, online, quarantine, drift, last_seen_at: seen }) {
@@ -8,4 +10,10 @@ export function healthOf({ state, online, quarantine, drift, last_seen_at: seen 
   if (state === "draining") return { title: "draining", kind: "paused", says: "It gets no further launches." };
   if (drift) return { title: "anchor has moved", kind: "paused", says: drift };
   return { title: "healthy", kind: "finished", says: "" };
+}
+
+/** What it does now; nothing where it is away. */
+export function workOf({ leased, online, state }) {
+  if (leased) return `measures, ${count(leased, "launch", "es")} held`;
+  return online && state === "active" ? "idle" : "";
 }

@@ -1,6 +1,6 @@
 // The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
 
-import { byId, element, setText } from "../shared/dom.js";
+import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { figure, latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityLabel, perplexityWithInterval } from "../shared/perplexity.js";
@@ -42,11 +42,11 @@ export class Answer {
       ...view.runners_up.map(({ candidate: other, trade }) => ["Runner-up", other, trade]),
       ...(nearest ? [["Nearest", nearest, "–"]] : []),
     ];
-    byId("others").hidden = rows.length === 0;
-    byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
-    this.select(this.selected);
     const predictions = rows.map(([, { predicted }]) => predicted);
     setText(byId("answer-perplexity"), labelledTitle("Perplexity", predictions));
+    byId("others").hidden = rows.length === 0;
+    fillRows(byId("answer-table"), rows.map((row) => this.#row(...row)));
+    this.select(this.selected);
     const extrapolated = predictions.some((predicted) => predicted?.extrapolated);
     const [label, long] = [perplexityLabel(predictions), view.perplexity_of];
     setText(byId("answer-note"), unsaid(view.note));

@@ -50,7 +50,7 @@ export class JobControl {
     try {
       if (action === "delete") {
         await request(this.path, { method: "DELETE" });
-        location.assign(withRoot("/"));
+        location.assign(withRoot("/jobs"));
         return;
       }
       this.onSteered(await request(`${this.path}/${action}`, { method: "POST" }));

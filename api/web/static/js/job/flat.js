@@ -96,19 +96,18 @@ function group(name, found, diameter, view) {
 /** Groups whose points have bars. */
 export const BARRED = Object.keys(STYLES).filter((name) => STYLES[name].bars);
 
-/** The ends of a point's intervals, {latency: [low, high], quality: [low, high]}; null beyond the limits, where points are faint. */
+/** A point's intervals, {half: of its latency, quality: [low, high]}; null beyond the limits, where points are faint. */
 export function interval(point, { quality, limits }) {
   if (isBeyond(point, limits)) return null;
-  const [at, half] = [point.latency_ms, point.latency_half_width_ms ?? 0];
-  return { latency: [Math.max(at - half, at / 1000), at + half], quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
+  return { half: point.latency_half_width_ms ?? 0, quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
 }
 
 function bars(points, view, ink) {
   const look = { type: "data", color: `${ink}80`, thickness: 1.2, width: 0 };
-  const length = (point, name, end, value) => Math.abs((interval(point, view)?.[name][end] ?? value) - value);
-  const away = (end) => points.map((point) => length(point, "quality", end, view.quality.value(point)));
+  const found = points.map((point) => interval(point, view));
+  const away = (end) => points.map((point, at) => (found[at] ? Math.abs(found[at].quality[end] - view.quality.value(point)) : 0));
   return {
-    error_x: { array: points.map((point) => length(point, "latency", 1, point.latency_ms)), ...look },
+    error_x: { array: found.map((each) => each?.half ?? 0), ...look },
     ...(points.some(view.quality.range) ? { error_y: { symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
   };
 }

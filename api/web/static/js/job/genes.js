@@ -66,7 +66,8 @@ export class Genes {
       .concat(view.genes.map((gene) => ({ ...gene, unit: "", lowIsBetter: false })));
     const group = (at) => (view.on_frontier[at] ? "frontier" : view.out_of_bounds[at] ? "outside" : "dominated");
     this.chart.show(axes, view.ids.map((id, at) => ({ id, number: view.numbers[at], group: group(at) })));
-    setText(byId("genes-note"), view.note);
+    byId("parallel").hidden = view.ids.length === 0;
+    setText(byId("genes-note"), view.ids.length ? view.note : "No line yet: the first comes with the first searched model that is measured. Baselines have no genes.");
     byId("genes-some").hidden = view.measured <= view.ids.length;
     setText(byId("genes-some"), `Of ${whole(view.measured)} measured candidates an even spread of ${whole(view.ids.length)} is drawn, with the whole frontier.`);
     this.#showImportance(view);

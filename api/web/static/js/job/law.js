@@ -36,6 +36,7 @@ export class JobLaw {
     const moving = view.moving_to ? `Moving to ${view.moving_to}: the candidates are being predicted again. ` : "";
     if (moving || !byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), moving + view.note);
     byId("law-agreement").hidden = byId("law-scroll").hidden = !agreement;
+    byId("law-none").hidden = Boolean(agreement);
     if (agreement) this.#showAgreement(agreement, view.law);
     byId("law-moves").replaceChildren(...(view.moving_to ? [] : view.newer.map((law) => this.#button(law))));
     if (view.moving_to && !this.following) this.#follow();

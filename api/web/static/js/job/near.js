@@ -49,7 +49,8 @@ export class NearBars {
     const [x, y] = [xaxis.d2p(point.latency_ms), yaxis.d2p(this.view.quality.value(point))];
     const ends = this.#isNear(x, y) || point.id === this.view.selected ? interval(point, this.view) : null;
     if (!ends) return [];
-    const [quick, slow] = ends.latency.map((value) => xaxis.d2p(value));
+    const at = point.latency_ms;
+    const [quick, slow] = [Math.max(at - ends.half, at / 1000), at + ends.half].map((value) => xaxis.d2p(value)); // a logarithmic axis has no zero
     const [low, high] = ends.quality.map((value) => yaxis.d2p(value));
     const line = (x1, y1, x2, y2) => svg("line", { class: name, x1, y1, x2, y2 });
     return [line(quick, y, slow, y), line(x, low, x, high)];

@@ -216,8 +216,8 @@ export class CandidateTable {
     byId("previous").parentElement.hidden = pages === 1;
     byId("table-empty").hidden = total > 0;
     const some = Object.values(groups).some((count) => count > 0);
-    const none = this.text ? "No candidate matches." : "No candidate here yet.";
-    setText(byId("table-empty"), some || this.text || this.only ? none : "No candidates yet. The baselines are measured first.");
+    const none = this.group === FIRST_GROUP ? "No candidate is on the frontier yet: it begins with the first searched model within the limits." : "No candidate is in this group.";
+    setText(byId("table-empty"), this.text || this.only ? "No candidate matches." : some ? none : "No candidates yet. The baselines are measured first.");
   }
 
   /** Rows are kept and only changed where needed, so that focus and selection survive the stream of events. */

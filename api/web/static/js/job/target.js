@@ -59,6 +59,14 @@ export function showTarget(target, job, candidate) {
   setText(byId("devices-online"), whole(target.devices_online));
 }
 
+/** What a target without any result waits for. */
+export function awaited(job, target) {
+  if (isEnded(target.state)) return "Nothing was measured.";
+  if (job.state === "paused") return "Nothing is measured until the job is resumed.";
+  if (target.devices_online === 0) return `Nothing is measured until an agent is online for ${target.device}.`;
+  return "The first launches are under way: the stock model comes first.";
+}
+
 function showProgress(target) {
   byId("progress-row").hidden = target.state === "finished";
   const whole_ = target.planned ?? target.candidates;

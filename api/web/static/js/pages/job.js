@@ -23,7 +23,7 @@ import { CandidateTable } from "../job/table.js";
 import { plotly } from "../shared/plot.js";
 import { withRoot } from "../shared/root.js";
 import { TargetTabs } from "../job/tabs.js";
-import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
+import { awaited, isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
 import { Trained } from "../job/trained.js";
 import { candidateAddress } from "../shared/shape.js";
@@ -110,6 +110,8 @@ const genes = new Genes(path, {
 });
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
+const targetNow = () => job.targets.find(({ id: each }) => each === chosen);
+
 function redraw() {
   table.redraw();
   drawChart();
@@ -120,7 +122,7 @@ function drawChartNow() {
   showQuality();
   chart.brushed = genes.brushed;
   chart.measured = candidates.measured;
-  chart.limits = { ...job.targets.find((target) => target.id === chosen).limits, ...limits.asked };
+  chart.limits = { ...targetNow().limits, ...limits.asked };
   return chart.draw(candidates.all, selected);
 }
 
@@ -208,7 +210,7 @@ async function trainInstead(candidateId) {
 async function loadAnswer() {
   const measured = candidates.all.filter(isMeasured);
   if (measured.length === 0) return;
-  const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
+  const [question, target] = [++asked, targetNow()];
   limits.know(target, measured);
   try {
     const query = new URLSearchParams({ target: target.id, ...limits.parameters, ...budget.parameters });
@@ -336,8 +338,10 @@ function showJob() {
   showTrust();
   control.show(job.state);
   tabs.show(job.targets, chosen);
-  const target = job.targets.find(({ id: each }) => each === chosen);
+  const target = targetNow();
   byId("desk").classList.toggle("measured", target.settled > 0);
+  if (target.settled === 0) setText(byId("answer-sentence"), `No answer yet. ${awaited(job, target)}`);
+  if (candidates.all.length === 0) drawChart(); // which says what is awaited
   showTarget(target, job, candidates.traits);
   showExports(path, chosen);
   byId("job").hidden = false;
@@ -358,7 +362,8 @@ function showQuality() {
   chart.quality = quality.axis;
   chart.trained = found instanceof Set ? found : null;
   if (isTrained && !found) chart.withhold("Loading the perplexities of the trained models…");
-  else chart.withhold(found instanceof Error ? `Could not load the perplexities of the trained models: ${found.message}` : null);
+  else if (found instanceof Error) chart.withhold(`Could not load the perplexities of the trained models: ${found.message}`);
+  else chart.withhold(candidates.all.length ? null : candidates.header ? awaited(job, targetNow()) : "Loading the candidates…");
   setText(byId("quality-note"), chart.trained ? `Only trained models: perplexity on the ${splitTitle(scored[0].split)} split of ${scored[0].dataset}, trained with recipe ${scored[0].recipe}.` : noteOnQuality());
   byId("quality-note").hidden = !byId("quality-note").textContent;
 }
@@ -455,8 +460,7 @@ async function zoom(window) {
 function showListed() {
   requestAnimationFrame(() => setTimeout(plotly)); // Once the rows are drawn.
   showChosen();
-  const target = job.targets.find(({ id: each }) => each === chosen);
-  showTarget(target, job, candidates.traits);
+  showTarget(targetNow(), job, candidates.traits);
 }
 
 /** First rows and chart, at once: neither waits for the other. */

@@ -31,7 +31,7 @@ function draw() {
     class: `line${isBad(event) ? " error" : ""}`, text: `${clock.format(new Date(event.created_at))}  ${inWords(event, targets, views)}\n`,
   })));
   if (atEnd) log.scrollTop = log.scrollHeight;
-  setText(byId("range"), events.length ? `${whole(shown.length)} of events ${whole(events[0].number)} to ${whole(events.at(-1).number)}.` : "No events yet.");
+  setText(byId("range"), events.length ? `${whole(shown.length)} of events ${whole(events[0].number)} to ${whole(events.at(-1).number)}.` : "No events yet. They come as soon as a worker takes the job.");
   byId("earlier").hidden = begun === 0;
 }
 

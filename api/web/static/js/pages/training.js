@@ -8,7 +8,7 @@ import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
 import { withRoot } from "../shared/root.js";
 import {
-  badgeOf, controlsOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
+  awaited, badgeOf, controlsOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
 } from "../training/view.js";
 
 const REFRESH_MS = 1000; // While events arrive.
@@ -27,7 +27,7 @@ let curves = null;
 let layers = null;
 let shown = null; // the file list as it is shown
 
-const drawCurves = throttled(() => curves?.draw(sorted(), byId("axis").value), () => curves?.restMs ?? 300);
+const drawCurves = throttled(() => curves?.draw(sorted(), byId("axis").value, awaited(training)), () => curves?.restMs ?? 300);
 const refresh = throttled(() => loadTraining().catch(unlessRefused), () => REFRESH_MS);
 const readLog = throttled(() => showLog().catch(unlessGone), () => LOG_MS);
 const readFiles = throttled(() => showFiles().catch(unlessGone), () => REFRESH_MS);
@@ -61,6 +61,7 @@ async function loadTraining() {
     throw error;
   }
   show();
+  if (reports.size === 0) drawCurves(); // which say what is awaited
 }
 
 function show() {

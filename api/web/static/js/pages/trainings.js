@@ -1,7 +1,7 @@
 // The list of trainings: newest first, kept fresh while it is looked at.
 
-import { Away, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
-import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { Away, keepFresh, patiently, Refused, request, showAccount } from "../shared/api.js";
+import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
 import { duration, MISSING, moment, whole } from "../shared/format.js";
 import { badgeOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, recipeName, splitTitle, stateTitle, stepsOf } from "../training/view.js";
 
@@ -30,8 +30,8 @@ function row(training) {
     element("td", { class: "wrap" },
       element("a", { href: `/trainings/${encodeURIComponent(training.id)}`, text: training.name }),
       element("span", { class: "under", text: modelOf(training) })),
-    element("td", { class: "wrap" }, element("span", { class: badgeOf(training), text: stateTitle(training) }), said(training)),
-    element("td", {}, isImported(training) ? "" :
+    element("td", { class: "wrap untitled" }, element("span", { class: badgeOf(training), text: stateTitle(training) }), said(training)),
+    element("td", { class: "untitled" }, isImported(training) ? "" :
       element("progress", { max: Math.max(stepsOf(training), 1), value: training.step, "aria-label": `Progress of ${training.name}` }),
       element("span", { class: "under", text: progressOf(training) })),
     element("td", { class: "number", text: lossText(last?.loss) }),
@@ -53,12 +53,7 @@ function said(training) {
 function show() {
   const seen = new Set(newest.map((training) => training.id));
   const all = [...newest, ...older.filter((training) => !seen.has(training.id))];
-  const focused = document.activeElement?.getAttribute?.("href");
-  byId("trainings").tBodies[0].replaceChildren(...all.map(row));
-  if (focused && document.activeElement === document.body) {
-    [...byId("trainings").querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
-  }
-  byId("trainings").hidden = all.length === 0;
+  fillRows(byId("trainings"), all.map(row));
   byId("empty").hidden = all.length > 0;
   const narrowed = ["job", "digest", "state"].some((name) => asked.get(name));
   setText(byId("empty-says"), narrowed ? "No trainings match." : "No trainings yet.");
@@ -116,14 +111,6 @@ function showNarrowed() {
   if (parts.length) byId("narrowed").replaceChildren("Only trainings ", ...parts, "· ", element("a", { href: "/trainings", text: "show all" }));
 }
 
-async function start() {
-  showAccount();
-  showNarrowed();
-  for (;;) {
-    if (!document.hidden) await freshen();
-    await pause(FRESHEN_MS);
-  }
-}
-
-document.addEventListener("visibilitychange", () => document.hidden || freshen().catch(refused));
-start().catch(refused);
+showAccount();
+showNarrowed();
+keepFresh(freshen, FRESHEN_MS, refused);

@@ -64,6 +64,19 @@ export async function patiently(path, onAway = () => {}) {
   }
 }
 
+/** Calls `freshen` at once and every `ms` milliseconds while the page is looked at; `refused(error)` hears why it ended. */
+export async function keepFresh(freshen, ms, refused) {
+  document.addEventListener("visibilitychange", () => document.hidden || freshen().catch(refused));
+  try {
+    for (;;) {
+      if (!document.hidden) await freshen();
+      await pause(ms);
+    }
+  } catch (error) {
+    refused(error);
+  }
+}
+
 /** Every item of a paged list, page by page. */
 export async function* eachPage(path, onAway) {
   const joint = path.includes("?") ? "&" : "?";

@@ -1,5 +1,6 @@
 // Building and filling elements. Data only ever becomes text: nothing here reads HTML.
 
+import { MISSING } from "./format.js";
 import { withRoot } from "./root.js";
 
 export const byId = (id) => document.getElementById(id);
@@ -32,6 +33,21 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 /** Sets text only where it changed, so that screen readers and selections are left in peace. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
+}
+
+/** Replaces the rows of a table, and hides it where there are none. A link in it that had the focus keeps it. */
+export function fillRows(table, rows) {
+  const focused = table.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  const titles = Array.from(table.tHead.rows[0].cells, (cell) => cell.textContent);
+  for (const row of rows) {
+    for (const [at, cell] of [...row.cells].entries()) {
+      cell.dataset.title = titles[at]; // shown where a narrow screen has no columns
+      cell.classList.toggle("none", ["", MISSING].includes(cell.textContent) && !cell.firstElementChild);
+    }
+  }
+  table.tBodies[0].replaceChildren(...rows);
+  table.hidden = rows.length === 0;
+  if (focused) [...table.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
 }
 
 /** Shows `text` in a notice, or hides it when there is none. `kind`: "", "warn" or "bad". */

@@ -22,14 +22,14 @@ export class Curves {
     return Math.max(300, 4 * this.lastDrawMs);
   }
 
-  /** `metrics` are MetricViews by rising step, `axis` one of step, tokens, seconds. */
-  async draw(metrics, axis) {
-    this.last = [metrics, axis];
+  /** `metrics` are MetricViews by rising step, `axis` one of step, tokens, seconds; `awaited` says why there are none. */
+  async draw(metrics, axis, awaited) {
+    this.last = [metrics, axis, awaited];
     if (this.message) return;
     this.node.setAttribute("aria-label", spoken(metrics));
     if (metrics.length === 0) {
       if (this.node.data) window.Plotly.purge(this.node);
-      this.node.replaceChildren(element("p", { class: "empty", text: "No data yet." }));
+      this.node.replaceChildren(element("p", { class: "empty", text: `No data yet. ${awaited}` }));
       return;
     }
     if (!this.node.data) this.node.replaceChildren();

@@ -40,7 +40,7 @@ export class Layers {
     for (const id of ["layer-bars", "layer-steps", "layer-numbers"]) byId(id).hidden = !search;
     byId("picture-png").parentElement.hidden = !search;
     if (!search) {
-      setText(byId("layers-note"), "No data yet.");
+      setText(byId("layers-note"), "No data yet. The first probabilities come with the first report.");
       return;
     }
     const last = search.records.at(-1);

@@ -41,6 +41,13 @@ export function modelOf({ kind, architecture, decoder_parameters: parameters }) 
 /** How many steps it will take, as far as is known before it has started. */
 export const stepsOf = ({ steps, recipe, budget }) => steps || (recipe ? Math.min(budget.steps ?? Infinity, recipe.steps) : 0);
 
+/** What a training without figures waits for, as a sentence. */
+export function awaited(training) {
+  if (hasEnded(training)) return "It ended before its first report.";
+  if (training.state === "paused") return "It is paused.";
+  return training.state === "queued" ? "It waits for a worker." : "They come with its first report.";
+}
+
 /** The recipe's name, for the column of recipes. */
 export const recipeName = ({ recipe }) => recipe?.name ?? "imported";
 
