@@ -14,7 +14,7 @@ export function showJobs(jobs) {
 function row(job) {
   const targets = job.targets.map((target) => element("li", {},
     element("strong", { text: target.name }), " ",
-    ...(target.state === "finished" ? [] : [element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }), " "]),
+    ...(["finished", job.state].includes(target.state) ? [] : [element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }), " "]),
     answer(target)));
   return element("tr", {},
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job.id)}`, text: job.name })),

@@ -202,6 +202,7 @@ async function showLog() {
   setText(node, text.trimEnd());
   node.hidden = !text;
   byId("log-empty").hidden = Boolean(text);
+  setText(byId("log-empty"), hasEnded(training) ? "The log is empty." : "The log is empty. It begins when a worker takes the training.");
   if (atEnd) node.scrollTop = node.scrollHeight;
 }
 
