@@ -89,11 +89,11 @@ class PoolTraining:
     def _stops(self) -> bool:
         """Asked once before each step."""
         if self._begun is None:
-            self._begun = time.perf_counter()
+            self._begun = time.process_time()
         if self._left:
             self._left -= 1
             return False
-        self._seconds = time.perf_counter() - self._begun
+        self._seconds = time.process_time() - self._begun
         return True
 
     def take(self, steps: int) -> float:
@@ -193,10 +193,10 @@ def turns(steps: int, turn: int) -> Iterator[int]:
 
 
 def taken(loop: Iterator[None], count: int) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(count):
         next(loop)
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def optimum(perplexities: Mapping[float, float]) -> float:

@@ -86,9 +86,9 @@ class RotaryPositions(nn.Module):
             self._tables[by, d_head] = SinusoidTable(rotary_frequencies(by, d_head))
         sines, cosines = self._tables[by, d_head].rows(place + count, x)[place:].chunk(2, -1)
         width = by.width(d_head)
-        first, second, rest = x.split((width // 2, width // 2, d_head - width), -1)
-        parts = (first * cosines - second * sines, second * cosines + first * sines)
-        return torch.cat(parts if width == d_head else (*parts, rest), -1)
+        turned, *rest = (x,) if width == d_head else x.split((width, d_head - width), -1)
+        first, second = turned.chunk(2, -1)
+        return torch.cat((first * cosines - second * sines, second * cosines + first * sines, *rest), -1)
 
 
 class NoPositions(nn.Module):

@@ -52,35 +52,38 @@ class AttentionBlock(Residual):
         read, past, own = self.normed(x), context.past(name), None
         context.keep_for_parallel(x, read)
         if self.attends == "source":
-            q = self.qkv.rows(read, 0, self.width)
+            q = self._heads(self.qkv.rows(read, 0, self.width))
         else:
-            q, k, v = self.qkv(read).split((self.width, self.kv_width, self.kv_width), -1)
-            own = self._keys(k, past, context), self._by_head(v)
+            # Split as heads: the gradients are then joined by one copy, not by one for each part and another.
+            q, k, v = self._heads(self.qkv(read)).split((self.n_head, self.kv_heads, self.kv_heads), 2)
+            own = self._keys(k, past, context), v.transpose(1, 2)
 
         def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
             """Keys and values of the source, or of a memory: its places begin at 0, and the segment's follow."""
             kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
-            k, v = kv.chunk(2, -1)
-            return self._keys(k, 0, context), self._by_head(v)
+            k, v = self._heads(kv).chunk(2, 2)
+            return self._keys(k, 0, context), v.transpose(1, 2)
 
         keys, values = context.keys_values(name, self.attends, x, own, project, self.window)
-        q = context.apply_rotary(self._normed_by_head(q, self.q_norm), past, self.rotary)
+        q = context.apply_rotary(self._normed(q, self.q_norm), past, self.rotary)
         mixed = self._relative(q, keys, values, context) if self.is_relative else self._plain(q, keys, values, context)
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
-    def _by_head(self, x: Tensor) -> Tensor:
-        """[batch, n, heads·d_head] → [batch, head, n, d_head]."""
-        return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
+    def _heads(self, x: Tensor) -> Tensor:
+        """[batch, n, heads·d_head] → [batch, n, head, d_head]."""
+        return x.unflatten(2, (-1, self.d_head))
 
-    def _normed_by_head(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
-        """The same of queries or keys, with this norm of each head, or of all heads of a token together."""
-        if norm is None:
-            return self._by_head(x)
-        return self._by_head(norm(x)) if self.norms_whole else norm(self._by_head(x))
+    def _normed(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
+        """Queries or keys with this norm of each head, or of all heads of a token together: [batch, n, head, d_head] →
+        [batch, head, n, d_head].
+        """
+        if norm is not None:
+            x = self._heads(norm(x.flatten(2))) if self.norms_whole else norm(x)
+        return x.transpose(1, 2)
 
     def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
-        """[batch, n, n_kv_head·d_head], the first of them at this place → [batch, head, n, d_head]."""
-        return context.apply_rotary(self._normed_by_head(k, self.k_norm), place, self.rotary)
+        """[batch, n, head, d_head], the first of them at this place → [batch, head, n, d_head]."""
+        return context.apply_rotary(self._normed(k, self.k_norm), place, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
