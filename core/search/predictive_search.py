@@ -1,6 +1,7 @@
 """Search by prediction: learn a device from a few launches, predict its candidates, measure those that matter.
 
-- First about ten spread-out candidates, unless other jobs have measured as many: the predictors learn from them.
+- First spread-out candidates, until about ten models are known, of other jobs too: the predictors learn from them.
+  Where the best model within limits is looked for, the baselines, which close in on the limits, are among the ten.
 - Every later generation fits the predictors to all that is known of the device (`forecast`), and proposes the batch
   with the highest expected gain within the limits (`expected_gain`). A share of them are audits, drawn at random among
   those that should be within the limits, so that they check the predictions.
@@ -52,7 +53,8 @@ from edgefront.core.states import CandidateState, Goal
 POOL_SIZE = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
 LATENCY_BAND = (0.15, 1.25)
-"""Shares of the latency limit between which spread-out candidates are predicted to lie, where there are predictions."""
+"""Shares of the latency limit between which spread-out candidates are predicted to lie, where there are predictions;
+with limits of several times, of the one that is nearest."""
 RISK_LEVEL = 0.0
 """Standard deviations: a candidate should be within the limits if it is so at its mean."""
 
@@ -132,7 +134,7 @@ class PredictiveSearch(Algorithm):
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
         observations = Observations.of(candidates.shapes, snapshot, self._problem)
-        learnt = len(measured(snapshot)) + len(snapshot.others)
+        learnt = len(measured(snapshot)) + len(snapshot.others) + len(self._rivals(snapshot))
         missing = self._settings.initial - learnt
         # Where half of the spread-out ones could not be measured, the rest is made up for.
         if missing > (0 if generation == 0 else self._settings.initial // 2):
@@ -168,12 +170,16 @@ class PredictiveSearch(Algorithm):
         candidates.fill(count)
 
     def _near_the_limits(self, forecast: Forecast) -> NDArray[np.intp]:
-        """Rows that may be within the limits, and not far below the latency's; the nearest ones if there are few."""
+        """Rows that may be within the limits, and not far below all of those of times; the nearest ones if there are
+        few.
+        """
         problem = self._problem
-        below = np.zeros(len(forecast))
+        limited = [*zip(problem.times_ms.values(), forecast.times_ms.T, strict=True)]
         if problem.latency_ms is not None:
-            below = np.maximum(0.0, np.log(problem.latency_ms * LATENCY_BAND[0] / forecast.latency_ms))
-        away = below + problem.violation(
+            limited.append((problem.latency_ms, forecast.latency_ms))
+        below = [np.maximum(0.0, np.log(limit * LATENCY_BAND[0] / times)) for limit, times in limited]
+        nearest = np.min(below, axis=0) if below else np.zeros(len(forecast))
+        away = nearest + problem.violation(
             forecast.latency_ms / LATENCY_BAND[1],
             forecast.memory_bytes / LATENCY_BAND[1],
             forecast.times_ms / LATENCY_BAND[1],
