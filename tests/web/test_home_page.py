@@ -52,18 +52,20 @@ def test_from_the_first_steps_to_answers_devices_and_trainings(
     agent.close()
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs", "/trainings", "/devices", "/jobs/JOB"])
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs", "/trainings", "/trainings/TRN", "/devices", "/devices/bench-1", "/jobs/JOB"]
+)
 def test_on_a_phone_nothing_is_wider_than_the_screen(
     watch: Watch, member: BrowserContext, predicted: dict[str, Any], pool: Pool, path: str
 ) -> None:
-    pool.submit(name="a small one")
+    training = pool.submit(name="a small one")
     seen = watch(member, "/docs")
     seen.page.set_viewport_size({"width": 390, "height": 844})
-    seen.page.goto(path.replace("JOB", predicted["id"]))
-    seen.page.locator("table.stacks tbody tr:visible").first.wait_for()
+    seen.page.goto(path.replace("JOB", predicted["id"]).replace("TRN", training))
+    seen.page.locator("#recipe-facts, table.stacks tbody tr:visible").first.wait_for()
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
-    wider = "(all) => all.filter((table) => table.scrollWidth > table.parentElement.clientWidth).length"
-    assert seen.page.locator("table.stacks").evaluate_all(wider) == 0
+    wider = "(all) => all.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel)"
+    assert seen.page.locator(".scroll:visible, .tabs").evaluate_all(wider) == []
 
 
 def test_a_job_that_waits_says_for_what(
@@ -75,12 +77,14 @@ def test_a_job_that_waits_says_for_what(
     seen = watch(member, f"/jobs/{job['id']}")
     words = "The first launches are under way: the stock model comes first."
     expect(seen.page.locator("#chart")).to_have_text(words)
-    expect(seen.page.locator("#answer-sentence")).to_have_text(f"No answer yet. {words}")
+    expect(seen.page.locator("#answer-sentence")).to_have_text("No answer yet.")
     expect(seen.page.locator("#table-empty")).to_have_text(
         "No candidate is on the frontier yet: it begins with the first searched model within the limits."
     )
     api.post(f"/v1/jobs/{job['id']}/pause").raise_for_status()
-    expect(seen.page.locator("#chart")).to_have_text("Nothing is measured until the job is resumed.")
+    expect(seen.page.locator("#chart")).to_have_text("Nothing is measured yet.")
+    expect(seen.page.locator("#notice")).to_have_text("Paused. Nothing is measured until it is resumed.")
     api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
     expect(seen.page.locator("#chart")).to_have_text("Nothing was measured.")
+    expect(seen.page.locator("#answer-sentence")).to_have_text("No answer.")
     agent.close()

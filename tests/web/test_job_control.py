@@ -84,7 +84,7 @@ def test_list_shows_jobs_and_leads_to_them(
     watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, name="a job to find", seed=34)
-    seen = watch(member, "/")
+    seen = watch(member, "/jobs")
     link = seen.page.get_by_role("link", name="a job to find")
     link.wait_for()
     expect(seen.page.get_by_role("row").filter(has=link)).to_contain_text("running")
@@ -129,7 +129,7 @@ def test_a_job_is_deleted_once_that_is_confirmed(
     assert api.get(f"/v1/jobs/{job['id']}").status_code == 200
     seen.page.get_by_role("button", name="Delete…").click()
     seen.page.get_by_role("button", name="Delete the job").click()
-    seen.page.wait_for_url(f"{seen.origin}/")
+    seen.page.wait_for_url(f"{seen.origin}/jobs")
     assert api.get(f"/v1/jobs/{job['id']}").status_code == 404
 
 

@@ -22,7 +22,7 @@ def test_a_typed_key_leads_to_the_page_that_was_wanted(
     seen.page.get_by_label("API key").fill(service.key)
     seen.page.keyboard.press("Enter")
     seen.page.wait_for_url(f"{service.url}/?from=bookmark")
-    expect(seen.page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+    expect(seen.page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
 
 
 def test_a_key_in_the_fragment_signs_in_and_is_gone_from_the_history(

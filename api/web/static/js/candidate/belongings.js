@@ -1,6 +1,6 @@
 // What belongs to a candidate: its ancestors, the files of its model, its trainings.
 
-import { byId, element, setText } from "../shared/dom.js";
+import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { count, latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
@@ -18,8 +18,7 @@ export function showLineage({ candidate, ancestors }) {
   const parents = candidate.parents.length;
   setText(byId("lineage-note"), candidate.role === "baseline" ? "A baseline: the stock model of the space, at one of its depths."
     : `Proposed in ${proposed(candidate)}${parents ? `, from ${count(parents, "parent")}` : ", without parents"}.`);
-  byId("lineage").hidden = ancestors.length === 0;
-  byId("lineage").tBodies[0].replaceChildren(...ancestors.map((each) => element("tr", {},
+  fillRows(byId("lineage"), ancestors.map((each) => element("tr", {},
     element("td", { class: "number" }, element("a", { href: candidateAddress(each), text: whole(each.number), "aria-label": `Candidate ${whole(each.number)}` })),
     element("td", { class: "wrap", text: `${candidate.parents.includes(each.id) ? "parent" : "ancestor"}: ${proposed(each)}` }),
     element("td", { class: "wrap", text: shapeOf(each.architecture) }),
@@ -40,9 +39,8 @@ export function showDownloads({ candidate, downloads }) {
 }
 
 export function showTrainings(trainings) {
-  byId("trainings").hidden = trainings.length === 0;
   byId("no-trainings").hidden = trainings.length > 0;
-  byId("trainings").tBodies[0].replaceChildren(...trainings.map((training) => element("tr", {},
+  fillRows(byId("trainings"), trainings.map((training) => element("tr", {},
     element("td", { class: "wrap" }, element("a", { href: `/trainings/${encodeURIComponent(training.id)}`, text: training.name })),
     element("td", {}, element("span", { class: badgeOf(training), text: stateTitle(training) })),
     element("td", { class: "wrap", text: progressOf(training) }),

@@ -1,6 +1,6 @@
 // The launches of a candidate with their raw samples, each as a strip on one common scale.
 
-import { byId, element, setText, svg } from "../shared/dom.js";
+import { byId, element, fillRows, setText, svg } from "../shared/dom.js";
 import { count, latency, megabytes, milliseconds, MISSING, moment } from "../shared/format.js";
 
 const [WIDTH, HEIGHT, EDGE, MIDDLE] = [300, 26, 6, 13];
@@ -50,8 +50,7 @@ function row(launch, devices, least, most) {
 export function showLaunches(launches, candidate, devices) {
   const every = launches.filter(isDone).flatMap(({ result: { latency: { samples_ms: samples, warmup_ms: warmup } } }) => [...samples, ...warmup]);
   const [least, most] = [Math.min(...every), Math.max(...every)];
-  byId("launches").tBodies[0].replaceChildren(...launches.map((launch) => row(launch, devices, least, most)));
-  byId("launches").hidden = launches.length === 0;
+  fillRows(byId("launches"), launches.map((launch) => row(launch, devices, least, most)));
   byId("launches-help").hidden = every.length === 0;
   setText(byId("launches-note"), launches.length === 0 ? "None yet. A device makes the first when it is the candidate's turn."
     : every.length === 0 ? "" : `${latency(candidate.latency_ms, candidate.latency_half_width_ms)} over ${count(candidate.launches, "launch", "es")}. Strips reach from ${milliseconds(least)} to ${milliseconds(most)}.`);

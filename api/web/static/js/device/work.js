@@ -1,6 +1,6 @@
 // What a device does now, and what waits for it.
 
-import { byId, element, setText } from "../shared/dom.js";
+import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { ago, whole } from "../shared/format.js";
 import { shapeOf } from "../shared/shape.js";
 
@@ -31,10 +31,9 @@ export function showWork(work, device) {
   setText(byId("holds"), whole(work.held.length));
   setText(byId("waiting"), whole(work.waiting));
   setText(byId("waiting-class"), whole(work.waiting_class));
-  byId("held").tBodies[0].replaceChildren(...work.held.map(heldRow));
-  byId("held").hidden = work.held.length === 0;
+  fillRows(byId("held"), work.held.map(heldRow));
   byId("idle").hidden = work.held.length > 0;
   setText(byId("idle"), device.online ? "It holds no launch." : "It holds no launch, and is not connected.");
-  byId("queue").tBodies[0].replaceChildren(...work.queue.map(queueRow));
+  fillRows(byId("queue"), work.queue.map(queueRow));
   byId("queue-of").hidden = work.queue.length === 0;
 }

@@ -1,7 +1,7 @@
 // The job's quality law: how far its predictions agree with trainings, and moving the job to a newer version.
 
 import { patiently, pause, randomKey, request } from "../shared/api.js";
-import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
 import { count, figure, MISSING } from "../shared/format.js";
 import { splitTitle } from "../training/view.js";
 
@@ -50,7 +50,7 @@ export class JobLaw {
     setText(byId("law-agreement"), alike
       ? `${held} of ${count(models, "interval")} contain the trained perplexity (${dataset}, ${splitTitle(split)}, recipe ${recipe}).`
       : `Not comparable: these models were trained on ${dataset} (${splitTitle(split)}) with recipe ${recipe}, those of the law on ${law.data} (${law.split}), ${law.trained}. Trained is ${figure(ratio)} times predicted in the median.${order}`);
-    byId("law-table").tBodies[0].replaceChildren(...agreement.rows.map((row) => element("tr", {},
+    fillRows(byId("law-table"), agreement.rows.map((row) => element("tr", {},
       element("td", { text: String(row.number), title: row.candidate_id }),
       element("td", { text: row.name }),
       element("td", { class: "number", text: alike ? figure(row.predicted) : MISSING }),

@@ -26,26 +26,27 @@ const FORMATS = [
 const generated = (candidate) => candidate.token_ms != null;
 
 // `by` is the service's name of what sorts (candidates without it always last), `value` the same of a point, `text` shows;
-// a column without `text` fills its cell itself. One with `whenKnown` is there while it knows something of any candidate.
+// a column without `text` fills its cell itself. One with `whenKnown` is there while it knows something of any candidate. A
+// `roomy` one has no place on a phone: a candidate's page has all.
 const COLUMNS = [
   { name: "number", title: "#", number: true, by: "number", value: (c) => c.number },
-  { name: "parameters", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
+  { name: "parameters", roomy: "roomy-if-predicted", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
   { name: "latency", title: "Latency", number: true, wraps: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
-  { name: "first-token", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => milliseconds(c.first_token_ms), whenKnown: generated },
-  { name: "token", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => milliseconds(c.token_ms), whenKnown: generated },
-  { name: "rate", title: "Tokens a second", number: true, by: "tokens_per_s", text: (c) => rate(c.tokens_per_s), whenKnown: generated },
-  { name: "energy", title: "Energy a token", number: true, by: "energy_token_mj", text: (c) => energy(c.energy_token_mj), whenKnown: (c) => c.energy_token_mj != null },
+  { name: "first-token", roomy: "roomy", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => milliseconds(c.first_token_ms), whenKnown: generated },
+  { name: "token", roomy: "roomy", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => milliseconds(c.token_ms), whenKnown: generated },
+  { name: "rate", roomy: "roomy", title: "Tokens a second", number: true, by: "tokens_per_s", text: (c) => rate(c.tokens_per_s), whenKnown: generated },
+  { name: "energy", roomy: "roomy", title: "Energy a token", number: true, by: "energy_token_mj", text: (c) => energy(c.energy_token_mj), whenKnown: (c) => c.energy_token_mj != null },
   { name: "memory", title: "Memory", number: true, by: "memory_bytes", value: (c) => c.memory_bytes, text: (c) => megabytes(c.memory_bytes) },
-  { name: "speedup", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
-  { name: "saving", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
+  { name: "speedup", roomy: "roomy", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
+  { name: "saving", roomy: "roomy", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
   { name: "trained", title: "Trained perplexity", number: true, by: "perplexity", value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
   { name: "predicted", title: "Predicted perplexity", number: true, text: (c) => perplexityText(c.predicted), whenKnown: (c) => c.predicted?.perplexity != null },
-  { name: "state", title: "State", by: "group", wraps: true },
-  { name: "shape", title: "Shape", text: (c) => c.shape, wraps: true },
-  { name: "download", title: "Download (untrained weights)" },
-  { name: "lineage", title: "Lineage", by: "generation", wraps: true },
-  { name: "launches", title: "Launches", number: true, by: "launches", text: (c) => whole(c.launches) },
-  { name: "digest", title: "Digest", by: "digest", wraps: true },
+  { name: "state", roomy: "roomy", title: "State", by: "group", wraps: true },
+  { name: "shape", roomy: "roomy", title: "Shape", text: (c) => c.shape, wraps: true },
+  { name: "download", roomy: "roomy", title: "Download (untrained weights)" },
+  { name: "lineage", roomy: "roomy", title: "Lineage", by: "generation", wraps: true },
+  { name: "launches", roomy: "roomy", title: "Launches", number: true, by: "launches", text: (c) => whole(c.launches) },
+  { name: "digest", roomy: "roomy", title: "Digest", by: "digest", wraps: true },
 ];
 
 const FIRST_SORT = COLUMNS[1];
@@ -347,7 +348,7 @@ export class CandidateTable {
   }
 }
 
-const classOf = (column) => [column.number && "number", column.wraps && "wrap", column.whenKnown && column.name].filter(Boolean).join(" ") || null;
+const classOf = (column) => [column.number && "number", column.wraps && "wrap", column.roomy, column.whenKnown && column.name].filter(Boolean).join(" ") || null;
 
 const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [name, row.cells[index]]));
 

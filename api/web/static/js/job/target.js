@@ -59,12 +59,11 @@ export function showTarget(target, job, candidate) {
   setText(byId("devices-online"), whole(target.devices_online));
 }
 
-/** What a target without any result waits for. */
+/** What a target without any result waits for. That it is paused, or that no agent is online, the notices say. */
 export function awaited(job, target) {
   if (isEnded(target.state)) return "Nothing was measured.";
-  if (job.state === "paused") return "Nothing is measured until the job is resumed.";
-  if (target.devices_online === 0) return `Nothing is measured until an agent is online for ${target.device}.`;
-  return "The first launches are under way: the stock model comes first.";
+  const isHeld = job.state === "paused" || target.devices_online === 0;
+  return isHeld ? "Nothing is measured yet." : "The first launches are under way: the stock model comes first.";
 }
 
 function showProgress(target) {

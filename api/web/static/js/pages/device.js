@@ -6,7 +6,7 @@ import { DeviceControl } from "../device/control.js";
 import { healthOf } from "../device/health.js";
 import { showWork } from "../device/work.js";
 import { Away, patiently, pause, Refused, showAccount } from "../shared/api.js";
-import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
 import { ago, count, gigabytes, percent, whole } from "../shared/format.js";
 
 const FRESHEN_MS = 3000;
@@ -45,7 +45,7 @@ function show(found) {
   setText(byId("seen"), ago(device.last_seen_at));
   setText(byId("share"), percent(device.measuring_share));
   setText(byId("hardware"), hardware(device));
-  byId("runtimes").tBodies[0].replaceChildren(...runtimeRows(device));
+  fillRows(byId("runtimes"), runtimeRows(device));
   setText(byId("audits"), device.audits ? `Of ${whole(device.audits)} repeated launches ${percent(device.audits_held_share)} were within the interval known before.` : "");
   setText(byId("log-command"), `edgefront device logs ${device.name} --follow`);
   if (me) control.show(device, me);

@@ -2,7 +2,7 @@
 
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { Curves } from "../training/curves.js";
-import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { byId, element, fillRows, setNotice, setText, throttled } from "../shared/dom.js";
 import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
 import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
@@ -169,7 +169,7 @@ function showScores() {
   byId("scores").tHead.replaceChildren(element("tr", {},
     element("th", { scope: "col", text: "Data" }), element("th", { scope: "col", text: "Split" }),
     ...metrics.map((metric) => element("th", { scope: "col", class: "number", text: METRIC_TITLES[metric] ?? metric }))));
-  byId("scores").tBodies[0].replaceChildren(...[...rows.values()].map(({ dataset, split, values }) => element("tr", {},
+  fillRows(byId("scores"), [...rows.values()].map(({ dataset, split, values }) => element("tr", {},
     element("td", { text: dataset }), element("td", { text: splitTitle(split) }),
     ...metrics.map((metric) => element("td", { class: "number", text: scoreText(values.get(metric)) })))));
 }
