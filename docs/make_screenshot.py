@@ -54,7 +54,8 @@ def _job(client: Client, job_id: str | None) -> tuple[str, str, int]:
     job = client.jobs.get(job_id) if job_id else next(iter(client.jobs.list(limit=1)))
     candidates = client.candidates.list(job.id, target=job.targets[0].id)
     marked = client.jobs.recommendation(job.id).recommended is not None
-    return f"/jobs/{job.id}", "chart", sum(each.latency_ms is not None for each in candidates) + marked
+    drawn = [each for each in candidates if each.role == "baseline" or each.state in ("measured", "out_of_bounds")]
+    return f"/jobs/{job.id}", "chart", sum(each.latency_ms is not None for each in drawn) + marked
 
 
 def _training(client: Client, training_id: str | None) -> tuple[str, str, int]:

@@ -41,7 +41,10 @@ class OptionLimits:
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
 
     def __str__(self) -> str:
-        *first, last = [f"{plain(limit)} {UNITS[name]}" for name, limit in self.given.items()] or [""]
+        words = {name: f"{plain(limit)} {UNITS[name]}" for name, limit in self.given.items()}
+        if {"first_token_ms", "token_ms"} <= words.keys():
+            words["first_token_ms"] = words["first_token_ms"].removesuffix(" token")
+        *first, last = words.values() or [""]
         return f"{', '.join(first)} and {last}" if first else last
 
 

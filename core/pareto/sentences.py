@@ -65,7 +65,8 @@ def better(
         quality = _quality(best, baseline, proxy, ratio)
         return f"{begin}: {_reaches(best)}. Against {whom}: {', '.join((quality, *costs))}{end}"
     unsure = "" if change.above or change.below else " (no sure difference)"
-    return f"{begin}: {_reaches(best)}{_by(best, baseline, change)} than {whose}{unsure}; {', '.join(costs)}{end}"
+    reaches = best.name if best.relative and best.trained is None else _reaches(best)
+    return f"{begin}: {reaches}{_by(best, baseline, change)} than {whose}{unsure}; {', '.join(costs)}{end}"
 
 
 def stock(

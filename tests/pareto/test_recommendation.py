@@ -264,6 +264,8 @@ def test_without_limits_and_beyond_them() -> None:
 
 
 def test_large_limits_are_written_out() -> None:
+    assert str(OptionLimits(None, 400, 1500, 40)) == "400 MB, 1500 ms to the first and 40 ms a further token"
+    assert str(OptionLimits(None, None, 1500)) == "1500 ms to the first token"
     assert str(OptionLimits(0.05, 300e6)) == "0.05 ms and 300000000 MB"
     assert str(OptionLimits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MB"
 

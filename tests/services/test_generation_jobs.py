@@ -152,7 +152,7 @@ def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedA
     assert view.recommended.token_ms is not None
     assert view.recommended.token_ms <= 0.192
     assert view.download == "--format onnx-generate"
-    assert "0.63 ms to the first token and 0.192 ms a further token" in view.sentence
+    assert "0.63 ms to the first and 0.192 ms a further token" in view.sentence
 
 
 def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAgent) -> None:

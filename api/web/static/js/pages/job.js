@@ -340,7 +340,7 @@ function showJob() {
   tabs.show(job.targets, chosen);
   const target = targetNow();
   byId("desk").classList.toggle("measured", target.settled > 0);
-  if (target.settled === 0) setText(byId("answer-sentence"), isEnded(target.state) ? "No answer." : "No answer yet.");
+  if (target.settled === 0 || (candidates.header && candidates.all.length === 0)) setText(byId("answer-sentence"), isEnded(target.state) ? "No answer." : "No answer yet.");
   if (candidates.all.length === 0) drawChart(); // which says what is awaited
   showTarget(target, job, candidates.traits);
   showExports(path, chosen);
