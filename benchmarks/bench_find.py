@@ -1,307 +1,174 @@
-"""How many launches it takes to find the best model within limits, by algorithm.
+"""How good a model each search has found within limits after so many launches, all given the same.
 
-Replayed devices (`replayed.py`: latencies fitted to published launches), the space lts-gpt2 with its embedding free,
-quality predicted by the shipped law of GPT-2 on WikiText-103. Six pairs of limits: latency and peak memory of the
-stock model at six depths. Every search begins with the same baselines and has the same three objectives (predicted
-perplexity, latency, memory); all know the limits. `surrogate` is asked for the best within limits and ends when a
-batch is expected to gain less than 0.1 % (its default is 1 %); Optuna's samplers get the limits as constraints, and
-their proposals are moved into the space as mutants are.
+Every search looks for the best predicted quality within a limit of latency and one of peak memory, in the same space,
+and begins with the same stock models. Predicted quality costs no launch, so every search may read it of any
+architecture first. Devices are replayed from tables of real launches that no sum of costs fits (`find_devices.py`); a
+launch scatters by 1 %, the same for each search of a seed.
 
-The best known is the better of what any search measured and what evolution finds on the device's fit. Given are the
-best measured perplexity within the limits relative to it after so many launches, baselines included, and the launches
-until it is within 1 %. A search that has ended keeps what it found.
+- `surrogate` is edgefront's search with its default settings. It ends by itself, and keeps then what it has found;
+  `surrogate-on` goes on until it expects a tenth of that gain.
+- `lts` (evolution) and `random` launch only what is predicted to be better than the best that they have found.
+- `optuna-tpe`, `optuna-gp`, `botorch`, `botorch-costs`: see `find_rivals.py`. Without the package that one needs it is
+  left out, by name.
 
-With `--devices here` every launch is a real one, by the agent's measuring loop with ONNX Runtime on one thread of this
-machine; a launch that fails is infeasible. The best known is then the best that any search measured.
+The best known is what evolution finds on the device itself in 240,000 evaluations without scatter; a lucky launch can
+be better. Given are medians and quartiles over limits and seeds. Each run is a line of `results/bench_find.jsonl`, and
+runs that are there are not repeated.
 
-    python benchmarks/bench_find.py --devices here --launches 40 --depths 5 10
-    python benchmarks/bench_find.py [--launches 400] [--seeds 1] [--devices arm v100] [--searches surrogate lts …]
+    python benchmarks/bench_find.py [--devices here helix alldlc] [--seeds 5] [--launches 40] [--searches surrogate …]
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import tempfile
+import importlib.util
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from record import append, table
-from replayed import DEVICES, Replayed
+from find_devices import DEVICES, Task, device
+from find_rivals import Session, Spent, botorch, optuna
+from record import RESULTS, append, table
 
-from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import median
-from edgefront.core.quality.features import features
-from edgefront.core.quality.shipped import law_named
-from edgefront.core.search.evolution import Evolution
-from edgefront.core.search.forecast import Forecast
-from edgefront.core.search.interface import Evaluated, Observation, Snapshot, generator
-from edgefront.core.search.population_shapes import PopulationShapes
-from edgefront.core.search.problem import Problem
+from edgefront.core.search.interface import Evaluated, Observation, Snapshot
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.lts import LTS_GPT2
-from edgefront.core.spaces.space import SearchSpace
 
-SPACE = LTS_GPT2.narrow({"d_embed": ["d_model", 128, 256, 512], "div": [1, 2, 4]})
-BASELINES = (1, 4, 8, 16)
-DEPTHS = (2, 3, 5, 7, 10, 14)
-"""Of the stock model, whose latency and memory are the limits."""
-AFTER = (20, 25, 40, 80, 160, 400)
-LIMITS_SEED = 99
+SHARES = (0.7, 0.4)
+"""Limits of latency, as shares of the deepest stock model's."""
+AFTER = (10, 15, 20, 25, 40)
 WITHIN = 0.01
-LAW = "lts-gpt2-wikitext103"
-SETTINGS: dict[str, dict[str, Any]] = {"surrogate": {"least_gain": 0.001}}
-GP_LAUNCHES = 40
-"""Optuna's Gaussian process takes many minutes for more."""
+SETTINGS = {"surrogate-on": {"least_gain": 0.001}, "random": {"population": 5}}
+NAME = "bench_find"
 
 
-class Here:
-    """This machine, measured as an agent does, and what it launched, in order. A context manager."""
+def ours(name: str, session: Session) -> None:
+    """A search of edgefront, by its name; returns when it has ended."""
 
-    name, protocol = "here", MeasurementProtocol()
+    def better(architecture: Architecture) -> bool:
+        return bool(session.device.score(Shapes.of([architecture]))[0] > session.best)
 
-    def __init__(self) -> None:
-        self.launched: list[Architecture] = []
-
-    def __enter__(self) -> Here:
-        self._folder = tempfile.TemporaryDirectory()
-        self._measurer = Measurer(Path(self._folder.name)).__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._measurer.__exit__(*error)
-        self._folder.cleanup()
-
-    def launch(self, architecture: Architecture, seed: int) -> tuple[float, int]:
-        """Median latency (ms) and peak memory (bytes); without end where it cannot be run."""
-        self.launched.append(architecture)
-        result = self._measurer.measure(architecture, self.protocol, seed)
-        if result.latency is None or result.memory is None:
-            return np.inf, 1 << 50
-        return median(result.latency.samples_ms), result.memory.peak_bytes
-
-
-@dataclass(frozen=True)
-class Task:
-    """A device, its limits, and quality."""
-
-    device: Replayed | Here
-    problem: Problem
-
-    @property
-    def score(self) -> Callable[[Shapes], np.ndarray]:
-        return self.problem.score()
-
-    def launch(self, architecture: Architecture, seed: int) -> tuple[float, float, int]:
-        """Quality, latency and memory of one launch."""
-        return (float(self.score(Shapes.of([architecture]))[0]), *self.device.launch(architecture, seed))
-
-    def within(self, latency_ms: float, memory_bytes: float) -> bool:
-        return bool(self.problem.violation(np.array([latency_ms]), np.array([memory_bytes]))[0] == 0)
-
-
-def tasks(
-    device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], launches: int, depths: Sequence[int]
-) -> list[Task]:
-    return [
-        Task(
-            device,
-            Problem(
-                goal="best_within_limits",
-                latency_ms=float(latency),
-                memory_bytes=float(memory),
-                candidates=launches - len(BASELINES),
-                protocol=device.protocol,
-                proxy="quality_law",
-                scores=scores,
-            ),
-        )
-        for latency, memory in (device.launch(baseline, LIMITS_SEED) for baseline in SPACE.baselines(depths))
-    ]
-
-
-def best_known(task: Task) -> float:
-    """The quality that evolution finds on the device's fit, without a launch and without what the fit does not explain.
-
-    Nothing could find the few of a million architectures that happen to be far faster than all that resemble them.
-    """
-
-    device = task.device
-    if isinstance(device, Here):
-        return -np.inf
-
-    def exact(shapes: Shapes) -> Forecast:
-        nothing, none = np.zeros(len(shapes)), np.zeros((len(shapes), 0))
-        return Forecast(
-            task.score(shapes), device.fit(shapes), nothing, device.memory_bytes(shapes), nothing, none, none
-        )
-
-    rules = SPACE.rules
-    evolution = Evolution(rules, PopulationShapes(SPACE), exact, task.problem, generator(0, 0, "best known"))
-    pool = evolution.run(rules.sample(0, evolution.rng), 4000, 60)
-    return float(pool.forecast.quality[pool.forecast.violation(task.problem, 0.0) == 0].max())
-
-
-# Searches: each yields (quality, latency, memory) launch by launch, after the baselines ------------------------------
-
-
-def ours(
-    name: str,
-    task: Task,
-    seed: int,
-    launches: int,
-    space: SearchSpace = SPACE,
-    depths: Sequence[int] = BASELINES,
-) -> Iterator[tuple[float, float, int]]:
-    algorithm = make(name, SETTINGS.get(name, {}), space, None, task.problem)
-    baselines = []
-    for architecture in space.baselines(depths):
-        quality, latency, memory = task.launch(architecture, seed)
-        baselines.append(Observation(architecture, latency, memory))
-        yield quality, latency, memory
+    # A search by prediction weighs quality itself.
+    accept = None if name.startswith("surrogate") else better
+    algorithm = make(name.split("-")[0], SETTINGS.get(name, {}), session.space, accept, session.task.problem)
+    baselines = tuple(
+        Observation(stock, launched.latency_ms, round(launched.memory_bytes))
+        for stock, launched in zip(session.baselines, session.made, strict=True)
+    )
     results: list[Evaluated] = []
     generation = 0
-    while len(results) < launches - len(baselines):
-        proposals = algorithm.ask(seed, generation, Snapshot(tuple(results), tuple(baselines)))
-        if not proposals:
-            return
-        for proposal in proposals[: launches - len(baselines) - len(results)]:
-            quality, latency, memory = task.launch(proposal.architecture, seed)
+    while proposals := algorithm.ask(session.seed, generation, Snapshot(tuple(results), baselines)):
+        for proposal in proposals:
+            if accept is not None and not accept(proposal.architecture):
+                continue
+            launched = session.launch(session.rules.encode([proposal.genome])[0])
             results.append(
                 Evaluated(
                     id=str(len(results)),
                     genome=proposal.genome,
                     digest=proposal.architecture.digest,
-                    state=state(task, latency, memory),
-                    proxy=quality,
-                    latency_ms=latency if np.isfinite(latency) else None,
-                    memory_bytes=memory if np.isfinite(latency) else None,
+                    state="measured" if launched.within else "out_of_bounds",
+                    proxy=launched.quality,
+                    latency_ms=launched.latency_ms,
+                    memory_bytes=round(launched.memory_bytes),
                     generation=generation,
                     parents=proposal.parents,
                     operator=proposal.operator,
                     predicted=proposal.predicted,
                 )
             )
-            yield quality, latency, memory
         generation += 1
 
 
-def state(task: Task, latency: float, memory: int) -> str:
-    if not np.isfinite(latency):
-        return "infeasible"
-    return "measured" if task.within(latency, memory) else "out_of_bounds"
+SEARCHES: dict[str, Callable[[str, Session], None]] = {
+    **dict.fromkeys(("surrogate", "surrogate-on", "lts", "random"), ours),
+    **dict.fromkeys(("optuna-tpe", "optuna-gp"), optuna),
+    **dict.fromkeys(("botorch", "botorch-costs"), botorch),
+}
 
 
-def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[float, float, int]]:
-    """Optuna's sampler over the same places, an integer or a word each, with the limits as constraints."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-    rules = SPACE.rules
-    samplers = {"optuna-tpe": optuna.samplers.TPESampler(seed=seed, multivariate=True)}
-    sampler = samplers.get(name) or optuna.samplers.GPSampler(seed=seed)
-    study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
-    for architecture in SPACE.baselines(BASELINES):
-        yield task.launch(architecture, seed)
-    for _ in range(launches - len(BASELINES)):
-        trial = study.ask()
-        codes = [
-            trial.suggest_int(f"{name}.{column}", 0, len(rules.genes[name].values) - 1)
-            for name, columns in rules.columns.items()
-            for column in range(columns.start, columns.stop)
-        ]
-        (genome,) = rules.decode(rules.repair(np.array([codes], dtype=np.int16)))
-        quality, latency, memory = task.launch(SPACE.architecture(genome), seed)
-        latency = min(latency, 1e9)
-        trial.set_constraint("latency", float(np.log(latency / task.problem.latency_ms)))
-        trial.set_constraint("memory", float(np.log(memory / task.problem.memory_bytes)))
-        study.tell(trial, [-quality, latency, memory])
-        yield quality, latency, memory
-
-
-def search(name: str, task: Task, seed: int, launches: int) -> np.ndarray:
-    """The best quality within the limits after each launch; -inf before there is any."""
-    run = optuna if name.startswith("optuna") else ours
-    launches = min(launches, GP_LAUNCHES) if name == "optuna-gp" else launches
-    best, found = -np.inf, []
-    for quality, latency, memory in run(name, task, seed, launches):
-        best = max(best, quality if task.within(latency, memory) else -np.inf)
-        found.append(best)
-    return np.array(found)
-
-
-def scores_of_law() -> Callable[[Shapes], np.ndarray]:
-    """Predicted perplexity, its sign flipped: higher is better."""
-    law = law_named(LAW)
-    return lambda shapes: -np.exp(law.log_of(features(shapes)))
+def run(name: str, task: Task, seed: int, launches: int) -> dict[str, Any]:
+    """One search: its best quality after each launch, when it ended by itself, and the processor time it took."""
+    started = time.process_time()
+    session, ended = Session(task, seed, launches), None
+    try:
+        SEARCHES[name](name, session)
+        ended = len(session.made)
+    except Spent:
+        pass
+    return {"best": session.curve, "ended": ended, "seconds": round(time.process_time() - started, 1)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--launches", type=int, default=400)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--devices", nargs="+", choices=[*DEVICES, "here"], default=list(DEVICES))
-    parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="of the stock models that are the limits")
-    names = ["surrogate", "lts", "nsga2", "random", "optuna-tpe", "optuna-gp"]
-    parser.add_argument("--searches", nargs="+", choices=names, default=names[:-1])
+    parser.add_argument("--launches", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--devices", nargs="+", choices=DEVICES, default=["here", "helix"])
+    parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), help="limits of latency")
+    parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES))
     options = parser.parse_args()
-    scores, rows = scores_of_law(), []
-    for device in options.devices:
-        with Here() if device == "here" else nullcontext(DEVICES[device]) as opened:
-            curves = compared(opened, scores, options)
-        for name, every in curves.items():
-            rows.append({"device": device, "search": name, **summary(every, options.launches)})
-            append("bench_find", rows[-1])
-    limits = f"median and worst of {len(options.depths)} limits"
-    table(f"Excess of predicted perplexity over the best known, % ({limits})", rows)
+    searches = installed(options.searches)
+    for share in options.shares:
+        for name in options.devices:
+            measure(name, share, searches, options.seeds, options.launches)
+    rows = [summary(name, search) for name in options.devices for search in options.searches]
+    table("Excess of predicted perplexity over the best known, %: median (quartiles)", [row for row in rows if row])
 
 
-def compared(
-    device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], options: argparse.Namespace
-) -> dict[str, list[np.ndarray]]:
-    """Search → for each limits and seed the excess of its best over the best known, after each launch."""
-    curves: dict[str, list[np.ndarray]] = {name: [] for name in options.searches}
-    for task in tasks(device, scores, options.launches, options.depths):
-        aim = best_known(task)
-        for seed in range(options.seeds):
-            found = {}
-            for name in options.searches:
-                started = time.process_time()
-                found[name] = search(name, task, seed, options.launches)
-                seconds = time.process_time() - started
-                print(f"{device.name} {task.problem.latency_ms:.0f} ms: {name} took {seconds:.0f} s of CPU", flush=True)
-            best = max(aim, *(float(best_so_far[-1]) for best_so_far in found.values()))
-            for name, best_so_far in found.items():
-                curves[name].append(best_so_far / best - 1)  # perplexity: both are negative, so this is its excess
-                print(
-                    "  ",
-                    name,
-                    [f"{100 * curves[name][-1][min(n, len(best_so_far)) - 1]:.2f}" for n in AFTER],
-                    flush=True,
-                )
-    return curves
+def installed(searches: Sequence[str]) -> list[str]:
+    """Those whose package is there."""
+    missing = {name for name in ("optuna", "botorch") if importlib.util.find_spec(name) is None}
+    for name in missing:
+        print(f"{name} is not installed: left out")
+    return [search for search in searches if search.split("-")[0] not in missing]
 
 
-def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def measure(name: str, share: float, searches: Sequence[str], seeds: int, launches: int) -> None:
+    """The runs of one device and one pair of limits that are not recorded yet."""
+    task, best_known = Task.of(device(name), share, launches), None
+    done = {(row["device"], row["share"], row["seed"], row["search"]) for row in recorded()}
+    for seed in range(seeds):
+        for search in searches:
+            if (name, share, seed, search) in done:
+                continue
+            best_known = best_known or task.best_known()
+            found = run(search, task, seed, launches)
+            # Of perplexities: both qualities are negative.
+            excess = [None if np.isinf(best) else round(best / best_known - 1, 5) for best in found.pop("best")]
+            row = {"device": name, "share": share, "seed": seed, "search": search, **found, "excess": excess}
+            append(NAME, row)
+            print(row, flush=True)
+
+
+def recorded() -> list[dict[str, Any]]:
+    path = RESULTS / f"{NAME}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def summary(name: str, search: str) -> dict[str, Any]:
+    """The recorded runs of a search on a device; empty where there are none."""
+    rows = [row for row in recorded() if (row["device"], row["search"]) == (name, search)]
+    if not rows:
+        return {}
+    curves = [[np.inf if value is None else value for value in row["excess"]] for row in rows]
+    summed: dict[str, Any] = {"device": name, "search": search, "runs": len(rows)}
     for after in AFTER:
-        reached = [100 * curve[min(after, len(curve)) - 1] for curve in curves]
-        if after <= launches:
-            row[f"after {after}"] = f"{statistics.median(reached):.2f} ({max(reached):.2f})"
-    until = [int(np.argmax(curve <= WITHIN)) + 1 if curve[-1] <= WITHIN else np.inf for curve in curves]
-    middle = statistics.median(until)
-    row["launches until within 1 %"] = "never" if middle == np.inf else round(middle)
-    row["limits never within 1 %"] = sum(launches == np.inf for launches in until)
-    return row
+        summed[f"after {after}"] = quartiles([100 * curve[min(after, len(curve)) - 1] for curve in curves], ".2f")
+    reached = [next((n for n, value in enumerate(curve, 1) if value <= WITHIN), np.inf) for curve in curves]
+    summed["launches until within 1 %"] = quartiles(reached, ".0f")
+    summed["ended after"] = quartiles([row["ended"] or np.inf for row in rows], ".0f")
+    summed["s of a core"] = f"{np.median([row['seconds'] for row in rows]):.0f}"
+    return summed
+
+
+def quartiles(values: Sequence[float], form: str) -> str:
+    """Median (lower to upper quartile), of values that are one of the sample each; infinite ones are never."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")
+    texts = ["never" if np.isinf(value) else format(value, form) for value in (middle, low, high)]
+    return texts[0] if len(set(texts)) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.spaces.architecture import Architecture
 
@@ -44,26 +45,31 @@ class Replayed:
 
     def latency_ms(self, shapes: Shapes) -> np.ndarray:
         """(n,) what many launches would agree in."""
-        return self.fit(shapes) * np.exp(self.unexplained * _normal(identity(shapes)))
+        return self.fit(shapes) * np.exp(self.unexplained * standard_normal(identity(shapes)))
 
     def memory_bytes(self, shapes: Shapes) -> np.ndarray:
-        tokens, attends = self.tokens, shapes.kind == 0
-        scores = np.where(attends, 2 * tokens * shapes.heads + 4 * shapes.d_model[:, None], 0)
-        inner = np.where(shapes.kind == 1, 2 * shapes.width + shapes.d_model[:, None], 0)
-        return shapes.weight_bytes + 4.0 * tokens * np.maximum(scores, inner).max(axis=1, initial=0) + 8e6
+        return activations_and_weights(shapes, self.protocol)
 
     def launch(self, architecture: Architecture, seed: int) -> tuple[float, int]:
         """Median latency (ms) and peak memory (bytes) of one launch; the same seed gives the same launch."""
         shapes = Shapes.of([architecture])
         scatter = (
-            _normal(identity(shapes) + np.uint64(1 + 2 * seed)),
-            _normal(identity(shapes) + np.uint64(2 + 2 * seed)),
+            standard_normal(identity(shapes) + np.uint64(1 + 2 * seed)),
+            standard_normal(identity(shapes) + np.uint64(2 + 2 * seed)),
         )
         latency = self.latency_ms(shapes)[0] * np.exp(LAUNCH * scatter[0][0])
         return float(latency), int(self.memory_bytes(shapes)[0] * np.exp(MEMORY * scatter[1][0]))
 
 
-def _normal(keys: np.ndarray) -> np.ndarray:
+def activations_and_weights(shapes: Shapes, protocol: MeasurementProtocol) -> np.ndarray:
+    """(n,) bytes of the weights, of the largest block's activations and of the runtime."""
+    tokens, attends = protocol.sequence_length, shapes.kind == 0
+    scores = np.where(attends, 2 * tokens * shapes.heads + 4 * shapes.d_model[:, None], 0)
+    inner = np.where(shapes.kind == 1, 2 * shapes.width + shapes.d_model[:, None], 0)
+    return weight_bytes(shapes, protocol) + 4.0 * tokens * np.maximum(scores, inner).max(axis=1, initial=0) + 8e6
+
+
+def standard_normal(keys: np.ndarray) -> np.ndarray:
     """A standard normal number for each key, always the same (splitmix64, then the quantile function)."""
     mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
