@@ -5,8 +5,7 @@ and begins with the same stock models. Predicted quality costs no launch, so eve
 architecture first. Devices are replayed from tables of real launches that no sum of costs fits (`find_devices.py`); a
 launch scatters by 1 %, the same for each search of a seed.
 
-- `surrogate` is edgefront's search with its default settings. It ends by itself, and keeps then what it has found;
-  `surrogate-on` goes on until it expects a tenth of that gain.
+- `surrogate` is edgefront's search with its default settings. It ends by itself, and keeps then what it has found.
 - `lts` (evolution) and `random` launch only what is predicted to be better than the best that they have found.
 - `optuna-tpe`, `optuna-gp`, `botorch`, `botorch-costs`: see `find_rivals.py`. Without the package that one needs it is
   left out, by name.
@@ -41,7 +40,6 @@ SHARES = (0.7, 0.4)
 """Limits of latency, as shares of the deepest stock model's."""
 AFTER = (10, 15, 20, 25, 40)
 WITHIN = 0.01
-SETTINGS = {"surrogate-on": {"least_gain": 0.001}, "random": {"population": 5}}
 NAME = "bench_find"
 
 
@@ -52,8 +50,9 @@ def ours(name: str, session: Session) -> None:
         return bool(session.device.score(Shapes.of([architecture]))[0] > session.best)
 
     # A search by prediction weighs quality itself.
-    accept = None if name.startswith("surrogate") else better
-    algorithm = make(name.split("-")[0], SETTINGS.get(name, {}), session.space, accept, session.task.problem)
+    accept = None if name == "surrogate" else better
+    settings = {"population": 5} if name == "random" else {}
+    algorithm = make(name, settings, session.space, accept, session.task.problem)
     baselines = tuple(
         Observation(stock, launched.latency_ms, round(launched.memory_bytes))
         for stock, launched in zip(session.baselines, session.made, strict=True)
@@ -84,7 +83,7 @@ def ours(name: str, session: Session) -> None:
 
 
 SEARCHES: dict[str, Callable[[str, Session], None]] = {
-    **dict.fromkeys(("surrogate", "surrogate-on", "lts", "random"), ours),
+    **dict.fromkeys(("surrogate", "lts", "random"), ours),
     **dict.fromkeys(("optuna-tpe", "optuna-gp"), optuna),
     **dict.fromkeys(("botorch", "botorch-costs"), botorch),
 }
