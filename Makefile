@@ -1,4 +1,5 @@
 # Two commands: `make demo` runs a whole search on this machine, `make test` runs the whole suite.
+# On a machine with an NVIDIA GPU, `make gpu` runs all that needs one; with ARGS=--pretend in small on the CPU.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets, too, is the same in every run.
 test test-fast: export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-fast fuzz lint types migrations docs docs-serve constraints clean
+.PHONY: demo test test-fast gpu fuzz lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -26,6 +27,13 @@ test: $(VENV)/dev.installed
 test-fast: $(VENV)/dev.installed
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -p no:schemathesis -k "not postgres" -m "not slow" \
 		$(FAST) $(TORCH:%=--ignore=%) $(ARGS)
+
+# Installs nothing. PYTHON=… is any interpreter with torch; unless it is given, that of the environment where there is one.
+GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
+
+gpu:
+	@$(GPU_PYTHON) benchmarks/gpu.py --out $(or $(OUT),gpu-output) \
+		$(MINUTES:%=--minutes %) $(WHEELS:%=--wheels %) $(ARGS)
 
 fuzz: $(VENV)/dev.installed
 	@$(BIN)/python scripts/fuzz.py $(MINUTES:%=--minutes %) $(SEED:%=--seed %) $(ARGS)

@@ -265,9 +265,9 @@ def main() -> None:
             title = comparison.title + (f" ({comparison.source})" if comparison.source else "")
             text.append(markdown(title, told))
             print(text[-1], flush=True)
+    facts = where(arguments, versions)
+    append("bench_models", {**facts, "rounds": arguments.rounds, "results": raw}, quick=arguments.quick)
     if not arguments.quick:
-        facts = where(arguments, versions)
-        append("bench_models", {**facts, "rounds": arguments.rounds, "results": raw})
         listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
         (RESULTS / f"bench_models_{arguments.device}.md").write_text(f"{listed}\n" + "".join(text), encoding="utf-8")
 

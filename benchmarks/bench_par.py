@@ -213,11 +213,9 @@ def main() -> None:
             for result in found
         ]
         table("What the supernet found", searched)
+        options = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
+        append("bench_par", {**options, "stacks": rows, "searches": searched}, quick=arguments.quick)
         if not arguments.quick:
-            options = {
-                name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()
-            }
-            append("bench_par", {**options, "stacks": rows, "searches": searched})
             RESULTS.mkdir(exist_ok=True)
             (RESULTS / "bench_par.png").write_bytes((folder / "supernet" / "probabilities.png").read_bytes())
 

@@ -5,7 +5,7 @@ over them. `spread` chooses the launches as the search does (`core.prediction.sp
 
     python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
     python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
-    python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
+    python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda] # this machine, real launches
     python benchmarks/bench_predict.py --here --repeats 20                  # how far its launches repeat
 
 `--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
@@ -67,6 +67,12 @@ NARROWED: Mapping[str, Mapping[str, Any]] = {
         "d_inner": {"min": 256, "max": 3072, "step": 64},
     },
 }
+QUICK: Mapping[str, Any] = {
+    "n_layer": {"min": 1, "max": 4, "step": 1},
+    "d_model": {"min": 64, "max": 128, "step": 64},
+    "d_inner": {"min": 64, "max": 512, "step": 64},
+}
+"""Of lts-gpt2 with `--quick`."""
 MODES: Mapping[str, Mapping[str, Any]] = {"forward": {}, "decode": {"mode": "decode", "memory_length": 512}}
 
 
@@ -77,14 +83,20 @@ class Setting:
     space: str
     runtime: Runtime
     mode: str
+    device: str = "cpu"
+    quick: bool = False
 
     @property
     def protocol(self) -> MeasurementProtocol:
-        return MeasurementProtocol(runtime=self.runtime, **MODES[self.mode])
+        passes = {"sequence_length": 16, "repeats": 2, "warmup": 1} if self.quick else MODES[self.mode]
+        return MeasurementProtocol(runtime=self.runtime, provider=self.device, **passes)
 
     def architectures(self) -> Iterator[Architecture]:
         """Without end, different ones, the same each time."""
-        narrowed, rng = space(self.space).narrow(NARROWED[self.space]), np.random.default_rng(SEED)
+        narrowed, rng = (
+            space(self.space).narrow(QUICK if self.quick else NARROWED[self.space]),
+            np.random.default_rng(SEED),
+        )
         seen: set[str] = set()
         while True:
             architecture = narrowed.architecture(narrowed.sample(rng))
@@ -93,8 +105,10 @@ class Setting:
                 yield architecture
 
 
-def settings(spaces: Sequence[str], runtimes: Sequence[Runtime], modes: Sequence[str]) -> list[Setting]:
-    return [Setting(name, runtime, mode) for runtime in runtimes for mode in modes for name in spaces]
+def settings(
+    spaces: Sequence[str], runtimes: Sequence[Runtime], modes: Sequence[str], device: str, quick: bool
+) -> list[Setting]:
+    return [Setting(name, runtime, mode, device, quick) for runtime in runtimes for mode in modes for name in spaces]
 
 
 def read_log() -> list[dict[str, Any]]:
@@ -104,7 +118,7 @@ def read_log() -> list[dict[str, Any]]:
 
 
 def write_log(rows: Sequence[Mapping[str, Any]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     with whole_file(LOG) as file:
         file.write(gzip.compress(text.encode(), mtime=0))
@@ -314,7 +328,7 @@ def judge_published(options: argparse.Namespace) -> None:
 
 
 def judge_here(options: argparse.Namespace) -> None:
-    wanted = settings(options.spaces, options.runtimes, options.modes)
+    wanted = settings(options.spaces, options.runtimes, options.modes, options.device, options.quick)
     if options.repeats:
         rows = repeated(wanted, options.repeats)
         table("the error of knowing the expected latency", rows)
@@ -338,7 +352,11 @@ def judge_here(options: argparse.Namespace) -> None:
         memory.append(line(name, judge_memory(shapes, setting.protocol, peak, options.splits), "spread"))
     table("latency: error / intervals that hold", lines)
     table("peak memory: error / intervals that hold", memory)
-    append("predict", {"here": True, "splits": options.splits, "settings": kept})
+    append(
+        "predict",
+        {"here": True, "device": options.device, "splits": options.splits, "settings": kept},
+        quick=options.quick,
+    )
 
 
 def main() -> None:
@@ -350,6 +368,10 @@ def main() -> None:
     parser.add_argument("--choice", choices=CHOICES, default="spread", help="whose rows `--json` has under `rows`")
     parser.add_argument("--json", action="store_true", help="the JSON line alone")
     parser.add_argument("--here", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of `--here`")
+    parser.add_argument(
+        "--quick", action="store_true", help="of `--here`: tiny models of lts-gpt2, whose figures say nothing"
+    )
     parser.add_argument("--minutes", type=float, default=30.0, help="of launches; 0 replays the log")
     parser.add_argument("--repeats", type=int, help="launch so many architectures of each setting three times")
     parser.add_argument("--launches", type=int, default=200, help="at most so many of each setting")

@@ -8,12 +8,13 @@ against the others first:
 - sru: the package's own C++ operator, which has one thread. It has no backward pass for CPUs: where gradients are asked
   for, the package lets autograd go through its Python loop, and so does this benchmark.
 
-A ratio above 1 means that ours, compiled, is the faster. GPU, where there is one: the Triton kernels in float32 and
-bfloat16 at L = 1024, batch 16, d = 3072, as the share of the time in which the GPU's memory could move the same bytes,
-and the compiled CPU result to agree with.
+A ratio above 1 means that ours, compiled, is the faster. GPU, where there is one or `--device cuda` asks for it alone:
+the Triton kernels in float32 and bfloat16 at L = 1024, batch 16, d = 3072, as the share of the time in which the GPU's
+memory could move the same bytes, and the CPU's result to agree with.
 
     pip install --no-deps --target SRU sru==2.6.0         # needs g++ and ninja on the PATH when it is first imported
-    python benchmarks/bench_recurrence.py [--sru SRU] [--threads 1,2] [--repeats 50] [--quick] [--sweep]
+    python benchmarks/bench_recurrence.py [--sru SRU] [--threads 1,2] [--repeats 50]
+        [--device cpu|cuda] [--quick] [--sweep]
 
 Goals: on the CPU at least as fast as sru's operator; on a GPU at least 60 % of the bandwidth.
 """
@@ -35,7 +36,8 @@ import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.nn.recurrence import compiled, function, sru_recurrence, vectorised
+from edgefront.core.nn.recurrence import function, sru_recurrence, vectorised
+from edgefront.core.nn.recurrence.backends import backend
 
 Run = Callable[[], Any]
 GOAL_SHARE = 0.6
@@ -111,6 +113,8 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
 
 def cpu_contenders(given: list[Tensor], sru: Sru | None, wanted: str) -> dict[str, Run]:
     """What runs, by name; raises AssertionError if one disagrees with the others."""
+    from edgefront.core.nn.recurrence import compiled  # needs Numba, which a machine with a GPU may lack
+
     if wanted == "forward":
         found: dict[str, Run] = {
             "compiled": lambda: sru_recurrence(*given),  # type: ignore[arg-type]
@@ -146,8 +150,7 @@ def on_the_cpu(options: argparse.Namespace) -> None:
                 row |= {f"{other} ms": medians.get(other, float("nan"))}
                 row |= {f"{other} / ours": medians.get(other, float("nan")) / ours}
             rows.append(row)
-            if not options.quick:
-                append("bench_recurrence", {"device": "cpu", **row})
+            append("bench_recurrence", {"device": "cpu", **row}, quick=options.quick)
     table("The recurrence on the CPU, medians", rows)
 
 
@@ -161,18 +164,18 @@ def on_the_gpu(options: argparse.Namespace) -> None:
     print(
         f"\n{name}: {nominal / 1e9:.0f} GB/s by its memory's clock and width, {copied / 1e9:.0f} GB/s in a plain copy"
     )
-    rows = []
+    rows, reference = [], backend("cpu")
     for dtype in (torch.float32, torch.bfloat16):
         given = inputs(shape, "cuda", dtype)
         h, _, states = triton_kernel.forward(*given, None, True)  # type: ignore[arg-type, misc]
         on_cpu = [tensor.float().cpu() for tensor in given]
-        expected = compiled.forward(*on_cpu, None, True)  # type: ignore[arg-type, misc]
+        expected = reference.forward(*on_cpu, None, True)  # type: ignore[arg-type, misc]
         tolerance = 1e-4 if dtype == torch.float32 else 0.05
         torch.testing.assert_close(h.float().cpu(), expected[0], rtol=tolerance, atol=tolerance)
         grads = torch.randn_like(h), torch.zeros_like(given[4])
         found = triton_kernel.backward(*grads, *given, None, states)  # type: ignore[arg-type, misc]
         cpu_grads = grads[0].float().cpu(), grads[1].float().cpu()
-        wanted_grads = compiled.backward(*cpu_grads, *on_cpu, None, expected[2])  # type: ignore[arg-type, misc]
+        wanted_grads = reference.backward(*cpu_grads, *on_cpu, None, expected[2])  # type: ignore[arg-type, misc]
         for gradient, other in zip(found, wanted_grads, strict=True):
             scale = tolerance * float(other.abs().max())
             torch.testing.assert_close(gradient.float().cpu(), other, rtol=tolerance, atol=scale)
@@ -204,8 +207,7 @@ def on_the_gpu(options: argparse.Namespace) -> None:
                     "of a copy": rate / copied,
                 }
                 rows.append(row)
-                if not options.quick:
-                    append("bench_recurrence", {"device": name, "shape": list(shape), **row})
+                append("bench_recurrence", {"device": name, "shape": list(shape), **row}, quick=options.quick)
     table(f"The recurrence on {name}, batch, steps and features {shape} (goal {GOAL_SHARE:.0%} of the bandwidth)", rows)
 
 
@@ -234,6 +236,7 @@ def main() -> None:
     parser.add_argument("--sru", type=Path, help="folder that the sru package was installed to")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, with commas")
     parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="only there; else on both, as far as they are here")
     parser.add_argument(
         "--quick", action="store_true", help="three repeats, a small shape on the GPU, and nothing recorded"
     )
@@ -241,8 +244,9 @@ def main() -> None:
     options = parser.parse_args()
     options.threads = [int(count) for count in options.threads.split(",")]
     options.repeats = 3 if options.quick else options.repeats
-    on_the_cpu(options)
-    if torch.cuda.is_available():
+    if options.device != "cuda":
+        on_the_cpu(options)
+    if options.device == "cuda" or (options.device is None and torch.cuda.is_available()):
         on_the_gpu(options)
 
 

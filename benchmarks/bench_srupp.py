@@ -4,7 +4,10 @@ Ten layers of SRU++ with k = 1, 2, 5, 10 and without attention, their width adju
 in the paper's Table 2 (arXiv 2102.12459), and a Transformer-XL of as many parameters, trained on the same tokens in the
 same order by one recipe: the source of Python's standard library as bytes.
 
-    python benchmarks/bench_srupp.py [--steps 500] [--seeds 1] [--folder FOLDER]
+    python benchmarks/bench_srupp.py [--steps 500] [--seeds 1] [--device cpu|cuda]
+        [--only-ends] [--folder FOLDER] [--quick]
+
+`--quick` trains for some steps of another text, to see that all of it runs: its figures say nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
 
 D_ATTN, RATIO, LAYERS_OF_TRANSFORMER = 64, 4, 4
+SRUPP, TRANSFORMER = "SRU++ k = 1", "Transformer-XL"
 
 
 def srupp(k: int | None, d_attn: int) -> Architecture:
@@ -60,11 +64,11 @@ def adjusted(make: Callable[[int], Architecture], wanted: int, widths: range) ->
 def contestants() -> dict[str, Architecture]:
     first = srupp(1, D_ATTN)
     wanted, widths = costs(first).decoder_parameters, range(D_ATTN, 2 * D_ATTN)
-    found = {"SRU++ k = 1": first}
+    found = {SRUPP: first}
     for k in (2, 5, 10, None):
         name = "SRU++ without attention" if k is None else f"SRU++ k = {k}"
         found[name] = adjusted(lambda width, k=k: srupp(k, width), wanted, widths)
-    found["Transformer-XL"] = adjusted(transformer_xl, wanted, range(64, 256, 4))
+    found[TRANSFORMER] = adjusted(transformer_xl, wanted, range(64, 256, 4))
     return found
 
 
@@ -84,26 +88,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--only-ends", action="store_true", help=f"only {SRUPP} and {TRANSFORMER}")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    models = contestants()
+    models, text = contestants(), "python"
+    if options.only_ends:
+        models = {name: models[name] for name in (SRUPP, TRANSFORMER)}
+    if options.quick:
+        options.steps, text = 6, str(Path(__file__).parent / "README.md")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        data = prepare("python", folder / "data", settings=Preparation(level="bytes", valid_percent=1, test_percent=1))
+        data = prepare(text, folder / "data", settings=Preparation(level="bytes", valid_percent=1, test_percent=1))
         chosen = one_recipe(options.steps)
-        initialisation = {"Transformer-XL": "transformer_xl"}
+        initialisation = {TRANSFORMER: "transformer_xl"}
         runs = {
             f"{name}-{seed}": spec(
                 model,
                 data.folder,
                 chosen.overridden({"initialisation": initialisation.get(name, "srupp")}),
                 seed,
+                device=options.device,
             )
             for seed in range(options.seeds)
             for name, model in models.items()
         }
         results = run_all(runs, folder)  # one after the other: their times are compared
-    first = _mean(results, "SRU++ k = 1", options.seeds, "seconds")
+    first = _mean(results, SRUPP, options.seeds, "seconds")
     rows = []
     for name, model in models.items():
         seconds = _mean(results, name, options.seeds, "seconds")
@@ -117,8 +129,10 @@ def main() -> None:
                 "of k = 1": seconds / first,
             }
         )
-    table(f"{options.steps} steps of {chosen.rows} x {chosen.segment} bytes, one thread", rows)
-    append("srupp", {"steps": options.steps, "seeds": options.seeds, "rows": rows})
+    where = "one thread" if options.device == "cpu" else "on a GPU"
+    table(f"{options.steps} steps of {chosen.rows} x {chosen.segment} bytes, {where}", rows)
+    result = {"device": options.device, "steps": options.steps, "seeds": options.seeds, "rows": rows}
+    append("srupp", result, quick=options.quick)
 
 
 def _mean(results: dict[str, dict[str, Any]], name: str, seeds: int, key: str) -> float:

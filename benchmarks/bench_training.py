@@ -5,13 +5,14 @@ in reverse; figures are medians over rounds, `relative` of the ratios within a r
 `core.cost.costs`, three times the forward pass, for both.
 
     python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
+        [--only gpt2|srupp] [--quick]
 
     python benchmarks/bench_training.py --reference [--grid --processes 16] [--text FILE ...] [--out FOLDER]
 
 With `--reference` it is the recipe `modern` beside a plain loop on the CPU (`reference.py`). On a GPU: GPT-2 124M,
 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192 tokens after 192; enwik8,
 512 after 512). On a CPU the same in small, in float32. The compiled models of transformers need a C++ compiler on a
-CPU.
+CPU. `--quick` takes one step of models that are not compiled, to see that all of it runs: its figures say nothing.
 """
 
 from __future__ import annotations
@@ -213,6 +214,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="in a row, each round")
     parser.add_argument("--rows", type=int, help="a step: 16 on a GPU, 4 on a CPU")
+    parser.add_argument("--only", choices=["gpt2", "srupp"], help="GPT-2 beside transformers, or SRU++ alone")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--reference", action="store_true", help="the recipe modern beside a plain loop")
     add_options(parser)
     options = parser.parse_args()
@@ -233,19 +236,23 @@ def main() -> None:
         if on_gpu:
             torch.cuda.empty_cache()
 
+    if options.quick:
+        options.rounds = options.steps = 1
     size = Gpt2() if on_gpu else Gpt2(n_layer=4, d_model=256, n_head=4, vocab_size=8192, positions=256)
     shape = Shape(rows, 1024 if on_gpu else 128, 0, device, precision)
-    steps = {
-        "transformers, compiled": theirs(size, shape, True),
-        "ours, compiled": ours(size.architecture, shape, True),
-        "transformers": theirs(size, shape, False),
-        "ours": ours(size.architecture, shape, False),
-    }
-    run("GPT-2", steps, dict.fromkeys(steps, size.architecture), shape)
-    for title, segment, pair in pairs(on_gpu):
+    if options.only != "srupp":
+        compiled = not options.quick
+        steps = {
+            "transformers, compiled": theirs(size, shape, compiled),
+            "ours, compiled": ours(size.architecture, shape, compiled),
+            "transformers": theirs(size, shape, False),
+            "ours": ours(size.architecture, shape, False),
+        }
+        run("GPT-2", steps, dict.fromkeys(steps, size.architecture), shape)
+    for title, segment, pair in [] if options.only == "gpt2" else pairs(on_gpu):
         shape = Shape(rows, segment, segment, device, precision)
         run(title, {name: ours(architecture, shape, False) for name, architecture in pair.items()}, pair, shape)
-    append("training", found)
+    append("training", found, quick=options.quick)
 
 
 def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 
 from edgefront.agents.device.processor import processor
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("BENCHMARK_RESULTS") or Path(__file__).parent / "results")
+"""Where results go; `gpu.py` sends them elsewhere."""
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -30,21 +32,34 @@ def markdown(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def append(name: str, result: Mapping[str, Any]) -> None:
-    """Appends one JSON line to `benchmarks/results/<name>.jsonl`, with when and on what it was taken."""
-    RESULTS.mkdir(exist_ok=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=RESULTS
-    ).stdout.strip()
+def append(name: str, result: Mapping[str, Any], *, quick: bool = False) -> None:
+    """Appends one JSON line to `RESULTS/<name>.jsonl`, with when and on what it was taken.
+
+    quick: of a run whose figures say nothing: only where `BENCHMARK_RESULTS` says where.
+    """
+    if quick and "BENCHMARK_RESULTS" not in os.environ:
+        return
+    RESULTS.mkdir(parents=True, exist_ok=True)
     where = {
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit,
+        "commit": _commit(),
         "machine": platform.machine(),
         "processor": processor()[0],
         "python": platform.python_version(),
     }
     with (RESULTS / f"{name}.jsonl").open("a") as file:
         file.write(json.dumps({**where, **result}) + "\n")
+
+
+def _commit() -> str:
+    """The short hash of the commit; empty outside a repository, or without git."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+        ).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _text(value: Any) -> str:

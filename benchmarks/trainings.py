@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
@@ -16,14 +16,22 @@ from edgefront.core.training.journal import read_metrics
 from edgefront.core.training.run_folder import EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
 
 
-def spec(architecture: Architecture, data: Path, recipe: Recipe, seed: int, threads: int = 1) -> RunSpec:
-    """A training on this CPU."""
+def spec(
+    architecture: Architecture,
+    data: Path,
+    recipe: Recipe,
+    seed: int,
+    threads: int = 1,
+    device: Literal["cpu", "cuda"] = "cpu",
+) -> RunSpec:
+    """A training on this machine."""
     return RunSpec(
         architecture=dict(architecture.canonical),
         data=str(data),
         recipe=recipe.model_dump(mode="json"),
         seed=seed,
         threads=threads,
+        device=device,
     )
 
 

@@ -24,7 +24,10 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("edgefront-lm")
+        try:
+            return version("edgefront-lm")
+        except PackageNotFoundError:  # source tree without an installation
+            return "0"
     raise AttributeError(f"module 'edgefront' has no attribute {name!r}")

@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
 
 
-TORCH = {"inherit", "models", "proxies", "supernet", "training"}
+TORCH = {"gpu", "inherit", "models", "proxies", "supernet", "training"}
 """Folders whose tests run torch in this process."""
 
 

@@ -1,0 +1,227 @@
+"""Everything of edgefront that needs an NVIDIA GPU, in one command: tests, a whole `edgefront find`, benchmarks.
+
+    python benchmarks/gpu.py --out FOLDER [--minutes 9] [--wheels FOLDER] [--only PART ...]
+    python benchmarks/gpu.py --out FOLDER --pretend
+
+It needs Python 3.10 and a torch that is there, in any checkout, offline. Each part (`gpu_parts.py`) is a process of its
+own with its own limit, after which it is killed. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so
+that a run that is cut off keeps what it has; beside them are each part's output and the benchmarks' JSON lines. What a
+part needs and is not here is said by name. `--wheels` installs wheels that were brought along into FOLDER, without an
+index; a torch that is there stays. `--pretend` runs the parts in small on the CPU: its figures say nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from gpu_parts import ORT_CUDA, ROOT, Part, parts
+
+KEPT = frozenset({"torch", "triton"})
+"""Not taken from `--wheels` where they are here: these belong to the GPU's driver."""
+MIN_S = 10.0
+"""A part is not begun with less time left."""
+END_S = 10.0
+"""In which a part that is over its limit may end by itself."""
+FACTS = """
+import json, platform, sys
+from importlib.util import find_spec
+names = sys.argv[1:]
+facts = {"python": platform.python_version(), "torch": None, "gpus": [], "here": [n for n in names if find_spec(n)]}
+try:
+    import torch
+    facts["torch"], facts["cuda"] = torch.__version__, torch.version.cuda
+    if torch.cuda.is_available():
+        facts["gpus"] = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+except Exception as error:
+    facts["torch error"] = str(error)
+try:
+    import onnxruntime
+    facts["onnxruntime providers"] = onnxruntime.get_available_providers()
+except Exception as error:
+    facts["onnxruntime error"] = str(error)
+print(json.dumps(facts))
+"""
+
+
+def main() -> int:
+    everything = [part.name for part in parts(False)]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the table, the JSON and every output")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of all parts together")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to install into --out")
+    parser.add_argument("--only", nargs="+", choices=everything, default=everything, metavar="PART")
+    parser.add_argument("--pretend", action="store_true", help="in small, on the CPU")
+    options = parser.parse_args()
+    if not (ROOT / "edgefront" / "core" / "errors.py").is_file():
+        return refuse(f"{ROOT}/edgefront/core is neither a folder nor a link to one: copy the checkout with its links")
+    begun, out = time.monotonic(), options.out.resolve()
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    chosen = [part for part in parts(options.pretend) if part.name in options.only]
+    missed = install(options.wheels.resolve(), out / "packages") if options.wheels else []
+    facts = machine(out, chosen)
+    if facts["torch"] is None:
+        return refuse(f"torch is not here: {facts.get('torch error')}")
+    if not facts["gpus"] and not options.pretend:
+        return refuse(f"torch {facts['torch']} sees no NVIDIA GPU here; --pretend runs everything in small on the CPU")
+    facts |= {"pretended": options.pretend, "wheels not installed": missed}
+    rows: list[dict[str, Any]] = []
+    for part in chosen:
+        left = 60 * options.minutes - (time.monotonic() - begun)
+        rows.append(outcome(part, facts["here"], left, out))
+        write(out, facts, rows)
+        print(f"{part.name}: {rows[-1]['state']}", flush=True)
+    print(f"{out / 'gpu.md'}")
+    return 1 if any(row["state"].startswith("failed") for row in rows) else 0
+
+
+def refuse(why: str) -> int:
+    print(f"gpu.py: {why}", file=sys.stderr)
+    return 2
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Of every child: the checkout and what was brought along on the path, results and locks in `out`, no network."""
+    path = [str(out / "packages"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        "BENCHMARK_RESULTS": str(out / "results"),
+        "EDGEFRONT_MEASURE_LOCK": str(out / "measure.lock"),
+        "HF_HUB_OFFLINE": "1",
+        "COLUMNS": "400",  # pytest cuts reasons to the width
+    }
+
+
+def machine(out: Path, chosen: Sequence[Part]) -> dict[str, Any]:
+    """What is here: torch, GPUs, and of what the parts need the names that can be imported."""
+    names = sorted({name for part in chosen for name in part.needs} - {ORT_CUDA})
+    command = [sys.executable, "-c", FACTS, *names]
+    done = subprocess.run(command, env=environment(out), capture_output=True, text=True, check=False, cwd=out)
+    if done.returncode:
+        return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
+    facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if facts["gpus"] and "CUDAExecutionProvider" in facts.get("onnxruntime providers", ()):
+        facts["here"].append(ORT_CUDA)
+    return facts
+
+
+def install(wheels: Path, packages: Path) -> list[str]:
+    """Installs the newest fitting wheel of each name without an index; the names that could not be."""
+    names = sorted({wheel.name.partition("-")[0].lower() for wheel in wheels.glob("*.whl")})
+    names = [name for name in names if name not in KEPT or not importable(name)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    command += ["--no-deps", "--upgrade", "--find-links", str(wheels), "--target", str(packages)]
+    if names and subprocess.run([*command, *names], stdin=subprocess.DEVNULL, check=False).returncode == 0:
+        return []
+    # One that does not fit this Python or machine is no reason to do without the others.
+    return [name for name in names if subprocess.run([*command, name], check=False).returncode]
+
+
+def importable(name: str) -> bool:
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def outcome(part: Part, here: Sequence[str], left: float, out: Path) -> dict[str, Any]:
+    """A row of the report: the part run, or why it was not."""
+    row: dict[str, Any] = {"part": part.name, "goal": part.goal, "command": " ".join(("python", *part.command))}
+    row |= {"seconds": 0.0, "figures": []}
+    missing = [name for name in part.needs if name not in here]
+    if missing:
+        return {**row, "state": f"skipped: needs {', '.join(missing)}, not here"}
+    limit = min(part.limit_s, left)
+    if limit < MIN_S:
+        return {**row, "state": "not run: no time left"}
+    log = out / f"{part.name.replace(':', '').replace(',', '').replace(' ', '-')}.log"
+    begun = time.monotonic()
+    code = run(part, limit, log, out)
+    row["seconds"] = round(time.monotonic() - begun, 1)
+    output = log.read_text(encoding="utf-8", errors="replace")
+    try:
+        figures = part.read(out / "results", output)
+    except Exception as error:  # a benchmark that failed has recorded nothing, or not what is read
+        figures = []
+        if code == 0:
+            return {**row, "state": f"failed: its figures cannot be read: {type(error).__name__}: {error}"}
+    row["figures"] = [figure._asdict() for figure in figures]
+    if code is None:
+        return {**row, "state": f"cut off after {limit:.0f} s"}
+    if code:
+        return {**row, "state": f"failed: exit code {code}: {last_line(output)}"}
+    return {**row, "state": "done"}
+
+
+def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
+    """The part's exit code; None where it was over its limit."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *part.command],
+            cwd=ROOT,
+            env=environment(out),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        # Its group: children of its own would keep the GPU's memory.
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def last_line(output: str) -> str:
+    return (output.strip().splitlines() or ["no output"])[-1][-300:]
+
+
+def write(out: Path, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table and the JSON of what was run so far, each replaced whole."""
+    sys.path.append(str(ROOT))
+    from record import markdown
+
+    shown = []
+    for row in rows:
+        first = {"part": row["part"], "state": row["state"], "s": row["seconds"], "goal": row["goal"]}
+        for number, figure in enumerate(row["figures"] or [{"what": "", "value": "", "met": None}]):
+            met = {True: "yes", False: "no", None: ""}[None if facts["pretended"] else figure["met"]]
+            # A part's name and state stand once.
+            shown.append(
+                (first if number == 0 else dict.fromkeys(first, ""))
+                | {"figure": figure["what"], "value": figure["value"], "met": met}
+            )
+    shown = [{name: str(cell).replace("|", "\\|") for name, cell in row.items()} for row in shown]
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    where = ", ".join(facts["gpus"]) or "no GPU"
+    title = f"Everything that needs a GPU: {where}, torch {facts['torch']}, Python {facts['python']}, {at}"
+    if facts["pretended"]:
+        title = f"PRETENDED, in small on the CPU: these figures say nothing. {title}"
+    replace(out / "gpu.md", markdown(title, shown))
+    replace(out / "gpu.json", json.dumps({"at": at, "machine": facts, "parts": rows}, indent=1) + "\n")
+
+
+def replace(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

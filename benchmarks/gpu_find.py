@@ -1,0 +1,123 @@
+"""A whole `edgefront find` on this machine's GPU: embedded service (SQLite, memory transport), agent, command.
+
+Records the answer, the launches, the anchors that the device measured there, and what the agent's kernel reached, which
+is a ceiling for what launches claim.
+
+    python benchmarks/gpu_find.py [--device cuda|cpu] [--candidates 12] [--minutes 1.5] [--quick]
+
+`--quick` searches among tiny models, to see that all of it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from record import append, table
+from sqlalchemy import create_engine, update
+
+from edgefront.client import Client
+from edgefront.core.measurement.ceiling import CORE_GFLOPS
+from edgefront.core.services.measuring.anchors import EVERY
+from edgefront.core.store.tables import Device
+from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.exits import NOTHING_FITS
+from edgefront.workflows.up import agent_is_ready
+
+NARROW = ("n_layer=2..12", "d_model=256..1024")
+QUICK = ("n_layer=2,3", "d_model=128", "d_inner=256,384", "vocab_size=8192")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=1.5)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu-find-") as home,
+        EmbeddedService(Path(home), port=0, isolated=True) as own,
+        Client(own.url, own.key) as client,
+    ):
+        until(lambda: agent_is_ready(client, own), 90, "the agent did not start")
+        answer = find(options, own)
+        (target,) = answer["targets"]
+        anchors: list[float] = []
+
+        def anchored() -> bool:
+            points = client.devices.anchor(DEVICE).points
+            anchors[:] = [point.latency_ms for point in points if point.provider.startswith(options.device)]
+            return bool(anchors)
+
+        enrolled_long_ago(Path(home))
+        until(anchored, 45, None)
+        facts = client.devices.get(DEVICE).facts
+        candidates = list(client.candidates.list(answer["job"]))
+    recommended = target["recommendation"]["recommended"]
+    found = {
+        "device": options.device,
+        "gpus": [gpu.get("name") for gpu in facts.gpus],
+        "runtimes": {runtime.runtime: list(runtime.providers) for runtime in facts.runtimes},
+        "state": answer["state"],
+        "recommended": recommended
+        and f"{recommended['latency_ms']:.3g} ms, {recommended['memory_bytes'] / 1e6:.0f} MB",
+        "candidates": len(candidates),
+        "launches": sum(candidate.launches for candidate in candidates),
+        "anchors": anchors,
+        "core_gflops": facts.extra.get(CORE_GFLOPS),
+    }
+    table("edgefront find", [found])
+    append("gpu_find", found, quick=options.quick)
+
+
+def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any]:
+    """The answer of the command, as JSON."""
+    narrow = [f"--narrow={text}" for text in (QUICK if options.quick else NARROW)]
+    budget = ("--candidates", str(options.candidates), "--minutes", str(options.minutes))
+    limits = ("--max-latency-ms", "50", "--max-memory-mb", "4000", "--train-tokens", "10B")
+    where = ("--device", f"{DEVICE}:pytorch,provider={options.device}", "--sequence-length", "64")
+    command = [sys.executable, "-m", "edgefront", "find", "--json", "--space", "llama"]
+    done = subprocess.run(
+        [*command, *narrow, *where, *limits, *budget],
+        env={**os.environ, "EDGEFRONT_URL": service.url, "EDGEFRONT_KEY": service.key},
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    if done.returncode not in (0, NOTHING_FITS):
+        said = service.agent and service.agent.last_words()
+        sys.exit(f"edgefront find ended with {done.returncode}; the agent said: {said}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def enrolled_long_ago(home: Path) -> None:
+    """A device measures its first anchor half an hour after it enrolled: now it did."""
+    engine = create_engine(f"sqlite:///{home / 'edgefront.db'}")
+    with engine.begin() as connection:
+        connection.execute(update(Device).values(enrolled_at=datetime.now(timezone.utc) - 2 * EVERY))
+    engine.dispose()
+
+
+def until(holds: Callable[[], bool], seconds: float, otherwise: str | None) -> None:
+    """Waits; ends with `otherwise`, unless that is None, where it does not come."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            if otherwise is None:
+                return
+            sys.exit(f"{otherwise} within {seconds:g} s")
+        time.sleep(0.25)
+
+
+if __name__ == "__main__":
+    main()

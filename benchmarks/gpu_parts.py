@@ -1,0 +1,239 @@
+"""What `gpu.py` runs, in order of worth: of each part the command, its limit, what it needs, its goal and its figures.
+
+Only the standard library is imported here: a part that needs a package is skipped where it is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = ("-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-c", "/dev/null", "-o", "markers=gpu")
+MEASURES = ("torch", "numpy", "pydantic", "psutil", "onnx", "filelock")
+TRAINS = (*MEASURES, "safetensors", "tokenizers", "jinja2", "scipy")
+SERVES = (
+    *TRAINS,
+    "typer",
+    "rich",
+    "httpx",
+    "sqlalchemy",
+    "celery",
+    "fastapi",
+    "uvicorn",
+    "moocore",
+    "pymoo",
+    "sklearn",
+)
+ORT_CUDA = "onnxruntime with CUDA"
+"""Not a package of its own: the wheel `onnxruntime-gpu`, on a GPU that it can use."""
+
+
+class Figure(NamedTuple):
+    """A figure of a part; `met` where the goal is about it."""
+
+    what: str
+    value: str
+    met: bool | None = None
+
+
+Reader = Callable[[Path, str], list[Figure]]
+"""From the folder of results (`record.append`) and the part's output."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One child process of `gpu.py`."""
+
+    name: str
+    command: tuple[str, ...]
+    """After the interpreter, from the checkout's root."""
+    limit_s: float
+    needs: tuple[str, ...]
+    goal: str
+    read: Reader
+
+
+def parts(pretend: bool) -> list[Part]:
+    """All of them; with `pretend` in small, on the CPU."""
+    device = ("--device", "cpu" if pretend else "cuda")
+    quick = ("--quick",) if pretend else ()
+    models = ("benchmarks/bench_models.py", *device, *quick, "--only", "par", "small", "--rounds", "1", "--runtime")
+    training = ("benchmarks/bench_training.py", *device, *quick, "--rounds", "5", "--only")
+    launches = "16" if pretend else "30"
+    few = ("--launches", launches, "--minutes", "2.5", "--splits", "2" if pretend else "20")
+    predict = ("--here", "--runtimes", "pytorch", "--modes", "forward", "--spaces", "lts-gpt2", *few)
+    text = ("--data", "benchmarks/README.md", "--pieces", "512")
+    small = ("--layers", "6", "--steps", "60", "--search-steps", "60", "--seeds", "1", "--segment", "64", *text)
+    of_torch = "PAR at .65 of Transformer-XL's latency; SRU++ 4 to 5 times as fast"
+    return [
+        _tests("recurrence", 75, ("torch", "triton")),
+        _tests("measuring", 150, MEASURES),
+        _tests("training", 110, TRAINS),
+        Part("find", ("benchmarks/gpu_find.py", *device, *quick), 150, SERVES, "an answer; an anchor there", _find),
+        Part(
+            "recurrence",
+            ("benchmarks/bench_recurrence.py", *device, *quick, "--threads", "1"),
+            60,
+            ("torch", "numba") if pretend else ("torch", "triton"),
+            "at least 60 % of the bandwidth",
+            _recurrence,
+        ),
+        Part(
+            "training",
+            (*training, "gpt2"),
+            120,
+            (*MEASURES, "transformers"),
+            "at least 1.2 times as fast as transformers, both with torch.compile",
+            _training,
+        ),
+        Part("models", (*models, "pytorch"), 120, MEASURES, of_torch, _models),
+        Part("training SRU++", (*training, "srupp"), 60, MEASURES, "4 to 5 times as fast as Transformer-XL", _training),
+        Part(
+            "prediction",
+            ("benchmarks/bench_predict.py", *predict, *device, *quick),
+            170,
+            (*MEASURES, "scipy", "sklearn"),
+            "20 launches: 1 to 3.5 % error",
+            _prediction,
+        ),
+        Part("models, ONNX Runtime", (*models, "onnxruntime"), 100, (*MEASURES, ORT_CUDA), of_torch, _models),
+        Part(
+            "SRU++ in small",
+            ("benchmarks/bench_srupp.py", *device, *quick, "--only-ends", "--steps", "60"),
+            80,
+            TRAINS,
+            "faster than Transformer-XL",
+            _srupp,
+        ),
+        Part(
+            "PAR in small",
+            ("benchmarks/bench_par.py", *device, *quick, *small),
+            120,
+            TRAINS,
+            ".65 of Transformer-XL's latency",
+            _par,
+        ),
+    ]
+
+
+def _tests(name: str, limit_s: float, needs: Sequence[str]) -> Part:
+    file = f"tests/gpu/test_gpu_{name}.py"
+    command = (*TESTS, "--rootdir", "tests/gpu", "--confcutdir", "tests/gpu", "-m", "gpu", file)
+    return Part(f"tests: {name}", command, limit_s, ("pytest", *needs), "all pass", _passed)
+
+
+# What a part's figures are ------------------------------------------------------------------------------------------
+
+_VERDICT = re.compile(r"^\S*?::(\S+(?: \S+)*?) (PASSED|FAILED|ERROR|SKIPPED)(?: \((.*)\))?\s*(?:\[ *\d+%\])?$", re.M)
+
+
+def _passed(_: Path, output: str) -> list[Figure]:
+    """How many tests passed, and by name which did not. A run that was cut off keeps those that ended."""
+    ended = [match.groups() for match in _VERDICT.finditer(output)]
+    passed = sum(verdict == "PASSED" for _, verdict, _ in ended)
+    counts: dict[tuple[str, str, str], int] = {}
+    for test, verdict, why in ended:
+        if verdict != "PASSED":  # the cases of one test that were skipped are one line
+            key = (verdict.lower(), test.partition("[")[0] if verdict == "SKIPPED" else test, why or "")
+            counts[key] = counts.get(key, 0) + 1
+    figures = [Figure("passed", f"{passed} of {len(ended)}", passed > 0 or None)]
+    for (verdict, test, why), count in counts.items():
+        times = f" ({count} cases)" if count > 1 else ""
+        figures.append(Figure(f"{verdict}: {test}{times}", why, None if verdict == "skipped" else False))
+    return figures
+
+
+def _find(results: Path, _: str) -> list[Figure]:
+    found = last(results, "gpu_find")
+    answer, anchors = found["recommended"], found["anchors"]
+    return [
+        Figure("recommended", answer or "nothing within the limits", answer is not None),
+        Figure("launches", str(found["launches"])),
+        Figure("anchors on the device", str(len(anchors)), len(anchors) > 0),
+        Figure("ceiling: a core's kernel", f"{found['core_gflops']} GFLOP/s", found["core_gflops"] is not None),
+    ]
+
+
+def _recurrence(results: Path, _: str) -> list[Figure]:
+    figures = []
+    for row in lines(results, "bench_recurrence"):
+        if "of the bandwidth" in row:
+            share = row["of the bandwidth"]
+            figures.append(Figure(f"{row['pass']} in {row['type']}, of the bandwidth", f"{share:.0%}", share >= 0.6))
+        else:  # on a CPU: by how much it beats the plain operators
+            name = f"{row['shape']}, {row['pass']}: vectorised / ours"
+            figures.append(Figure(name, f"{row['vectorised / ours']:.3g}"))
+    return figures
+
+
+def _training(results: Path, _: str) -> list[Figure]:
+    """How many times as fast the last named is as the first, which is what `relative` is about."""
+    figures = []
+    for title, rows in last(results, "training").items():
+        if not isinstance(rows, list):
+            continue
+        names = ["ours, compiled"] if title == "GPT-2" else [row["model"] for row in rows[1:]]
+        goal = 1.2 if title == "GPT-2" else 4.0
+        for row in rows:
+            if row["model"] in names:
+                times = 1 / row["relative"]
+                figures.append(
+                    Figure(f"{title}: {row['model']} over {rows[0]['model']}", f"{times:.2f} times", times >= goal)
+                )
+    return figures
+
+
+def _models(results: Path, _: str) -> list[Figure]:
+    medians: dict[tuple[str, str], float] = {}
+    for row in last(results, "bench_models")["results"]:
+        taken = [launch["latency"]["samples_ms"] for launch in row["launches"] if launch.get("latency")]
+        if taken:
+            medians[row["pass"], row["model"]] = statistics.median(statistics.median(each) for each in taken)
+    figures = []
+    goals: Mapping[tuple[str, str, str], float] = {
+        ("64 after 640", "par-base", "transformer-xl-base"): 0.65,
+        ("512 after 512", "srupp-small", "transformer-xl-24b-enwik8"): 0.25,
+    }
+    for (made, model, first), goal in goals.items():
+        if (made, model) in medians and (made, first) in medians:
+            share = medians[made, model] / medians[made, first]
+            figures.append(Figure(f"{model} / {first}, {made}", f"{share:.2f}", round(share, 2) <= goal))
+    return figures
+
+
+def _prediction(results: Path, _: str) -> list[Figure]:
+    figures = []
+    for setting in last(results, "predict")["settings"]:
+        for row in setting["rows"]:
+            if setting["choice"] == "spread" and row["error"] is not None:
+                text = f"{row['error']:.2%}, {row['held']:.0%} of the intervals hold"
+                met = row["error"] <= 0.035 if row["launches"] == 20 else None
+                figures.append(Figure(f"error from {row['launches']} launches", text, met))
+    return figures
+
+
+def _srupp(results: Path, _: str) -> list[Figure]:
+    seconds = {row["model"]: row["training seconds"] for row in last(results, "srupp")["rows"]}
+    times = seconds["Transformer-XL"] / seconds["SRU++ k = 1"]
+    return [Figure("SRU++ k = 1 over Transformer-XL, training", f"{times:.2f} times", times > 1)]
+
+
+def _par(results: Path, _: str) -> list[Figure]:
+    shares = {row["stack"]: row["relative"] for row in last(results, "bench_par")["stacks"]}
+    return [Figure("PAR / Transformer-XL, latency", f"{shares['PAR']:.2f}", shares["PAR"] <= 0.65)]
+
+
+def lines(results: Path, name: str) -> list[dict[str, Any]]:
+    """What the benchmark of this name has recorded."""
+    return [json.loads(line) for line in (results / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def last(results: Path, name: str) -> dict[str, Any]:
+    """The benchmark's latest record."""
+    return lines(results, name)[-1]

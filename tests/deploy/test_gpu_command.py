@@ -1,0 +1,171 @@
+"""`benchmarks/gpu.py` without a GPU: it says so, pretends on the CPU, and keeps what it has when a part is cut off."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+RECORDED = BENCHMARKS / "results"
+WAITS = ("-c", "import time; print('begun', flush=True); time.sleep(600)")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("gpu")
+
+
+@pytest.fixture(scope="module")
+def gpu_parts(gpu: Any) -> Any:
+    return sys.modules["gpu_parts"]
+
+
+def command(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """From a checkout that is not on Python's path, and without a GPU on any machine."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gpu.py"), "--out", str(out), *options],
+        env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+        cwd=out.parent,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_a_gpu_it_says_so_in_one_sentence(tmp_path: Path) -> None:
+    done = command(tmp_path / "out")
+    assert done.returncode == 2
+    assert re.fullmatch(r"gpu.py: torch \S+ sees no NVIDIA GPU here; --pretend runs .*\n", done.stderr)
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_pretending_runs_tests_and_benchmarks_and_says_what_is_skipped(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    only = ("tests: recurrence", "recurrence", "models, ONNX Runtime")
+    done = command(out, "--pretend", "--only", *only)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((out / "gpu.json").read_text())
+    rows = {row["part"]: row for row in report["parts"]}
+    assert set(rows) == set(only)
+    assert rows["models, ONNX Runtime"]["state"] == "skipped: needs onnxruntime with CUDA, not here"
+    assert rows["tests: recurrence"]["state"] == "done", (out / "tests-recurrence.log").read_text()
+    named = [figure["what"] for figure in rows["tests: recurrence"]["figures"]]
+    assert named == [
+        "passed",
+        "skipped: test_a_gpu_has_the_triton_kernels",
+        "skipped: test_values_and_gradients_follow_the_equations (32 cases)",
+    ]
+    assert rows["recurrence"]["state"] == "done", (out / "recurrence.log").read_text()
+    assert len(rows["recurrence"]["figures"]) == 5
+    table = (out / "gpu.md").read_text()
+    assert table.strip().startswith("PRETENDED")
+    assert "needs an NVIDIA GPU that torch sees" in table
+
+
+def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(
+    gpu: Any, gpu_parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def part(name: str, *command: str, **fields: Any) -> Any:
+        given = {"limit_s": 60.0, "needs": (), "goal": "ends", "read": lambda folder, output: [], **fields}
+        return gpu_parts.Part(name, command, **given)
+
+    monkeypatch.setattr(gpu, "MIN_S", 0.0)
+    given = [
+        part("waits", *WAITS, limit_s=0.5),
+        part("fails", "-c", "raise SystemExit('no such kernel | here')"),
+        part("lacks", "-c", "", needs=("nothing_like_it",)),
+        part("ends", "-c", "print('done')"),
+    ]
+    rows = [gpu.outcome(each, (), 600.0, tmp_path) for each in given]
+    late = gpu.outcome(given[3], (), -1.0, tmp_path)
+    assert [row["state"] for row in [*rows, late]] == [
+        "cut off after 0 s",
+        "failed: exit code 1: no such kernel | here",
+        "skipped: needs nothing_like_it, not here",
+        "done",
+        "not run: no time left",
+    ]
+    gpu.write(tmp_path, {"gpus": [], "torch": "2", "python": "3", "pretended": False}, rows)
+    table = [line for line in (tmp_path / "gpu.md").read_text().splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(given)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
+    assert len(json.loads((tmp_path / "gpu.json").read_text())["parts"]) == len(given)
+
+
+@pytest.mark.parametrize("pretend", [False, True])
+def test_every_option_of_a_part_is_one_of_its_program(gpu_parts: Any, pretend: bool) -> None:
+    made = gpu_parts.parts(pretend)
+    assert len({part.name for part in made}) == len(made)
+    for part in made:
+        files = [word for word in part.command if word.endswith(".py")]
+        assert all((ROOT / file).is_file() for file in files), part.name
+        if part.command[0] in files:
+            program = (ROOT / files[0]).read_text()
+            options = [word for word in part.command if word.startswith("--")]
+            assert all(f'"{option}"' in program for option in options), (part.name, options)
+            assert part.command[part.command.index("--device") + 1] == ("cpu" if pretend else "cuda")
+
+
+def test_figures_are_read_from_what_benchmarks_record(gpu_parts: Any, tmp_path: Path) -> None:
+    read = {part.name: part.read for part in gpu_parts.parts(False)}
+    (training, *others) = read["training"](RECORDED, "")
+    assert re.fullmatch(r"GPT-2: ours, compiled over transformers, compiled 1\.\d+ times", " ".join(training[:2]))
+    assert training.met is False  # on a CPU
+    assert [figure.what for figure in others] == ["SRU++ in small: SRU++ k = 1 over Transformer-XL"]
+    assert read["SRU++ in small"](RECORDED, "")[0].value.endswith(" times")
+    assert read["PAR in small"](RECORDED, "")[0].met is not None
+    row = {"pass": "forward", "type": "bfloat16", "of the bandwidth": 0.58}
+    (tmp_path / "bench_recurrence.jsonl").write_text(
+        f"{json.dumps(row)}\n{json.dumps({**row, 'of the bandwidth': 0.66})}\n"
+    )
+    assert [(figure.value, figure.met) for figure in read["recurrence"](tmp_path, "")] == [
+        ("58%", False),
+        ("66%", True),
+    ]
+    launch = {"latency": {"samples_ms": [2.0, 1.0, 3.0]}}
+    rows = [
+        {"pass": "64 after 640", "model": "par-base", "launches": [{"latency": {"samples_ms": [1.3]}}]},
+        {"pass": "64 after 640", "model": "transformer-xl-base", "launches": [launch, {"latency": None}]},
+    ]
+    (tmp_path / "bench_models.jsonl").write_text(json.dumps({"results": rows}) + "\n")
+    assert read["models"](tmp_path, "") == [("par-base / transformer-xl-base, 64 after 640", "0.65", True)]
+    output = "gpu/test_a.py::test_it[a-b] PASSED   [ 5%]\ngpu/test_a.py::test_it[c] FAILED   [10%]\n"
+    assert read["tests: training"](tmp_path, output) == [("passed", "1 of 2", True), ("failed: test_it[c]", "", False)]
+
+
+def wheel(folder: Path, name: str, tag: str) -> None:
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": "VALUE = 1\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: not-here-at-all\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as packed:
+        for path, text in files.items():
+            packed.writestr(path, text)
+
+
+@pytest.mark.slow
+def test_wheels_are_installed_without_an_index_and_those_that_do_not_fit_are_named(gpu: Any, tmp_path: Path) -> None:
+    wheels, packages = tmp_path / "wheels", tmp_path / "out" / "packages"
+    wheels.mkdir()
+    wheel(wheels, "brought_along", "py3-none-any")
+    wheel(wheels, "elsewhere", "cp39-cp39-win32")
+    wheel(wheels, "torch", "py3-none-any")
+    assert gpu.install(wheels, packages) == ["elsewhere"]
+    assert (packages / "brought_along.py").is_file()
+    assert not (packages / "torch.py").exists()
