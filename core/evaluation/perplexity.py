@@ -27,9 +27,13 @@ from edgefront.core.nn.positions import RelativePositions
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Evaluation, Precision, Task
 from edgefront.core.recipes.task import reads_on
+from edgefront.core.spaces.architecture import Architecture
 
 Progress = Callable[[int, int], None]
 """Called with the tokens counted so far and with all there will be; what it raises ends the evaluation."""
+
+MAX_DEFAULT_SEGMENT = 1024
+"""Tokens of a segment at most where neither a recipe nor a person says how many."""
 
 
 class Text(Protocol):
@@ -138,6 +142,15 @@ def perplexity(
                 for passage in batched(some, evaluation.rows):
                     reader.read_whole(passage)
     return perplexity_of(float(reader.total), text.count, split)
+
+
+def evaluation_without_recipe(architecture: Architecture, memory: int | None = None) -> Evaluation:
+    """How a model is evaluated that no recipe trained here, such as an imported one: its context at a time, 1,024
+    tokens at most, behind `memory` others, and as many of such segments at once as have 1,024 tokens.
+    """
+    behind = memory or 0
+    segment = max(1, min(MAX_DEFAULT_SEGMENT, architecture.stated_length - behind))
+    return Evaluation(segment=segment, memory=behind, rows=max(1, MAX_DEFAULT_SEGMENT // segment))
 
 
 def first_token(tokenizer: Tokenizer, task: Task) -> int | None:

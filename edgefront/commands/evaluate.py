@@ -40,7 +40,12 @@ def evaluate(
     include: Annotated[Path | None, typer.Option(help="Folder with your own tasks as YAML.")] = None,
     shots: Annotated[int | None, typer.Option(min=0, help="Few-shot examples before each question of a task.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions or sentences.")] = None,
-    segment: Annotated[int | None, typer.Option(min=1, help="Tokens read at a time. Default: the recipe's.")] = None,
+    segment: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Tokens read at a time. Default: the recipe's; of an imported model its context, 1024 at most."
+        ),
+    ] = None,
     memory: Annotated[
         int | None, typer.Option(min=0, help="Tokens of the past that attention reads. Default: the recipe's.")
     ] = None,
@@ -142,10 +147,12 @@ def _perplexity(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from edgefront.core.evaluation.perplexity import Reading, first_token, perplexity
+    from edgefront.core.evaluation.perplexity import Reading, evaluation_without_recipe, first_token, perplexity
     from edgefront.core.recipes.recipe import Recipe
 
-    prepared, recipe = _prepared(package, data), package.recipe or Recipe(name="none")
+    prepared, recipe = _prepared(package, data), package.recipe
+    if recipe is None:
+        recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, changes["memory"]))
     chosen = {name: value for name, value in changes.items() if value is not None}
     evaluation = recipe.overridden({"evaluation": chosen}).evaluation
     with bar(session, "reading") as progress:

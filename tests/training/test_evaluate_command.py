@@ -165,3 +165,17 @@ def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
         written = json.loads(output.read_text())
         assert written["scores"] == found["scores"]
         assert len(written["predictions"]) == 12
+
+
+@pytest.mark.parametrize(("positions", "expected"), [({"kind": "learned", "length": 24}, 24), (None, 1024)])
+def test_a_model_without_a_recipe_is_read_its_context_at_a_time(
+    positions: dict[str, Any] | None, expected: int, data: Prepared, tmp_path: Path
+) -> None:
+    described = {**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": data.vocab_size}}
+    model = lively(described | {"positions": positions or {"kind": "rotary"}})
+    write_package(tmp_path / "model", model, data, {})
+    found = told("evaluate", tmp_path / "model", "--data", data.folder)["evaluation"]
+    assert (found["segment"], found["memory"], found["rows"]) == (expected, 0, 1024 // expected)
+    less = told("evaluate", tmp_path / "model", "--data", data.folder, "--memory", 8)["evaluation"]
+    assert (less["segment"], less["memory"]) == (min(1024, (24 if positions else 4096) - 8), 8)
+    assert told("evaluate", tmp_path / "model", "--data", data.folder, "--segment", 5)["evaluation"]["segment"] == 5
