@@ -156,8 +156,12 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
         )
     longest = max(model.context_length or 0 for model in scored)
     licences = sorted({model.licence for model in scored if model.licence} | {PERMISSIVE})
-    allowed = {"kind": "any", "licence": ", ".join(licences), "min_context": f"at most {longest}"}
     field, value = next(iter(filter_.given.items()))
+    allowed = {"licence": ", ".join(licences), "min_context": f"at most {longest}"}
+    if field == "kind":
+        others = [scores for model in _models() if filter_.passes(model) for scores in model.scores]
+        tables = sorted({scores.table for scores in others if scores.weight_format is None})
+        allowed["kind"] = "any" + (f", or a score of {', '.join(tables)}" if tables else "")
     asked = " and ".join(f"{name.replace('_', ' ')} {value}" for name, value in filter_.given.items())
     return SpaceError(
         f"none of the {len(scored)} models with a score in {score} has {asked}",

@@ -101,6 +101,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Published searches. Of LTS (arXiv 2203.02094, Appendix B); its embedding, k = 4, is the default of its spaces."""
+_SIZES = {"population", "parents", "mutants", "crossovers"}
+"""Settings of LTS that have to fit each other."""
 
 
 def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: str) -> dict[str, Any]:
@@ -112,7 +114,11 @@ def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: st
     if algorithm != "auto" or proxy != "auto":
         raise _bad("preset", name, "the preset alone, or --algorithm and --proxy")
     chosen = PRESETS[name]
-    return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**chosen["algorithm"]["settings"], **given}}}
+    published = chosen["algorithm"]["settings"]
+    if _SIZES & given.keys():
+        # The algorithm shares a population in the published proportions, or adds it up.
+        published = {setting: value for setting, value in published.items() if setting not in _SIZES}
+    return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**published, **given}}}
 
 
 def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,13 @@ from edgefront.show.quality import median_quality, of_label, quality_header, qua
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
+_PREDICTED = (
+    "predicted_perplexity",
+    "predicted_perplexity_low",
+    "predicted_perplexity_high",
+    "predicted_relative_to",
+    "predicted_label",
+)
 _CSV = (
     "target",
     "role",
@@ -36,6 +43,7 @@ _CSV = (
     "perplexity",
     "launches",
     "marked",
+    *_PREDICTED,
 )
 
 
@@ -142,6 +150,8 @@ def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
         return getattr(point.versus_baseline, name, None)
     if name == "perplexity":
         return next((trained.perplexity for trained in view.trained if trained.candidate_id == point.id), None)
+    if name in _PREDICTED:
+        return getattr(point.predicted, name.removeprefix("predicted_"), None)
     return getattr(point, name)
 
 

@@ -14,6 +14,7 @@ from running_client import BOARD, Running
 from edgefront import exits
 from edgefront.api.docs.examples import example
 from edgefront.core.errors import InvalidInput
+from edgefront.core.search.lts import LtsSettings
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.predictions import PredictedView
@@ -158,6 +159,9 @@ def test_the_papers_search_by_a_preset(running: Running) -> None:
     assert (asked["space"]["narrow"], asked["epsilon"]) == ({}, 0.0)
     running.client.jobs.cancel(job["id"])
     assert preset("lts-paper", "auto", {"iterations": 3}, "auto")["algorithm"]["settings"]["iterations"] == 3
+    small = preset("lts-paper", "auto", {"population": 10}, "auto")["algorithm"]["settings"]
+    fitted = LtsSettings(**small)
+    assert (fitted.parents, fitted.mutants, fitted.crossovers, fitted.iterations) == (2, 4, 4, 30)
     for wrong in (("lts", "auto", "auto"), ("lts-paper", "nsga2", "auto"), ("lts-paper", "auto", "snip")):
         with pytest.raises(InvalidInput) as raised:
             preset(wrong[0], wrong[1], {}, wrong[2])

@@ -91,7 +91,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
     shown = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "5000", "--explain", home=running.home)
     assert shown.returncode == exits.OK, shown.stderr
-    for words in ("recommended", "HellaSwag", "huggingface-cli download", "nothing was downloaded"):
+    for words in ("recommended", "HellaSwag", "hf download", "nothing was downloaded"):
         assert words in shown.stdout
     nothing = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "0.1", home=running.home)
     assert nothing.returncode == exits.NOTHING_FITS
@@ -104,7 +104,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     assert {choice.candidate.id for choice in report.choices.frontier} <= report.launches.keys()
     assert subject_of(report, None).candidate.id == best["candidate"]["id"]
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "huggingface-cli download", "<svg"):
+    for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download", "<svg"):
         assert words in page
     empty = edgefront("report", answer["job"], "--max-memory-mb", "0.1", "-o", str(tmp_path / "no"), home=running.home)
     assert empty.returncode == exits.OK, empty.stderr

@@ -34,6 +34,13 @@ def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, by_work)
 
 
+def test_a_budget_of_one_generation_is_said_before(service: Service, agent: SimulatedAgent) -> None:
+    for size, said in ((8, True), (4, False)):
+        algorithm = {"name": "lts", "settings": {"population": size}}
+        (target,) = ask(service, request(algorithm=algorithm, budget={"candidates": 8})).targets
+        assert ("holds one generation of 8 only" in target.note) == said
+
+
 def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAgent) -> None:
     asked = request(budget={"refinement": 0.0})
     found = ask(service, asked)

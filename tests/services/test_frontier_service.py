@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, select
 
+from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs.comparison import summary_of
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
@@ -304,3 +306,13 @@ def test_a_report_looks_at_the_frontier_alone(sqlite_url: str, open_database: Ca
         event.remove(Candidate, "load", loaded)
     assert next(fetched) <= 4
     world.check()
+
+
+def test_no_frontier_while_the_stock_models_are_measured() -> None:
+    baseline = Baseline([(1e6, 5.0, 1e6), (2e6, 9.0, 2e6)])
+    summaries = {
+        state: summary_of([], baseline, Target(state=state, proxy="decoder_parameters"), None)
+        for state in ("baselines", "finished")
+    }
+    assert summaries["baselines"] == "No frontier yet: the stock models are measured before the search begins."
+    assert summaries["finished"] == "No frontier: no searched model was measured within the limits."

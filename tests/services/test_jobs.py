@@ -201,10 +201,12 @@ def test_a_runtime_that_no_device_has_names_its_extra(service: Service, agent: S
 
 def test_a_runtime_that_does_not_exist_is_told_from_a_device(service: Service, agent: SimulatedAgent) -> None:
     for name in (f"{agent.name}:tensorrt", f"{agent.name}:tensorrt:2"):
-        with pytest.raises(NotFound, match=r"'tensorrt' is no runtime of .*, which has onnxruntime, ") as caught:
+        with pytest.raises(NotFound, match=r"^'tensorrt' is no runtime of .*, which has onnxruntime, ") as caught:
             service.create(request(targets=[{"device": name}]))
         assert caught.value.field == "targets.0.device"
-    with pytest.raises(NotFound, match="is: give its runtime 'onnxruntime' as the runtime of the protocol"):
+    with pytest.raises(
+        NotFound, match=r"is the device .*: give its runtime 'onnxruntime' as the runtime of the protocol"
+    ):
         service.create(request(targets=[{"device": f"{agent.name}:onnxruntime"}]))
     with pytest.raises(NotFound, match=rf"no device 'else:tensorrt' is enrolled; there are {agent.name}$"):
         service.create(request(targets=[{"device": "else:tensorrt"}]))

@@ -10,7 +10,7 @@ from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_c
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.published import published_models
@@ -22,7 +22,7 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models.published import described_models
-from edgefront.core.spaces.published import PublishedSpace
+from edgefront.core.spaces.published import Filter, PublishedSpace, published_space
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.choices import ChoicesView, ChoiceView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
@@ -96,7 +96,7 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     told = {target.id: target.answer for target in job.targets if target.answer}
     time = f"{best.candidate.token_ms:.3g} ms a token"
     assert told == {best.target_id: f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"}
-    assert f"huggingface-cli download {best.model}" in view.commands[0]
+    assert f"hf download {best.model}" in view.commands[0]
     assert sum(board.launches.values()) <= 25
 
 
@@ -321,3 +321,11 @@ def test_what_llama_cpp_holds_beside_what_was_measured_is_said(service: Service)
     assert f"about {more_mb:.0f} MB more than was measured." in answered(service, job).note
     just_measured = Limits(memory_mb=(best.candidate.memory_bytes or 0) / 1e6 + 0.5 * more_mb)
     assert "above the limit" in answered(service, job, just_measured).note
+
+
+def test_a_kind_that_a_score_lacks_names_the_scores_that_have_it() -> None:
+    with pytest.raises(SpaceError, match="has kind instruct") as caught:
+        published_space("mobilellm_r1_base:CommonSense Avg", Filter(kind="instruct"))
+    tables = caught.value.allowed.removeprefix("any, or a score of ").split(", ")
+    assert "lfm2_card" in tables
+    assert "llama32_card_quantized" not in tables  # its scores are of quantised weights alone

@@ -316,7 +316,7 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#choices-sentence")).to_have_text(view["sentence"])
     expect(page.locator("#choices-table tbody tr.recommended")).to_contain_text(best["model"])
     page.get_by_text("Get it and check it").click()
-    expect(page.locator("#choices-commands")).to_contain_text(f"huggingface-cli download {best['model']}")
+    expect(page.locator("#choices-commands")).to_contain_text(f"hf download {best['model']}")
     expect(page.locator("#choices-unscored-title")).to_contain_text("Without this score")
     copy = watch(member, f"/new?from={job['id']}")
     expect(copy.page.locator("#begin")).to_have_value("published")

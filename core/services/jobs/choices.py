@@ -230,7 +230,7 @@ def short_of(session: Session, job: Job) -> dict[str, str]:
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
     """What gets a model and checks it: download, conversion to the format that was measured, a measurement."""
     folder = choice.model.partition("/")[2]
-    fetch = f"huggingface-cli download {choice.model} --local-dir {folder}"
+    fetch = f"hf download {choice.model} --local-dir {folder}"
     if protocol.runtime != "llamacpp":
         return fetch, measure_command(folder, protocol)
     file = f"{folder}-{choice.weights}.gguf"

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.pareto.baseline import Baseline, summary, versus
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries.frontier import Point
-from edgefront.core.states import CandidateRole
-from edgefront.core.store.tables import Candidate
+from edgefront.core.states import CandidateRole, TargetState
+from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.candidates import Versus
 from edgefront.core.wire.jobs import JobRequest
 
@@ -36,10 +36,14 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 
 
-def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str, request: JobRequest | None) -> str:
-    """The comparison with the baseline in one sentence; `proxy` is its name. Empty while there is no baseline."""
+def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Target, request: JobRequest | None) -> str:
+    """The comparison of a target's frontier with the baseline in one sentence. Empty while there is no baseline."""
+    if baseline is None:
+        return ""
     own = starts_from_model(request)
-    return "" if baseline is None else summary(rows_of(points), baseline, proxy, _half_widths(points), own=own)
+    if target.state == TargetState.BASELINES and not points:
+        return f"No frontier yet: {'my model is' if own else 'the stock models are'} measured before the search begins."
+    return summary(rows_of(points), baseline, target.proxy, _half_widths(points), own=own)
 
 
 def starts_from_model(request: JobRequest | None) -> bool:

@@ -326,7 +326,7 @@ def frontier_view(
         reference=row.reference,
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
-        summary=summary_of(_points(members), baseline, row.proxy, request),
+        summary=summary_of(_points(members), baseline, row, request),
         own_model=starts_from_model(request),
         note="" if request is None else added_note(session, request, row),
         perplexity_of=perplexity_of(

@@ -141,5 +141,5 @@ def _target_view(
         devices_online=facts.online,
         note=progress.note(job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back),
         answer=facts.answer,
-        summary=summary_of(facts.frontier, as_baseline(facts.baseline), target.proxy, request),
+        summary=summary_of(facts.frontier, as_baseline(facts.baseline), target, request),
     )

@@ -84,9 +84,10 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
-            hint = _mistaken_runtime(session, target.device)
-            hint = hint or f"; {existing(target.device, device_rows.names(session), 'edgefront device list')}"
-            raise NotFound(f"no device {target.device!r} is enrolled{hint}", field="device", value=target.device)
+            names = existing(target.device, device_rows.names(session), "edgefront device list")
+            wrong = _mistaken_runtime(session, target.device)
+            wrong = wrong or f"no device {target.device!r} is enrolled; {names}"
+            raise NotFound(wrong, field="device", value=target.device)
         if device.state == DeviceState.REVOKED:
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return key_of_device(device.id), device.name, [device]
@@ -119,8 +120,9 @@ def _mistaken_runtime(session: Session, name: str) -> str:
     device = device_rows.find(session, ":".join(parts[:split]))
     has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
     if parts[split] in has:
-        return f"; {':'.join(parts[:split])!r} is: give its runtime {parts[split]!r} as the runtime of the protocol"
-    return f"; {parts[split]!r} is no runtime of {':'.join(parts[:split])!r}, which has {', '.join(has) or 'none'}"
+        here = ":".join(parts[:split])
+        return f"{name!r} is the device {here!r}: give its runtime {parts[split]!r} as the runtime of the protocol"
+    return f"{parts[split]!r} is no runtime of {':'.join(parts[:split])!r}, which has {', '.join(has) or 'none'}"
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:

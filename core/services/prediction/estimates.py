@@ -162,6 +162,7 @@ def _target(
     ]
     _, name = parsed(place.device_key)
     asked = request.targets[index]
+    offline = "" if data.online else "No agent is online there: the job waits for one."
     return TargetEstimate(
         name=place.name,
         device=asked.device or asked.device_class or name,
@@ -173,7 +174,7 @@ def _target(
         seconds_from=pace.source,
         minutes=minutes[0],
         minutes_at_most=minutes[1],
-        note="" if data.online else "No agent is online there: the job waits for one.",
+        note=" ".join(text for text in (offline, plan_.algorithm.note) if text),
         stock=() if fit is None else _stock(baselines, fit),
     )
 
