@@ -10,7 +10,6 @@ from edgefront.commands.base import Session, command
 from edgefront.commands.completion import complete_job
 
 if TYPE_CHECKING:
-    from edgefront.client import Client
     from edgefront.core.wire.comparisons import ComparedArchitecture, ComparisonView
 
 _SEPARATOR = "/"
@@ -39,7 +38,7 @@ def compare(
     Differences are against the first target. The page /compare draws the same.
     """
     client = session.client
-    comparison = client.compare([target_id for given in targets for target_id in _ids(client, given)])
+    comparison = client.compare([target_id for given in targets for target_id in _ids(session, given)])
     if everywhere:
         kept = tuple(architecture for architecture in comparison.architectures if _is_measured(architecture))
         comparison = comparison.model_copy(update={"architectures": kept})
@@ -58,12 +57,12 @@ def _is_measured(model: ComparedArchitecture) -> bool:
     return all(here is not None and not here.predicted for here in model.entries)
 
 
-def _ids(client: Client, given: str) -> list[str]:
+def _ids(session: Session, given: str) -> list[str]:
     """Ids of the targets that `JOB` or `JOB/TARGET` names."""
     from edgefront.core.errors import NotFound
 
     job_id, _, name = given.partition(_SEPARATOR)
-    job = client.jobs.get(job_id)
+    job = session.client.jobs.get(session.identifier("job", job_id))
     named = [target.id for target in job.targets if not name or name in (target.id, target.name)]
     if not named:
         names = ", ".join(repr(target.name) for target in job.targets)

@@ -39,6 +39,7 @@ def test_a_job_is_compared_with_itself(running: Running) -> None:
     assert shown.returncode == exits.OK, shown.stderr
     assert comparison["architectures"][0]["digest"][:10] in shown.stdout
     assert f"/compare?target={target.id}" in shown.stderr
+    assert read(running, "compare", f"{job[-8:]}/{target.name}") == read(running, "compare", f"{job}/{target.name}")
     missing = edgefront("compare", f"{job}/nowhere", home=running.home)
     assert missing.returncode == exits.NOT_FOUND
     assert target.name in missing.stderr

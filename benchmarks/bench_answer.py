@@ -1,0 +1,91 @@
+"""How many launches and minutes a search takes to its answer on this machine, stock models and all others included.
+
+Three spaces, forward and generation, each by `edgefront find` against the embedded service that runs here
+(`edgefront up`). `answer` counts launches until the recommended model and the stock model beside it have two each, and
+nothing is measured for the first time after it; `all` the further ones that narrow their intervals, too.
+
+    python benchmarks/bench_answer.py [--cases llama-generate …] [--minutes 6]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from record import append, table
+
+from edgefront import Client
+from edgefront.core.states import Purpose
+from edgefront.core.wire.candidates import LaunchView
+
+GENERATE = "--mode generate --prompt 128 --new 32 --max-first-token-ms 1500 --max-token-ms 40 --max-memory-mb 400"
+LLAMACPP = f"--runtime llamacpp --weights q8_0 --train-tokens 10B {GENERATE}"
+FORWARD = "--runtime onnxruntime --max-latency-ms 150"
+CASES = {
+    "lts-gpt2-forward": f"--space lts-gpt2 {FORWARD} --max-memory-mb 200",
+    "lts-gpt2-generate": f"--space lts-gpt2 --runtime onnxruntime {GENERATE}",
+    "llama-forward": f"--space llama --train-tokens 10B {FORWARD} --max-memory-mb 400",
+    "llama-generate": f"--space llama {LLAMACPP}",
+    "lfm-forward": f"--space lfm --train-tokens 10B {FORWARD} --max-memory-mb 600",
+    "lfm-generate": f"--space lfm {LLAMACPP}",
+}
+
+
+def found(client: Client, case: str, minutes: float) -> dict[str, Any]:
+    """One search, as a row."""
+    command = [sys.executable, "-m", "edgefront", "find", *CASES[case].split(), "--minutes", f"{minutes:g}", "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    answer = told["targets"][0]["recommendation"]
+    deciding = {answer[which]["id"] for which in ("recommended", "baseline") if answer[which]}
+    made = [
+        (launch, candidate.id in deciding)
+        for candidate in client.candidates.list(told["job"])
+        for launch in client.candidates.launches(candidate.id)
+        if launch.started_at is not None
+    ]
+    made.sort(key=lambda one: finished(one[0]))
+    return {
+        "case": case,
+        "models": sum(launch.purpose == Purpose.FIRST for launch, _ in made),
+        "answer": launches_to_answer([(launch.purpose, decides) for launch, decides in made], 2 * len(deciding)),
+        "all": len(made),
+        "minutes": round((finished(made[-1][0]) - made[0][0].created_at).total_seconds() / 60, 1),
+        "sentence": answer["sentence"],
+    }
+
+
+def finished(launch: LaunchView) -> datetime:
+    return launch.finished_at or launch.created_at
+
+
+def launches_to_answer(made: list[tuple[Purpose, bool]], wanted: int) -> int | None:
+    """Of launches in their order, each with whether it decides: until so many decide, and none is a first one after."""
+    last_first = max(place for place, (purpose, _) in enumerate(made, 1) if purpose == Purpose.FIRST)
+    deciding = count(1)
+    for place, (_, decides) in enumerate(made, 1):
+        if decides and next(deciding) == wanted:
+            return max(place, last_first)
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--minutes", type=float, default=6)
+    options = parser.parse_args()
+    rows = []
+    with Client() as client:
+        for case in options.cases:
+            rows.append(found(client, case, options.minutes))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    table("Launches to the answer, with stock models and further launches", rows)
+    append("answer", {"minutes": options.minutes, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
