@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.prediction.features import descriptors, features
+from edgefront.core.prediction.features import FEATURES, descriptors, features
 from edgefront.core.prediction.spread import farthest
 from edgefront.core.search import expected_gain
 from edgefront.core.search.evolution import Pool
@@ -55,6 +55,10 @@ POOL_SIZE = 4096
 LATENCY_BAND = (0.15, 1.25)
 """Shares of the latency limit between which spread-out candidates are predicted to lie, where there are predictions;
 with limits of several times, of the one that is nearest."""
+_KINDS = [
+    column for column, feature in enumerate(FEATURES) if feature.belongs_to == "blocks" and feature.unit == "calls"
+]
+"""Columns of `features` that count blocks by their kind."""
 RISK_LEVEL = 0.0
 """Standard deviations: a candidate should be within the limits if it is so at its mean."""
 
@@ -134,7 +138,7 @@ class PredictiveSearch(Algorithm):
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
         observations = Observations.of(candidates.shapes, snapshot, self._problem)
-        learnt = len(measured(snapshot)) + len(snapshot.others) + len(self._rivals(snapshot))
+        learnt = len(measured(snapshot)) + self._teaching(candidates, [*snapshot.others, *self._rivals(snapshot)])
         missing = self._settings.initial - learnt
         # Where half of the spread-out ones could not be measured, the rest is made up for.
         if missing > (0 if generation == 0 else self._settings.initial // 2):
@@ -147,6 +151,17 @@ class PredictiveSearch(Algorithm):
         return self._predicted(candidates, forecaster, observations, snapshot, rng)
 
     # Learning ----------------------------------------------------------------------------------------------------
+
+    def _teaching(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
+        """How many of these have every kind of block that most candidates have: without short convolutions a model says
+        nothing of theirs.
+        """
+        if not observed:
+            return 0
+        shapes = candidates.drawn()[1], Shapes.of([model.architecture for model in observed])
+        own, known = (features(some, self._problem.protocol)[:, _KINDS] > 0 for some in shapes)
+        usual = own.mean(axis=0) > 0.5 if len(own) else np.zeros(len(_KINDS), dtype=np.bool_)
+        return int(known[:, usual].all(axis=1).sum())
 
     def _spread(self, candidates: Candidates, count: int, observations: Observations, snapshot: Snapshot) -> None:
         """Candidates far from each other and from known ones, of those that are predicted to be within the limits."""

@@ -6,6 +6,7 @@ A hundred thousand architectures are predicted (`evolution`) for each batch that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Evolved(Candidates):
         return self._shapes.of_genomes([result.genome for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        codes = self._space.rules.sample(POOL_SIZE, self._rng)
+        codes = self._space.rules.sample(POOL_SIZE, deepcopy(self._rng))  # the same whenever it is asked
         shapes = self._shapes(codes)
         if self._problem.permitted is None:
             return codes, shapes

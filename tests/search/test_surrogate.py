@@ -283,6 +283,19 @@ def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
     assert search(device, candidates=8, others=others).best > search(device, candidates=8).best * 0.9
 
 
+def test_models_that_lack_a_kind_of_block_spare_no_launches(run: Run) -> None:
+    def attention_alone(genome: Any) -> Architecture:
+        whole = SPACE.architecture(genome)
+        return whole.model_copy(update={"blocks": tuple(block for block in whole.blocks if block.kind == "attention")})
+
+    others = tuple(
+        replace(run.snapshot.baselines[0], architecture=attention_alone(result.genome), **figures(result))
+        for result in run.snapshot.results[:20]
+    )
+    first = surrogate().answer(Context(0, 0, Snapshot((), (), others))).proposals
+    assert {proposal.operator for proposal in first} == {SPREAD}
+
+
 def figures(model: Any) -> dict[str, Any]:
     return {"latency_ms": model.latency_ms, "memory_bytes": model.memory_bytes}
 
