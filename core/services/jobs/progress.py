@@ -11,13 +11,16 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
+
+RECENT = 5
+"""Launches from which the present pace is read."""
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
@@ -61,14 +64,19 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
-    """How many launches fit in the rest of the job's minutes at the target's pace so far; None without a budget of
-    time, or before a launch of its own.
+    """How many launches fit in the rest of the job's minutes at the target's pace so far, or that of the last `RECENT`
+    where it is slower: a search comes to ever larger models. None without a budget of time, or before a launch of its
+    own.
     """
     began = jobs.clock_of(session, target)
     if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
         return None
     left = request.budget.minutes * 60 - (now - began).total_seconds()
-    return int(max(0.0, left) * target.launches_done / max(1e-3, (now - target.started_at).total_seconds()))
+    pace = (now - target.started_at).total_seconds() / target.launches_done
+    before = demand.finished_before(session, target, RECENT)
+    if before is not None:
+        pace = max(pace, (now - before).total_seconds() / RECENT)
+    return int(max(0.0, left) / max(1e-3, pace))
 
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:

@@ -181,6 +181,12 @@ def has_live_launch(session: Session, target: Target) -> bool:
     )
 
 
+def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
+    """When the target's last launch but so many finished; None where it has had no more than these."""
+    query = select(Launch.finished_at).where(Launch.target_id == target.id, Launch.finished_at.is_not(None))
+    return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
+
+
 class Withdrawn(NamedTuple):
     """A launch that was withdrawn."""
 
