@@ -28,6 +28,9 @@ class ComparedTarget(View):
     latency_ratio: float | None
     """Median over them: 1.5 is half as much again as on the first target. Where there is none, over those that are
     predicted on one of the two; None without either."""
+    latency_ratio_low: float | None = None
+    """Ends of its 95 % interval: medians over those models whose launches tell theirs on both; None where none do."""
+    latency_ratio_high: float | None = None
     memory_ratio: float | None
 
 

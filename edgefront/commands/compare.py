@@ -77,7 +77,10 @@ def _show(session: Session, comparison: ComparisonView) -> None:
 
     summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, compared in enumerate(comparison.targets, 1):
-        ratios = ("first", "") if number == 1 else (times(compared.latency_ratio), times(compared.memory_ratio))
+        ratios = "first", ""
+        if number > 1:
+            latency = times(compared.latency_ratio, compared.latency_ratio_low, compared.latency_ratio_high)
+            ratios = latency, times(compared.memory_ratio)
         summary.add_row(str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios)
     session.out.print(summary)
     if comparison.note:

@@ -133,16 +133,16 @@ def measured_latency(candidate: CandidateView) -> str:
     return f"{text} {MARK}" if candidate.marked else text
 
 
-def times(ratio: float | None) -> str:
-    """A ratio: 1.38×."""
-    return NONE if ratio is None else f"{ratio:.2f}×"
+def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A ratio, with its interval where that is known: 1.38× (1.31–1.45)."""
+    if ratio is None:
+        return NONE
+    return f"{ratio:.2f}×" + ("" if low is None or high is None else f" ({low:.2f}–{high:.2f})")
 
 
 def speedup(versus: Versus) -> str:
-    """How many times as fast as the baseline, with its interval: 1.38× (1.31–1.45)."""
-    if versus.speedup_low is None or versus.speedup_high is None:
-        return times(versus.speedup)
-    return f"{times(versus.speedup)} ({versus.speedup_low:.2f}–{versus.speedup_high:.2f})"
+    """How many times as fast as the baseline."""
+    return times(versus.speedup, versus.speedup_low, versus.speedup_high)
 
 
 def share(value: float | None) -> str:

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 import httpx
+import pytest
 from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_size, done
@@ -52,6 +53,7 @@ def test_two_boards_of_one_job(service: Service) -> None:
     assert second["shared"] == len(both) > 0
     ratios = [model["entries"][1]["latency_ms"] / model["entries"][0]["latency_ms"] for model in both]
     assert second["latency_ratio"] == median(ratios)
+    assert second["latency_ratio_low"] < second["latency_ratio"] < second["latency_ratio_high"]
     assert {round(ratio, 6) for ratio in ratios} == {2.0}
     assert second["memory_ratio"] == 1
     assert comparison["note"] == ""
@@ -69,7 +71,8 @@ def test_two_boards_of_one_job(service: Service) -> None:
     parameters = [model["decoder_parameters"] for model in comparison["architectures"]]
     assert parameters == sorted(parameters)
     turned = ada.get("/v1/comparison", params={"target": ids[::-1]}).json()
-    assert turned["targets"][1]["latency_ratio"] == 1 / second["latency_ratio"]
+    assert turned["targets"][1]["latency_ratio"] == pytest.approx(1 / second["latency_ratio"])
+    assert turned["targets"][1]["latency_ratio_low"] == pytest.approx(1 / second["latency_ratio_high"])
     whole = ada.get("/v1/comparison", params={"job": job["id"], "target": ids[1]}).json()
     assert [target["target_id"] for target in whole["targets"]] == ids[::-1]
 

@@ -12,6 +12,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import half_width_ms, median
+from edgefront.core.pareto.ratio import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as devices
@@ -188,6 +189,8 @@ def _target(
     both = sorted(first.keys() & own.keys())
     measured = [digest for digest in both if not (first[digest].predicted or own[digest].predicted)]
     counted = measured or both
+    ratios = [_latency(own[digest]).over(_latency(first[digest])) for digest in counted]
+    lows, highs = ([end for ratio in ratios if (end := getattr(ratio, name)) is not None] for name in ("low", "high"))
     return ComparedTarget(
         target_id=place.target.id,
         target=place.target.name,
@@ -197,13 +200,17 @@ def _target(
         protocol=place.protocol,
         state=TargetState(place.target.state),
         shared=len(measured),
-        latency_ratio=median([own[digest].latency_ms / first[digest].latency_ms for digest in counted])
-        if counted
-        else None,
+        latency_ratio=median([ratio.value for ratio in ratios]) if ratios else None,
+        latency_ratio_low=median(lows) if lows else None,
+        latency_ratio_high=median(highs) if highs else None,
         memory_ratio=median([own[digest].memory_bytes / first[digest].memory_bytes for digest in counted])
         if counted
         else None,
     )
+
+
+def _latency(entry: ComparedEntry) -> Figure:
+    return Figure.plus_minus(entry.latency_ms, entry.latency_half_width_ms)
 
 
 def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None]) -> ComparedArchitecture:

@@ -22,21 +22,22 @@ function measures({ protocol }) {
   return `${mode}, ${whole(tokens)} tokens, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}${cache ? `, ${cache} cache` : ""}`;
 }
 
-function ratio(value, target, index) {
+function ratio(value, index, low = null, high = null) {
   if (index === 0) return "first";
-  return value === null ? MISSING : `${times(value)} (${difference(value, 1)})`;
+  if (value === null) return MISSING;
+  return low === null ? `${times(value)} (${difference(value, 1)})` : `${times(value)} (${times(low)} to ${times(high)})`;
 }
 
 function targetRow(target, index) {
-  const { target_id: id, target: name, job_id: job, job_name: jobName, device, shared, latency_ratio: latency, memory_ratio: memory } = target;
+  const { target_id: id, target: name, job_id: job, job_name: jobName, device, shared, latency_ratio: latency, latency_ratio_low: low, latency_ratio_high: high, memory_ratio: memory } = target;
   const button = (text, label, work, hidden = false) => element("button", { type: "button", class: "quiet", text, hidden, "aria-label": `${label} ${name} (${jobName})`, on: { click: work } });
   return element("tr", { "data-id": id },
     element("td", { class: "wrap" }, element("span", { class: `swatch target ${styleOf(index).ink}` }), `${index + 1}. ${name}`),
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: id })}`, text: jobName })),
     element("td", { class: "wrap", text: device }),
     element("td", { class: "wrap wide", text: measures(target) }),
-    element("td", { class: "number" }, ratio(latency, target, index), element("span", { class: "under", text: index === 0 ? "" : shared ? `over ${whole(shared)} measured on both` : "by prediction" })),
-    element("td", { class: "number", text: ratio(memory, target, index) }),
+    element("td", { class: "number" }, ratio(latency, index, low, high), element("span", { class: "under", text: index === 0 ? "" : shared ? `${low !== null && low < 1 && high > 1 ? "no sure difference, " : ""}${whole(shared)} measured on both` : "by prediction" })),
+    element("td", { class: "number", text: ratio(memory, index) }),
     element("td", {}, button("First", "Make the first:", () => choose([id, ...chosen.targets.filter((each) => each !== id)]), index === 0),
       button("Remove", "Remove", () => choose(chosen.targets.filter((each) => each !== id)))));
 }
