@@ -91,7 +91,11 @@ def recommend(
         (option, sentences.trade(option, best, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP)
     )
     if best.stock:
-        sentence = sentences.stock(best, next(iter(ranked.searched), None), limits, proxy, own, ratio)
+        searched = next(iter(ranked.searched), None)
+        if searched is None:
+            sentence = sentences.stock_alone(best, limits, own, tried=not all(option.stock for option in options))
+        else:
+            sentence = sentences.stock(best, searched, limits, proxy, own, ratio)
     elif inherits and baseline is not None and best.predicted is not None and best.trained is None:
         sentence = sentences.cut(best, baseline, limits)
     else:

@@ -69,14 +69,9 @@ def better(
     return f"{begin}: {reaches}{_by(best, baseline, change)} than {whose}{unsure}; {', '.join(costs)}{end}"
 
 
-def stock(
-    best: Option, searched: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
-) -> str:
+def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
     """Why a stock model is the answer; `searched` is the best of the others."""
-    model = "my model" if own else f"the stock model with {best.name}"
-    begin = f"{_begin(limits)} {model} is the answer"
-    if searched is None:
-        return f"{begin}: nothing else that was measured is within the limits{_end(best, limits)}"
+    begin = _stock(best, limits, own)
     change = difference(searched, best, ratio)
     if change is None or change.spread is None:
         return f"{begin}: the best searched model is {_quality(searched, best, proxy, ratio)}{_end(best, limits)}"
@@ -88,6 +83,17 @@ def stock(
         return f"{found}{_end(best, limits)}"
     remedy = "" if trained else " Training both would tell."
     return f"{found}, no sure difference{_end(best, limits)}{remedy}"
+
+
+def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
+    """A stock model is the answer, as no searched one is within the limits; `tried`: some were measured."""
+    why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
+    return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
+
+
+def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
+    model = "my model" if own else f"the stock model with {best.name}"
+    return f"{_begin(limits)} {model} is the answer"
 
 
 def cut(best: Option, whole: Option, limits: OptionLimits) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
+    "Measuring": "devices device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
     "when_busy",
     "Generation": "prompt new context latency",
     "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
@@ -53,11 +53,12 @@ def add_to(app: typer.Typer) -> None:
 def find(
     session: Session,
     limit: Annotated[LimitOptions, Helps(_LIMITS)] = LimitOptions(),
-    device: Annotated[
-        str | None,
+    devices: Annotated[
+        list[str] | None,
         typer.Option(
+            "--device",
             metavar="DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE]",
-            help="Device to measure on. Default: the only active device.",
+            help="Device to measure on: one. Default: the only active device.",
             autocompletion=complete_device,
         ),
     ] = None,
@@ -102,6 +103,13 @@ def find(
     limits = limit.limits
     check_limits(limits)  # before the server is asked for its devices
     fields, budget = how.fields, training.fields
+    if devices and len(devices) > 1:
+        raise InvalidInput(
+            f"find answers for one device, not for {' and '.join(devices)}",
+            field="device",
+            allowed="one; `edgefront job submit` takes several --target, and `edgefront compare` compares them",
+        )
+    device = devices[0] if devices else None
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
     where: dict[str, Any] = {"device_class": device_class, "protocol": {}}

@@ -139,7 +139,9 @@ def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
         in answer.sentence
     )
     alone = recommend([option("searched", 20.0, 60.0), option("stock", stock=True)], LIMITS, "quality_law")
-    assert "is the answer: nothing else that was measured is within the limits." in alone.sentence
+    assert "is the answer: no searched model that was measured is within the limits." in alone.sentence
+    before = recommend([option("stock", stock=True)], LIMITS, "quality_law")
+    assert "is the answer: no searched model was measured." in before.sentence
 
 
 @pytest.mark.parametrize("trained", [False, True])

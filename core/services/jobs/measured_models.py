@@ -17,7 +17,7 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, model_in_words
-from edgefront.core.states import CandidateRole
+from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.candidates import CandidateView, TrainedView
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -64,7 +64,7 @@ class MeasuredModels:
         return [
             _option(candidate, trained.get(candidate.id), self.proxy)
             for candidate in candidates
-            if candidate.latency_ms and candidate.memory_bytes
+            if candidate.state in MEASURED_CANDIDATES  # one that waits for a second launch may be wrong
         ]
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
