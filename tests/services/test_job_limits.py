@@ -13,10 +13,12 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.jobs.progress import launches_in_time
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.search.advance import stalled
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Launch, Target
+from edgefront.core.store.tables import Job, Launch, Target
 
 
 @ON_SQLITE
@@ -141,6 +143,29 @@ def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(
         first.started_at -= timedelta(minutes=5)
     with service.database.write() as session:
         assert set(stalled(session, service.database.now(session))) == {first.id, second.id}
+
+
+@ON_SQLITE
+def test_the_launches_in_time_are_those_at_the_pace_of_the_last_ones_if_that_is_slower(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    service.submit(request(budget={"minutes": 10.0}))
+    while launches(service, "done") < 10:
+        agent.step(1)
+        service.work()
+    with service.database.write() as session:
+        now = service.database.now(session)
+        target = session.scalars(select(Target)).one()
+        asked = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
+        target.started_at, target.launches_done = now - timedelta(seconds=100), 20
+        finished = select(Launch).where(Launch.finished_at.is_not(None)).order_by(Launch.finished_at.desc())
+        for number, launch in enumerate(session.scalars(finished)):
+            launch.finished_at = now - timedelta(seconds=4 * number)
+        session.flush()
+        assert launches_in_time(session, asked, target, now) == 500 / 5, "of them all"
+        for number, launch in enumerate(session.scalars(finished)):
+            launch.finished_at = now - timedelta(seconds=10 * number)
+        session.flush()
+        assert launches_in_time(session, asked, target, now) == 500 / 10, "of the last"
 
 
 @pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])
