@@ -6,7 +6,7 @@ drifts favours none. Latency is the median over rounds of the launches' medians;
 what the round's launches say.
 
     python benchmarks/bench_models.py [--only par bert …] [--runtime onnxruntime pytorch] [--rounds 3] [--threads 1]
-        [--device cpu|cuda] [--dtype float32] [--quick]
+        [--passes "64 after 640" …] [--device cpu|cuda] [--dtype float32] [--quick]
 
 `--quick` shrinks every model to a few features, to see that all of it runs: its figures say nothing. Otherwise a JSON
 line goes to `results/bench_models.jsonl` and the tables to `results/bench_models_<device>.md`.
@@ -166,7 +166,8 @@ def protocols(
         "time_limit_s": TIME_LIMIT_S,
     }
     for name, fields in comparison.passes.items():
-        yield name, MeasurementProtocol.model_validate({**shared, **fields})
+        if name in arguments.passes:
+            yield name, MeasurementProtocol.model_validate({**shared, **fields})
 
 
 def take_turns(
@@ -229,6 +230,8 @@ def where(arguments: argparse.Namespace, versions: Mapping[str, Any]) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
+    passes = sorted({name for comparison in COMPARISONS.values() for name in comparison.passes})
+    parser.add_argument("--passes", nargs="+", choices=passes, default=passes)
     parser.add_argument("--runtime", nargs="+", choices=get_args(Runtime), default=["onnxruntime", "pytorch"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)

@@ -65,6 +65,7 @@ def main() -> int:
     options = parser.parse_args()
     if not (ROOT / "edgefront" / "core" / "errors.py").is_file():
         return refuse(f"{ROOT}/edgefront/core is neither a folder nor a link to one: copy the checkout with its links")
+    sys.path.append(str(ROOT))  # edgefront need not be installed
     begun, out = time.monotonic(), options.out.resolve()
     (out / "results").mkdir(parents=True, exist_ok=True)
     chosen = [part for part in parts(options.pretend) if part.name in options.only]
@@ -108,7 +109,7 @@ def machine(out: Path, chosen: Sequence[Part]) -> dict[str, Any]:
     names = sorted({name for part in chosen for name in part.needs} - {ORT_CUDA})
     command = [sys.executable, "-c", FACTS, *names]
     done = subprocess.run(command, env=environment(out), capture_output=True, text=True, check=False, cwd=out)
-    if done.returncode:
+    if done.returncode:  # torch itself may end it
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     if facts["gpus"] and "CUDAExecutionProvider" in facts.get("onnxruntime providers", ()):
@@ -194,7 +195,6 @@ def last_line(output: str) -> str:
 
 def write(out: Path, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """The table and the JSON of what was run so far, each replaced whole."""
-    sys.path.append(str(ROOT))
     from record import markdown
 
     shown = []

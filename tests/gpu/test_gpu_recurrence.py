@@ -24,6 +24,9 @@ def test_values_and_gradients_follow_the_equations(
     shape: tuple[int, int, int], dtype: torch.dtype, masked: bool
 ) -> None:
     inputs = some_inputs(*shape, dtype=dtype, masked=masked)
+    for weight in inputs[2:4]:  # larger ones make a difference in rounding grow from step to step
+        assert weight is not None
+        weight.clamp_(-1, 1)
     leaves = [None if t is None else t.cuda().requires_grad_(place < 5) for place, t in enumerate(inputs)]
     h, last = sru_recurrence(*leaves)  # type: ignore[arg-type]
     rng = torch.Generator().manual_seed(7)
