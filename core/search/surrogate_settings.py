@@ -15,7 +15,9 @@ MAX_PREDICTED = 1_000_000
 class SurrogateSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    initial: Annotated[int, Field(ge=3, le=1000, description="Models to learn from first: known ones, then spread-out candidates.")] = 10
+    initial: Annotated[
+        int, Field(ge=3, le=1000, description="Models to learn from first: known ones, then spread-out candidates.")
+    ] = 10
     batch: Annotated[int, Field(ge=1, le=1000, description="Candidates of each later generation, audits included.")] = 5
     audit_share: Annotated[
         float, Field(ge=0, le=1, description="Share of the later candidates drawn at random, to check predictions.")
