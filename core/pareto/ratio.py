@@ -86,7 +86,7 @@ class Ratio:
         percent = 100 * abs(self.value - 1)
         word = more if self.value >= 1 else less
         if self.spread is None:
-            return f"{name} {percent:.2g} % {word} by one launch each, whose interval is not known"
+            return f"{name} {_two(percent)} % {word} (one launch each)"
         if not (self.above or self.below):
             return f"no measurable difference in {name} ({self.change[1]})"
         return f"{name} {' '.join(self.change)} {word}" if self.spread else f"{name} {percent:.1f} % {word}"

@@ -95,7 +95,9 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
     assert runner_up.id == "best"
     assert "no measurable difference in latency (± 7 %)" in trade
     unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
-    assert "latency 27 % lower by one launch each, whose interval is not known" in unknown
+    assert "latency 27 % lower (one launch each)" in unknown
+    slow = recommend([option("best", 20.0, 143.5, half_width_ms=None), stock], OptionLimits(), "quality_law").sentence
+    assert "latency 250 % higher (one launch each)" in slow
 
 
 @given(st.floats(0.5, 2), st.floats(0, 0.5), st.floats(0, 0.5))
