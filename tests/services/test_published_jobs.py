@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert better_on(job, best, 40.0, 1500.0) == []
     assert best.model in view.sentence
     assert "HellaSwag" in view.sentence
+    assert re.search(r"which has \d+ of \d+ such models", view.sentence)
     told = {target.id: target.answer for target in job.targets if target.answer}
     time = f"{best.candidate.token_ms:.3g} ms a token"
     assert told == {best.target_id: f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"}

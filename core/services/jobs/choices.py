@@ -118,9 +118,13 @@ class MeasuredJob:
                 f"{best.candidate.token_ms:.4g} ms each further token ({1000 / best.candidate.token_ms:.3g} tokens/s)",
             ]
         memory = (best.candidate.memory_bytes or 0) / MB
+        filter_ = filter_of(self.request.space)
+        scored = self.space.size() + len(same_architecture(self.space, filter_))
+        every = scored + len(unscored(self.space.score, filter_))
         return (
             f"{within} {best.model} in {best.weights} with {best.runtime} has the highest {self.space.score.benchmark} "
-            f"({plain(best.score)}, table {self.space.score.table}): {', '.join(times)}, peak memory {memory:.0f} MB."
+            f"({plain(best.score)}, table {self.space.score.table}, which has {scored} of {every} such models): "
+            f"{', '.join(times)}, peak memory {memory:.0f} MB."
         )
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
