@@ -110,6 +110,8 @@ const genes = new Genes(path, {
 });
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
+/** The target that the page opens on: of a job among published models the one that has the answer, else the first. */
+const opening = () => job.targets.find(({ answer: text }) => job.request.space.published && text) ?? job.targets[0];
 const targetNow = () => job.targets.find(({ id: each }) => each === chosen);
 
 function redraw() {
@@ -142,14 +144,14 @@ function pick(candidateId) {
 function keep() {
   if (!job) return;
   keepView({
-    ...table.arranged, target: chosen === job.targets[0].id ? null : chosen, chart: chart.kind === "solid" ? "3d" : null,
+    ...table.arranged, target: chosen === opening().id ? null : chosen, chart: chart.kind === "solid" ? "3d" : null,
     quality: quality.picked, brush: genes.brushes, candidate: selected ?? wanted.candidate,
   }, { ...limits.parameters, ...budget.parameters });
 }
 
 /** Shows what the address asks for: its target first, its candidate once it is there. */
 function show(view) {
-  const target = job.targets.find(({ id: each }) => each === view.target) ?? job.targets[0];
+  const target = job.targets.find(({ id: each }) => each === view.target) ?? opening();
   if (target.id !== chosen) choose(target.id);
   wanted = view;
   quality.picked = view.quality;
@@ -330,7 +332,7 @@ async function loadJob() {
 }
 
 function showJob() {
-  if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? job.targets[0]).id;
+  if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? opening()).id;
   candidates.turn(chosen);
   genes.turn(chosen);
   chart.baseline = job.request.space.model ? "My model" : "Baseline";
