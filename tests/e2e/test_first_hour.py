@@ -29,7 +29,7 @@ def blocks() -> list[str]:
     return BLOCK.findall(PAGE[PAGE.index("\n## 1. ") :])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_first_hour_works_as_it_is_written(tmp_path: Path) -> None:
     mark, folder, home = str(tmp_path), tmp_path / "first-hour", tmp_path / "home"
     commands = tmp_path / "bin"
@@ -61,7 +61,7 @@ def test_the_first_hour_works_as_it_is_written(tmp_path: Path) -> None:
                     cwd=folder,
                     capture_output=True,
                     text=True,
-                    timeout=300,
+                    timeout=600,
                 )
                 assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
                 said.append(done.stdout)
