@@ -13,8 +13,8 @@ import argparse
 import json
 import subprocess
 import sys
+from collections import Counter
 from datetime import datetime
-from itertools import count
 from typing import Any
 
 from record import append, table
@@ -36,26 +36,27 @@ CASES = {
 }
 
 
-def found(client: Client, case: str, minutes: float) -> dict[str, Any]:
-    """One search, as a row."""
+def row_of(client: Client, case: str, minutes: float) -> dict[str, Any]:
+    """What one search took."""
     command = [sys.executable, "-m", "edgefront", "find", *CASES[case].split(), "--minutes", f"{minutes:g}", "--json"]
-    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    answer = told["targets"][0]["recommendation"]
-    deciding = {answer[which]["id"] for which in ("recommended", "baseline") if answer[which]}
-    begun = client.jobs.get(told["job"]).created_at
-    made = [
-        (launch, candidate.id in deciding)
-        for candidate in client.candidates.list(told["job"])
+    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    answer = result["targets"][0]["recommendation"]
+    job = client.jobs.get(result["job"])
+    launches = [
+        (launch, candidate.id)
+        for candidate in client.candidates.list(job.id)
         for launch in client.candidates.launches(candidate.id)
-        if launch.created_at >= begun  # a service that has measured such models before has fewer to make
+        if launch.created_at >= job.created_at  # a service that has measured such models before has fewer to make
     ]
-    made.sort(key=lambda one: finished(one[0]))
+    launches.sort(key=lambda pair: finished(pair[0]))
     return {
         "case": case,
-        "models": sum(launch.purpose == Purpose.FIRST for launch, _ in made),
-        "answer": launches_to_answer([(launch.purpose, decides) for launch, decides in made], 2 * len(deciding)),
-        "all": len(made),
-        "minutes": round((finished(made[-1][0]) - begun).total_seconds() / 60, 1),
+        "models": sum(launch.purpose == Purpose.FIRST for launch, _ in launches),
+        "answer": launches_to_answer(
+            launches, {answer[which]["id"] for which in ("recommended", "baseline") if answer[which]}
+        ),
+        "all": len(launches),
+        "minutes": round((finished(launches[-1][0]) - job.created_at).total_seconds() / 60, 1),
         "sentence": answer["sentence"],
     }
 
@@ -64,12 +65,15 @@ def finished(launch: LaunchView) -> datetime:
     return launch.finished_at or launch.created_at
 
 
-def launches_to_answer(made: list[tuple[Purpose, bool]], wanted: int) -> int | None:
-    """Of launches in their order, each with whether it decides: until so many decide, and none is a first one after."""
-    last_first = max(place for place, (purpose, _) in enumerate(made, 1) if purpose == Purpose.FIRST)
-    deciding = count(1)
-    for place, (_, decides) in enumerate(made, 1):
-        if decides and next(deciding) == wanted:
+def launches_to_answer(launches: list[tuple[LaunchView, str]], deciding: set[str]) -> int | None:
+    """Of launches in their order, each with its candidate: until each candidate that decides has two, and none is a
+    first one after.
+    """
+    last_first = max(place for place, (launch, _) in enumerate(launches, 1) if launch.purpose == Purpose.FIRST)
+    made: Counter[str] = Counter()
+    for place, (_, candidate) in enumerate(launches, 1):
+        made[candidate] += 1
+        if all(made[one] >= 2 for one in deciding):
             return max(place, last_first)
     return None
 
@@ -82,7 +86,7 @@ def main() -> None:
     rows = []
     with Client() as client:
         for case in options.cases:
-            rows.append(found(client, case, options.minutes))
+            rows.append(row_of(client, case, options.minutes))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     table("Launches to the answer, with stock models and further launches", rows)
     append("answer", {"minutes": options.minutes, "rows": rows})
