@@ -138,8 +138,9 @@ class PredictiveSearch(Algorithm):
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
         observations = Observations.of(candidates.shapes, snapshot, self._problem)
-        learnt = len(measured(snapshot)) + self._teaching(candidates, [*snapshot.others, *self._rivals(snapshot)])
-        missing = self._settings.initial - learnt
+        missing = self._settings.initial - len(measured(snapshot))
+        if missing > 0:
+            missing -= self._teaching(candidates, [*snapshot.others, *self._rivals(snapshot)])
         # Where half of the spread-out ones could not be measured, the rest is made up for.
         if missing > (0 if generation == 0 else self._settings.initial // 2):
             self._spread(candidates, missing, observations, snapshot)

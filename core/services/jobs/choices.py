@@ -82,13 +82,16 @@ class MeasuredJob:
         table = score_tables()[self.space.score.table]
         chosen = None if best is None else by_id[best.id]
         filter_ = filter_of(self.request.space)
+        without, alike = unscored(self.space.score, filter_), same_architecture(self.space, filter_)
+        scored = self.space.size() + len(alike)
+        coverage = f"which has {scored} of {scored + len(without)} such models"
         return ChoicesView(
             job_id=self.job_id,
             score=str(self.space.score),
             score_about=table.protocol,
             score_source=table.source,
             limits=self.limits,
-            sentence=fallback.sentence if chosen is None else self._sentence(chosen, limits),
+            sentence=fallback.sentence if chosen is None else self._sentence(chosen, limits, coverage),
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
@@ -104,11 +107,11 @@ class MeasuredJob:
             ),
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
             own=None if chosen is None else self._own(chosen),
-            unscored=_others(unscored(self.space.score, filter_), self.space),
-            same_architecture=_others(same_architecture(self.space, filter_), self.space),
+            unscored=_others(without, self.space),
+            same_architecture=_others(alike, self.space),
         )
 
-    def _sentence(self, best: ChoiceView, limits: OptionLimits) -> str:
+    def _sentence(self, best: ChoiceView, limits: OptionLimits, coverage: str) -> str:
         within = f"Within {limits}" if str(limits) else "Without limits"
         latency = str(_latency(best))
         times = [f"{latency} ms"]
@@ -118,12 +121,9 @@ class MeasuredJob:
                 f"{best.candidate.token_ms:.4g} ms each further token ({1000 / best.candidate.token_ms:.3g} tokens/s)",
             ]
         memory = (best.candidate.memory_bytes or 0) / MB
-        filter_ = filter_of(self.request.space)
-        scored = self.space.size() + len(same_architecture(self.space, filter_))
-        every = scored + len(unscored(self.space.score, filter_))
         return (
             f"{within} {best.model} in {best.weights} with {best.runtime} has the highest {self.space.score.benchmark} "
-            f"({plain(best.score)}, table {self.space.score.table}, which has {scored} of {every} such models): "
+            f"({plain(best.score)}, table {self.space.score.table}, {coverage}): "
             f"{', '.join(times)}, peak memory {memory:.0f} MB."
         )
 

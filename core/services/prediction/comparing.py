@@ -190,7 +190,8 @@ def _target(
     measured = [digest for digest in both if not (first[digest].predicted or own[digest].predicted)]
     counted = measured or both
     ratios = [_latency(own[digest]).over(_latency(first[digest])) for digest in counted]
-    lows, highs = ([end for ratio in ratios if (end := getattr(ratio, name)) is not None] for name in ("low", "high"))
+    lows = [ratio.low for ratio in ratios if ratio.low is not None]
+    highs = [ratio.high for ratio in ratios if ratio.high is not None]
     return ComparedTarget(
         target_id=place.target.id,
         target=place.target.name,
