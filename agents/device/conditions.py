@@ -13,10 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.cores import SYSTEM, CorePlan
 from edgefront.core.measurement.protocol import BUSY_WAIT_S
 
-_SYSTEM = Path("/sys/devices/system/cpu")
 _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _WINDOW_S = 0.2
 _LITTLE_LOAD = 0.25
@@ -31,7 +30,7 @@ class Conditions:
     """
 
     def __init__(
-        self, plan: CorePlan, system: Path = _SYSTEM, others: Callable[[tuple[int, ...]], float] | None = None
+        self, plan: CorePlan, system: Path = SYSTEM, others: Callable[[tuple[int, ...]], float] | None = None
     ) -> None:
         self._plan = plan
         self._system = system
@@ -48,7 +47,7 @@ class Conditions:
         """Each condition that was bad for a launch with so many threads, besides what its own process saw. Throttling
         is of the time since it was last asked.
         """
-        return tuple(filter(None, [self._battery(), self._governor(), self._quota(threads), self._throttling()]))
+        return tuple(filter(None, [self._battery(), self._governor(threads), self._quota(threads), self._throttling()]))
 
     def _battery(self) -> str:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
@@ -56,8 +55,12 @@ class Conditions:
             return ""
         return f"on battery ({battery.percent:.0f} %)"
 
-    def _governor(self) -> str:
-        folder = self._system / "cpu0" / "cpufreq"
+    def _governor(self, threads: int) -> str:
+        """Of the measuring cores: the clusters of an ARM processor may have different ones."""
+        return next(filter(None, map(self._saving, self._plan.measuring(threads))), "")
+
+    def _saving(self, core: int) -> str:
+        folder = self._system / f"cpu{core}" / "cpufreq"
         if _text(folder / "scaling_governor") != "powersave":
             return ""
         # These drivers call their ordinary mode powersave, and say by another file whether they save power.

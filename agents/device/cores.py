@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +17,20 @@ from pathlib import Path
 from edgefront.agents.device.cgroups import Quota, cpu_quota
 from edgefront.core.errors import InvalidInput
 
-_SYSTEM = Path("/sys/devices/system/cpu")
+SYSTEM = Path("/sys/devices/system/cpu")
+"""Where Linux describes the processors."""
 
 
 @dataclass(frozen=True)
 class Core:
-    """One hardware thread: its number, relative speed (0 if the system does not report it) and siblings on its core."""
+    """One hardware thread: its number, speed relative to the others (0 if the system does not report it), the siblings
+    on its core, and its highest clock (0 likewise).
+    """
 
     number: int
     speed: int = 0
     siblings: frozenset[int] = frozenset()
+    max_mhz: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,13 @@ class CorePlan:
     """Quota of the process's control groups. It may allow less than one core: then launches are marked."""
 
     @classmethod
-    def of_device(cls, pool: Iterable[int] | None = None) -> CorePlan:
+    def of_device(cls, pool: Iterable[int] | None = None, system: Path = SYSTEM) -> CorePlan:
         """A plan for the cores `pool`, or for all that the affinity mask permits, as far as the quota of the control
-        groups does.
+        groups does. `system`: the folder that describes the processors.
 
         Raises `InvalidInput` for a core that this process may not use.
         """
-        own, quota = available_cores(), cpu_quota()
+        own, quota = available_cores(system), cpu_quota()
         if pool is None:
             return cls(within(ranked(own), quota), own, quota)
         requested, possible = set(pool), _possible()
@@ -58,9 +61,14 @@ class CorePlan:
                 value=sorted(requested),
                 allowed=f"some of {allowed}",
             )
-        named = tuple(_describe(number) for number in sorted(requested))
+        named = described(requested, system)
         cores = tuple({core.number: core for core in (*own, *named)}.values())
         return cls(within(ranked(named), quota), cores, quota)
+
+    @property
+    def max_mhz(self) -> int:
+        """The highest clock among the measuring cores; 0 if the system reports none."""
+        return max((core.max_mhz for core in self.cores if core.number in self.order), default=0)
 
     @property
     def count(self) -> int:
@@ -101,11 +109,9 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def available_cores() -> tuple[Core, ...]:
+def available_cores(system: Path = SYSTEM) -> tuple[Core, ...]:
     """The hardware threads that this process may use, as the system describes them."""
-    if not sys.platform.startswith("linux"):
-        return tuple(Core(number) for number in sorted(_ALLOWED))
-    return tuple(_describe(number) for number in sorted(_ALLOWED))
+    return described(_ALLOWED, system)
 
 
 def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
@@ -148,10 +154,18 @@ def _possible() -> frozenset[int]:
         os.sched_setaffinity(0, before)
 
 
-def _describe(number: int) -> Core:
-    folder = _SYSTEM / f"cpu{number}"
-    speed = _number(folder / "cpu_capacity") or _number(folder / "cpufreq" / "cpuinfo_max_freq")
-    return Core(number, speed, _siblings(number))
+def described(cores: Iterable[int], system: Path) -> tuple[Core, ...]:
+    """These cores in order. Speeds are of one kind, or they could not be compared: capacities (work per second, which
+    ARM's kernels state) if every core has one, else the highest clocks.
+    """
+    folders = {number: system / f"cpu{number}" for number in sorted(cores)}
+    capacities = {number: _number(folder / "cpu_capacity") for number, folder in folders.items()}
+    clocks = {number: _number(folder / "cpufreq" / "cpuinfo_max_freq") for number, folder in folders.items()}
+    speeds = next((speeds for speeds in (capacities, clocks) if all(speeds.values())), {})
+    return tuple(
+        Core(number, speeds.get(number, 0), _siblings(number, folder), round(clocks[number] / 1000))
+        for number, folder in folders.items()
+    )
 
 
 def _number(path: Path) -> int:
@@ -170,9 +184,9 @@ def numbers(text: str) -> list[int]:
         return []
 
 
-def _siblings(number: int) -> frozenset[int]:
+def _siblings(number: int, folder: Path) -> frozenset[int]:
     try:
-        text = (_SYSTEM / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
+        text = (folder / "topology" / "thread_siblings_list").read_text()
     except OSError:
         text = ""
     return frozenset(numbers(text)) | {number}

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
+from edgefront.agents.device.cores import CorePlan, keep_to, numbers
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, MAX_MHZ
 from edgefront.core.measurement.record import Fact
 
@@ -22,15 +22,16 @@ _COPIED_BYTES = 32 << 20
 _ROUNDS = 20
 _TIMEOUT_S = 60.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 
 
-def kernel_facts() -> dict[str, Fact]:
-    """What the benchmark reached, and the highest clock that the system reports; empty where neither is known."""
-    facts: dict[str, Fact] = {}
-    with suppress(OSError, ValueError):
-        facts[MAX_MHZ] = round(int(_FREQUENCY.read_text()) / 1000)
-    command = [sys.executable, "-m", "edgefront.agents.device.kernel"]
+def kernel_facts(plan: CorePlan) -> dict[str, Fact]:
+    """What the benchmark reached on the fastest of the measuring cores, and their highest clock that the system
+    reports; empty where neither is known.
+    """
+    facts: dict[str, Fact] = {MAX_MHZ: plan.max_mhz} if plan.max_mhz else {}
+    # The agent itself is on a core that measures last: on a processor with two kinds, a slow one.
+    fastest = ",".join(str(core) for core in plan.pinned(1))
+    command = [sys.executable, "-m", "edgefront.agents.device.kernel", fastest]
     environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
     # Without an answer the processor's own bound holds.
     with suppress(OSError, subprocess.SubprocessError, ValueError):
@@ -64,4 +65,5 @@ def _best_s(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
+    keep_to(numbers(sys.argv[1]))
     sys.stdout.write(json.dumps(reached()))

@@ -60,13 +60,14 @@ def hardware() -> DeviceFacts:
 
 def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: tuple[RuntimeFacts, ...]) -> DeviceFacts:
     cpu, features = processor()
+    plan = plan or CorePlan.of_device()
     return DeviceFacts(
         hostname=socket.gethostname()[:255] or "localhost",
         system=f"{platform.system()} {platform.release()}"[:100],
         architecture=platform.machine()[:40] or "unknown",
         cpu=cpu,
         cpu_features=features,
-        cores=(plan or CorePlan.of_device()).count,
+        cores=plan.count,
         memory_bytes=total_memory_bytes(),
         gpus=listed,
         runtimes=tested,
@@ -75,7 +76,7 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
         extra={
             "python": platform.python_version(),
             "libc": " ".join(platform.libc_ver()).strip() or None,
-            **kernel_facts(),
+            **kernel_facts(plan),
         },
     )
 

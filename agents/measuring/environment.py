@@ -8,12 +8,11 @@ import os
 import platform
 from pathlib import Path
 
+from edgefront.agents.device.cores import SYSTEM
 from edgefront.agents.device.nvml import Gpu
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
-
-_SYSTEM = Path("/sys/devices/system/cpu")
 
 
 def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
@@ -24,7 +23,7 @@ def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
         "cores": ",".join(str(core) for core in cores) or None,
         "load_1m": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "clock_mhz": _clock_mhz(cores),
-        "governor": _text(_SYSTEM / f"cpu{cores[0] if cores else 0}" / "cpufreq" / "scaling_governor"),
+        "governor": _text(SYSTEM / f"cpu{cores[0] if cores else 0}" / "cpufreq" / "scaling_governor"),
         "temperature_c": _temperature_c(),
         "huge_pages": _chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
     }
@@ -45,7 +44,7 @@ def gpu_environment(provider: str) -> dict[str, Fact]:
 
 
 def _clock_mhz(cores: tuple[int, ...]) -> float | None:
-    clocks = [_text(_SYSTEM / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in cores]
+    clocks = [_text(SYSTEM / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in cores]
     readable = [int(clock) for clock in clocks if clock and clock.isdigit()]
     return round(sum(readable) / len(readable) / 1000, 1) if readable else None
 

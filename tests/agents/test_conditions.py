@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,16 +28,17 @@ PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 def system(tmp_path: Path) -> Path:
     """What Linux says of a processor, in ordinary files."""
     cpus = tmp_path / "cpu"
-    (cpus / "cpu0" / "cpufreq").mkdir(parents=True)
-    (cpus / "cpu0" / "thermal_throttle").mkdir()
+    for core in PLAN.order:
+        (cpus / f"cpu{core}" / "cpufreq").mkdir(parents=True)
+        (cpus / f"cpu{core}" / "thermal_throttle").mkdir()
     say(cpus, "performance")
     return cpus
 
 
-def say(system: Path, governor: str, **more: str) -> None:
-    (system / "cpu0" / "cpufreq" / "scaling_governor").write_text(governor + "\n")
-    for name, text in more.items():
-        (system / "cpu0" / "cpufreq" / name).write_text(text + "\n")
+def say(system: Path, governor: str, cores: Sequence[int] = PLAN.order, **more: str) -> None:
+    for core in cores:
+        for name, text in {"scaling_governor": governor, **more}.items():
+            (system / f"cpu{core}" / "cpufreq" / name).write_text(text + "\n")
 
 
 def test_a_power_saving_governor_is_seen(system: Path) -> None:
@@ -48,6 +50,14 @@ def test_a_power_saving_governor_is_seen(system: Path) -> None:
     assert not [text for text in conditions.after(1) if "power" in text]
     say(system, "powersave", energy_performance_preference="power")
     assert "energy preference power" in conditions.after(1)
+
+
+def test_only_the_measuring_cores_governors_count(system: Path) -> None:
+    """The clusters of an ARM processor have one each."""
+    conditions = Conditions(PLAN, system, lambda _cores: 0.0)
+    say(system, "powersave", cores=(0, 1))
+    assert conditions.after(2) == ()
+    assert conditions.after(3) == ("power-saving governor",)
 
 
 def test_a_launch_waits_for_others_only_where_they_need_its_cores(system: Path) -> None:
@@ -93,7 +103,7 @@ def test_throttling_is_seen_once(system: Path) -> None:
 
 
 def test_the_kernel_says_what_a_core_reaches() -> None:
-    facts = kernel_facts()
+    facts = kernel_facts(CorePlan.of_device())
     for name in (CORE_GFLOPS, CORE_GB):
         value = facts[name]
         assert isinstance(value, float)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any, get_args
 
-import pytest
-
 from edgefront.agents.device.available import available_memory_bytes, total_memory_bytes
-from edgefront.agents.device.cores import Core, CorePlan, numbers, parse_cores, ranked
+from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
@@ -20,7 +17,6 @@ from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.environment import gpu_environment
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
-from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.number_formats import GgufQuantisation
 from edgefront.core.services.measuring import anchors
@@ -96,48 +92,6 @@ def test_a_gpu_reports_its_clocks_and_temperature_where_it_can() -> None:
         "gpu_throttled": "0x44",
     }
     assert gpu_environment("cpu") == {}
-
-
-def test_fast_cores_first_then_high_numbers_then_hardware_siblings():
-    pairs = [Core(number, 100, frozenset({number % 4, number % 4 + 4})) for number in range(8)]
-    assert ranked(pairs) == (7, 6, 5, 4, 3, 2, 1, 0)
-    mixed = [Core(0, 400), Core(1, 400), Core(2, 1024), Core(3, 1024)]
-    assert ranked(mixed) == (3, 2, 1, 0)
-
-
-def test_the_plan_leaves_whole_cores_to_the_rest():
-    cores = tuple(Core(number, 0, frozenset({number % 4, number % 4 + 4})) for number in range(8))
-    plan = CorePlan(ranked(cores), cores)
-    assert plan.measuring(2) == (6, 7)
-    assert plan.others(2) == (0, 1, 4, 5)  # not 2 and 3, the siblings
-    assert plan.others(4) == (0, 1, 2, 3)  # nothing else is left
-    assert plan.others(8) == ()
-    assert plan.home() == (0,)
-    single = CorePlan((0,), (Core(0),))
-    assert (single.measuring(1), single.others(1), single.home()) == ((0,), (), (0,))
-
-
-def test_cores_are_named_by_lists():
-    assert parse_cores("2,4-6") == (2, 4, 5, 6)
-    assert numbers("0-1\n") == [0, 1]
-    for text in ("", "a", "1-", "1,,2"):
-        with pytest.raises(InvalidInput, match="not a list of cores"):
-            parse_cores(text)
-    with pytest.raises(InvalidInput, match="cannot measure"):
-        CorePlan.of_device([100_000])
-    available = max(os.sched_getaffinity(0))
-    assert CorePlan.of_device([available]).measuring(1) == (available,)
-
-
-def test_a_narrowed_process_may_still_measure_on_a_core_it_is_given():
-    code = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from edgefront.agents.device.cores import CorePlan\n"
-        f"plan = CorePlan.of_device([{max(os.sched_getaffinity(0))}])\n"
-        "print(plan.count, len(os.sched_getaffinity(0)))"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == ["1", "1"]
 
 
 def test_memory_is_what_a_launch_could_get():
