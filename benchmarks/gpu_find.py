@@ -1,7 +1,7 @@
 """A whole `edgefront find` on this machine's GPU: embedded service (SQLite, memory transport), agent, command.
 
-Records the answer, the launches, the anchors that the device measured there, and what the agent's kernel reached, which
-is a ceiling for what launches claim.
+Records the answer, the launches, the anchors that the device measured there, and what the agent's kernels reached: the
+ceilings of what launches claim.
 
     python benchmarks/gpu_find.py [--device cuda|cpu] [--candidates 12] [--minutes 1.5] [--quick]
 
@@ -26,7 +26,7 @@ from record import append, table
 from sqlalchemy import create_engine, update
 
 from edgefront.client import Client
-from edgefront.core.measurement.ceiling import CORE_GFLOPS
+from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS
 from edgefront.core.services.measuring.anchors import EVERY
 from edgefront.core.store.tables import Device
 from edgefront.embedded.service import DEVICE, EmbeddedService
@@ -34,6 +34,7 @@ from edgefront.exits import NOTHING_FITS
 from edgefront.workflows.up import agent_is_ready
 
 NARROW = ("n_layer=2..12", "d_model=256..1024")
+REACHED = (CORE_GFLOPS, CORE_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB)
 QUICK = ("n_layer=2,3", "d_model=128", "d_inner=256,384", "vocab_size=8192")
 
 
@@ -74,7 +75,7 @@ def main() -> None:
         "candidates": len(candidates),
         "launches": sum(candidate.launches for candidate in candidates),
         "anchors": anchors,
-        "core_gflops": facts.extra.get(CORE_GFLOPS),
+        "reached": {name: facts.extra[name] for name in REACHED if name in facts.extra},
     }
     table("edgefront find", [found])
     append("gpu_find", found, quick=options.quick)

@@ -158,12 +158,13 @@ def _passed(_: Path, output: str) -> list[Figure]:
 
 def _find(results: Path, _: str) -> list[Figure]:
     found = last(results, "gpu_find")
-    answer, anchors = found["recommended"], found["anchors"]
+    answer, anchors, reached = found["recommended"], found["anchors"], found["reached"]
+    ceilings = ", ".join(f"{name} {value:g}" for name, value in reached.items())
     return [
         Figure("recommended", answer or "nothing within the limits", answer is not None),
         Figure("launches", str(found["launches"])),
         Figure("anchors on the device", str(len(anchors)), len(anchors) > 0),
-        Figure("ceiling: a core's kernel", f"{found['core_gflops']} GFLOP/s", found["core_gflops"] is not None),
+        Figure("reached by the kernels of the ceiling", ceilings, {"gpu_gflops", "gpu_gb_per_s"} <= set(reached)),
     ]
 
 

@@ -1,48 +1,72 @@
-"""A micro-benchmark of one core of this device, which says what it reaches: a ceiling for what its launches can claim.
+"""Micro-benchmarks of one core and of the GPU, which say what they reach: a ceiling for what launches can claim.
 
-It runs in a process of its own with one thread, so that the agent's process loads no library of matrix products.
+Each runs in a process of its own, so that the agent's process loads no library of matrix products: that of the core
+with one thread and NumPy, that of the GPU with PyTorch, where it is installed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from edgefront.agents.device.cores import CorePlan, keep_to, numbers
-from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, MAX_MHZ
+from edgefront.agents.measuring.forked import child_environment
+from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ
 from edgefront.core.measurement.record import Fact
+from edgefront.core.measurement.runtimes import not_installed
+from edgefront.core.processes.folders import work_folder
+
+if TYPE_CHECKING:
+    import torch
 
 _SIZE = 512
 _COPIED_BYTES = 32 << 20
 _ROUNDS = 20
+_GPU_SIZE, _GPU_COPIED_BYTES = 4096, 512 << 20
+"""Of square matrices, which give every multiprocessor of the largest GPUs several tiles; and more bytes than their
+caches hold."""
+_GPU_ROUND, _GPU_S = 4, 0.5
+"""Calls between two events, which hides the time to launch one; and seconds of rounds, as a GPU that was idle raises
+its clock only under load."""
+_GPU = "cuda"
 _TIMEOUT_S = 60.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-def kernel_facts(plan: CorePlan) -> dict[str, Fact]:
-    """What the benchmark reached on the fastest of the measuring cores, and their highest clock that the system
-    reports; empty where neither is known.
+def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
+    """What the benchmarks reached on the fastest of the measuring cores and, with `gpu`, on the GPU, and the highest
+    clock of those cores that the system reports; without what is not known.
     """
     facts: dict[str, Fact] = {MAX_MHZ: plan.max_mhz} if plan.max_mhz else {}
     # The agent itself is on a core that measures last: on a processor with two kinds, a slow one.
-    fastest = ",".join(str(core) for core in plan.pinned(1))
-    command = [sys.executable, "-m", "edgefront.agents.device.kernel", fastest]
-    environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
-    # Without an answer the processor's own bound holds.
-    with suppress(OSError, subprocess.SubprocessError, ValueError):
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment, check=True
-        )
-        facts |= json.loads(answer.stdout)
+    facts |= _answer(",".join(str(core) for core in plan.pinned(1)), dict.fromkeys(_ONE_THREAD, "1"))
+    if gpu and not_installed("pytorch") is None:
+        facts |= _answer(_GPU, {})
     return facts
 
 
-def reached() -> dict[str, float]:
+def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
+    """What the benchmark on these cores, or the GPU, said; without an answer the bounds of any such device hold."""
+    with suppress(OSError, subprocess.SubprocessError, ValueError), work_folder() as temporary:
+        answer = subprocess.run(
+            [sys.executable, "-m", "edgefront.agents.device.kernel", where],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            env={**child_environment(temporary), **settings},
+            check=True,
+        )
+        facts: dict[str, Fact] = json.loads(answer.stdout)
+        return facts
+    return {}
+
+
+def core_reached() -> dict[str, float]:
     """10⁹ operations of float32, and 10⁹ bytes copied, a second, each the best of some rounds."""
     import numpy as np
 
@@ -55,6 +79,37 @@ def reached() -> dict[str, float]:
     }
 
 
+def gpu_reached(
+    device: torch.device, size: int = _GPU_SIZE, copied_bytes: int = _GPU_COPIED_BYTES, seconds: float = _GPU_S
+) -> dict[str, float]:
+    """10⁹ operations a second in float32 (with TF32, where the GPU has it) and in the faster of float16 and bfloat16,
+    and 10⁹ bytes copied within the device. What fails, for lack of memory for instance, is left out.
+    """
+    import torch
+
+    def product(dtype: torch.dtype) -> float:
+        left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
+        out = torch.empty_like(left)
+        return 2 * size**3 / _best_torch_s(lambda: torch.mm(left, right, out=out), device, seconds) / 1e9
+
+    def copy() -> float:
+        source = torch.zeros(copied_bytes, dtype=torch.uint8, device=device)
+        target = torch.ones_like(source)
+        return 2 * copied_bytes / _best_torch_s(lambda: target.copy_(source), device, seconds) / 1e9
+
+    benchmarks: list[tuple[str, Callable[[], float]]] = [
+        (GPU_GFLOPS, lambda: product(torch.float32)),
+        (GPU_HALF_GFLOPS, lambda: product(torch.float16)),
+        (GPU_HALF_GFLOPS, lambda: product(torch.bfloat16)),
+        (GPU_GB, copy),
+    ]
+    reached: dict[str, float] = {}
+    for name, measure in benchmarks:
+        with suppress(RuntimeError):  # no memory, or no kernel
+            reached[name] = max(reached.get(name, 0.0), round(measure(), 2))
+    return reached
+
+
 def _best_s(work: Callable[[], object]) -> float:
     best = float("inf")
     for _ in range(_ROUNDS):
@@ -64,6 +119,53 @@ def _best_s(work: Callable[[], object]) -> float:
     return best
 
 
+def _best_torch_s(work: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """Seconds of a call in the fastest round, timed by the device's own clock where it is a GPU."""
+    work()  # the first call loads the kernel
+    best, end = float("inf"), float("inf")
+    while True:
+        taken = _cuda_s(work) if device.type == "cuda" else _round_s(work)
+        best = min(best, taken / _GPU_ROUND)
+        end = min(end, time.perf_counter() + seconds)
+        if time.perf_counter() >= end:
+            return best
+
+
+def _cuda_s(work: Callable[[], object]) -> float:
+    import torch
+
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    _round_s(work)
+    stop.record()
+    stop.synchronize()
+    return float(start.elapsed_time(stop)) / 1e3
+
+
+def _round_s(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    for _ in range(_GPU_ROUND):
+        work()
+    return time.perf_counter() - begun
+
+
+def _gpus_reached() -> dict[str, float]:
+    """The highest figures of the GPUs that PyTorch sees: a launch may run on any of them."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True  # ONNX Runtime uses it unasked
+    reached: dict[str, float] = {}
+    for number in range(torch.cuda.device_count()):
+        with torch.cuda.device(number):
+            found = gpu_reached(torch.device("cuda", number))
+        reached |= {name: max(value, reached.get(name, 0.0)) for name, value in found.items()}
+    return reached
+
+
 if __name__ == "__main__":
-    keep_to(numbers(sys.argv[1]))
-    sys.stdout.write(json.dumps(reached()))
+    if sys.argv[1] == _GPU:
+        answer = _gpus_reached()
+    else:
+        keep_to(numbers(sys.argv[1]))
+        answer = core_reached()
+    sys.stdout.write(json.dumps(answer))

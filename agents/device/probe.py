@@ -76,7 +76,7 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
         extra={
             "python": platform.python_version(),
             "libc": " ".join(platform.libc_ver()).strip() or None,
-            **kernel_facts(plan),
+            **kernel_facts(plan, gpu=bool(listed)),
         },
     )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
@@ -18,8 +19,8 @@ from edgefront.agents.device import conditions as conditions_module
 from edgefront.agents.device.cgroups import Quota
 from edgefront.agents.device.conditions import BusyBackoff, Conditions
 from edgefront.agents.device.cores import Core, CorePlan
-from edgefront.agents.device.kernel import kernel_facts
-from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, ceiling
+from edgefront.agents.device.kernel import gpu_reached, kernel_facts
+from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, ceiling
 
 PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 
@@ -109,6 +110,24 @@ def test_the_kernel_says_what_a_core_reaches() -> None:
         assert isinstance(value, float)
         assert value > 0
     assert ceiling({"cores": 1, "extra": facts}, PROTOCOL, 0).flops > 0
+
+
+def test_the_kernel_of_a_gpu_runs_on_any_device_of_torch() -> None:
+    reached = gpu_reached(torch.device("cpu"), size=256, copied_bytes=1 << 24, seconds=0.0)
+    assert set(reached) == {GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB}
+    assert all(value > 0 for value in reached.values())
+
+
+def test_a_gpu_without_memory_for_the_kernel_has_the_other_figures() -> None:
+    assert set(gpu_reached(torch.device("cpu"), 256, copied_bytes=1 << 60, seconds=0.0)) == {
+        GPU_GFLOPS,
+        GPU_HALF_GFLOPS,
+    }
+
+
+def test_without_a_gpu_that_torch_sees_only_the_core_is_known() -> None:
+    assert CORE_GFLOPS in (facts := kernel_facts(CorePlan.of_device(), gpu=not torch.cuda.is_available()))
+    assert GPU_GFLOPS not in facts
 
 
 def test_an_agent_marks_what_it_measures_under_bad_conditions(config, system):  # noqa: F811

@@ -10,11 +10,22 @@ from typing import Any
 import pytest
 import torch
 
+from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import gpus, try_runtime
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import AllocatorMeter, DeviceMeter, PeakMemoryMeter
 from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.ceiling import (
+    ACCELERATOR_BYTES,
+    ACCELERATOR_FLOPS_FLOAT32,
+    GPU_GB,
+    GPU_GFLOPS,
+    GPU_HALF_GFLOPS,
+    MARGIN,
+    ceiling,
+)
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.runtimes import not_installed
@@ -77,6 +88,20 @@ def test_the_driver_s_tool_lists_every_gpu() -> None:
     listed = gpus()
     assert len(listed) >= torch.cuda.device_count()
     assert all(isinstance(gpu["memory_bytes"], int) or gpu["memory_bytes"] is None for gpu in listed)
+
+
+def test_the_kernel_of_the_gpu_says_what_no_launch_exceeds() -> None:
+    facts = kernel_facts(CorePlan.of_device(), gpu=True)
+    single, half, copied = (facts[name] for name in (GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB))
+    assert isinstance(single, float)
+    assert isinstance(half, float)
+    assert isinstance(copied, float)
+    assert 100 < single < ACCELERATOR_FLOPS_FLOAT32 / 1e9
+    assert 10 < copied < ACCELERATOR_BYTES / 1e9
+    if torch.cuda.get_device_capability() >= (8, 0):  # TF32 is half as fast as float16 and bfloat16, or a quarter
+        assert 1.2 < half / single < 6
+    bound = ceiling({"extra": facts}, MeasurementProtocol.model_validate(ON_CUDA), 0)
+    assert bound.flops == pytest.approx(min(ACCELERATOR_FLOPS_FLOAT32, MARGIN * single * 1e9))
 
 
 def test_pytorch_is_found_with_cuda() -> None:

@@ -21,9 +21,13 @@ from edgefront.core.measurement.agreement import (
     memory_fit,
 )
 from edgefront.core.measurement.ceiling import (
+    ACCELERATOR_BYTES,
     CORE_GB,
     CORE_GFLOPS,
     CORE_MEMORY_BYTES,
+    GPU_GB,
+    GPU_GFLOPS,
+    GPU_HALF_GFLOPS,
     MAX_MHZ,
     PROCESSOR_BYTES,
     PROCESSOR_FLOPS,
@@ -228,8 +232,43 @@ def test_a_device_cannot_raise_its_ceiling_beyond_its_processor() -> None:
     assert ceiling(facts(), MeasurementProtocol(weights="int8"), 0).flops > bound
 
 
+@pytest.mark.parametrize(
+    ("protocol", "tera"),
+    [
+        ({}, 4 * 400),
+        ({"dtype": "float16"}, 4 * 700),
+        ({"dtype": "bfloat16"}, 4 * 700),
+        ({"runtime": "onnxruntime", "weights": "int8"}, 1e4),  # four times 2,800: no accelerator reaches that
+    ],
+)
+def test_the_kernel_of_a_gpu_bounds_its_operations(protocol: dict[str, Any], tera: float) -> None:
+    """An H100's: 495 and 990 at most."""
+    device = facts(extra={GPU_GFLOPS: 400e3, GPU_HALF_GFLOPS: 700e3})
+    for provider in ("cuda", "cuda1", "tensorrt"):
+        bound = ceiling(device, MeasurementProtocol.model_validate({"provider": provider, **protocol}), 0)
+        assert bound.flops == pytest.approx(tera * 1e12)
+    other = ceiling(device, MeasurementProtocol.model_validate({"provider": "rocm", **protocol}), 0)
+    assert other.flops_from == "any accelerator of today"
+
+
+def test_a_gpu_without_a_fast_float16_may_add_up_in_float32() -> None:
+    """A P40: 12 in float32, 47 in int8, next to nothing in float16."""
+    device = facts(extra={GPU_GFLOPS: 10e3, GPU_HALF_GFLOPS: 150.0})
+    half, integer = (
+        ceiling(device, MeasurementProtocol.model_validate({"provider": "cuda", **fields}), 0).flops
+        for fields in ({"dtype": "float16"}, {"runtime": "onnxruntime", "weights": "int8"})
+    )
+    assert (half, integer) == (pytest.approx(4 * 10e12), pytest.approx(16 * 10e12))
+
+
+def test_the_kernel_of_a_gpu_bounds_the_bytes_of_models_that_its_caches_cannot_hold() -> None:
+    device, protocol = facts(extra={GPU_GB: 300.0}), MeasurementProtocol(provider="cuda")
+    assert ceiling(device, protocol, 2 << 30).bytes == pytest.approx(4 * 300e9)
+    assert ceiling(device, protocol, 40 << 20).bytes == ACCELERATOR_BYTES
+
+
 def test_no_facts_lift_a_ceiling_without_bound() -> None:
-    absurd = {CORE_GFLOPS: 1e300, CORE_GB: 1e300, MAX_MHZ: 1e6}
+    absurd = dict.fromkeys((CORE_GFLOPS, CORE_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB), 1e300) | {MAX_MHZ: 1e6}
     processors: list[dict[str, Any]] = [
         {"cpu_features": ["amx_int8", "sme", "avx512f"], "architecture": "aarch64"},
         {"cpu_features": [], "architecture": "x86_64"},
@@ -246,6 +285,7 @@ def test_no_facts_lift_a_ceiling_without_bound() -> None:
         assert least_cores_bound.bytes <= CORE_MEMORY_BYTES
     assert ceiling(facts(cpu_features=[], architecture="x86_64"), MeasurementProtocol(), 0).flops <= 6e9 * 64
     accelerated = MeasurementProtocol(provider="cuda")
+    assert ceiling(facts(extra=absurd), accelerated, 2 << 30) == ceiling(facts(), accelerated, 2 << 30)
     assert (
         ceiling(facts(extra=absurd), accelerated, 0).flops
         < ceiling(facts(extra=absurd), MeasurementProtocol(provider="cuda", dtype="float16"), 0).flops
