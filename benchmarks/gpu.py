@@ -4,9 +4,10 @@
     python benchmarks/gpu.py --out FOLDER --pretend
 
 It needs Python 3.10 and a torch that is there, in any checkout, offline. Each part (`gpu_parts.py`) is a process of its
-own with its own limit, after which it is killed. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so
-that a run that is cut off keeps what it has; beside them are each part's output and the benchmarks' JSON lines. What a
-part needs and is not here is said by name. `--wheels` installs wheels that were brought along into FOLDER, without an
+own with its own limit, after which it is killed: its share of the time that is left, so what a part leaves is shared by
+those after it. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so that a run that is cut off keeps
+what it has; beside them are each part's output and the benchmarks' JSON lines. What a part needs and is not here is
+said by name. `--wheels` installs wheels that were brought along into FOLDER, without an
 index; a torch that is there stays. `--pretend` runs the parts in small on the CPU: its figures say nothing.
 """
 
@@ -19,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,10 +30,15 @@ from gpu_parts import ORT_CUDA, ROOT, Part, parts
 
 KEPT = frozenset({"torch", "triton"})
 """Not taken from `--wheels` where they are here: these belong to the GPU's driver."""
-MIN_S = 10.0
-"""A part is not begun with less time left."""
-END_S = 10.0
-"""In which a part that is over its limit may end by itself."""
+ENOUGH = 0.6
+"""Share of its own time that a part needs at least; with less it is not begun."""
+END_S = 5.0
+"""Of a part's time, in which it may end by itself when the rest is over."""
+KILL_S = 3.0
+"""In which killed processes end; one that waits for its driver may never."""
+FACTS_S = 120.0
+RUN = "EDGEFRONT_GPU_RUN"
+"""Environment variable of every process of a run, by which those that left their part's group are found."""
 FACTS = """
 import json, platform, sys
 from importlib.util import find_spec
@@ -67,6 +73,7 @@ def main() -> int:
         return refuse(f"{ROOT}/edgefront/core is neither a folder nor a link to one: copy the checkout with its links")
     sys.path.append(str(ROOT))  # edgefront need not be installed
     begun, out = time.monotonic(), options.out.resolve()
+    end = begun + 60 * options.minutes
     (out / "results").mkdir(parents=True, exist_ok=True)
     chosen = [part for part in parts(options.pretend) if part.name in options.only]
     missed = install(options.wheels.resolve(), out / "packages") if options.wheels else []
@@ -77,13 +84,32 @@ def main() -> int:
         return refuse(f"torch {facts['torch']} sees no NVIDIA GPU here; --pretend runs everything in small on the CPU")
     facts |= {"pretended": options.pretend, "wheels not installed": missed}
     rows: list[dict[str, Any]] = []
-    for part in chosen:
-        left = 60 * options.minutes - (time.monotonic() - begun)
-        rows.append(outcome(part, facts["here"], left, out))
+    for number, part in enumerate(chosen):
+        after = [later.seconds for later in chosen[number + 1 :] if not missing(later, facts["here"])]
+        left = end - time.monotonic()
+        rows.append(outcome(part, facts["here"], left, out, limit_s(left, part.seconds, after)))
         write(out, facts, rows)
         print(f"{part.name}: {rows[-1]['state']}", flush=True)
     print(f"{out / 'gpu.md'}")
     return 1 if any(row["state"].startswith("failed") for row in rows) else 0
+
+
+def limit_s(left: float, own: float, after: Sequence[float]) -> float:
+    """Of a part that takes `own` seconds, before others: its share of the time left, or 0 if that is not enough.
+
+    The last of the others have no share where there is not enough for all: they are worth less.
+    """
+    total = own
+    for seconds in after:
+        if left < ENOUGH * (total + seconds):
+            break
+        total += seconds
+    return left * own / total if left >= ENOUGH * own else 0.0
+
+
+def missing(part: Part, here: Sequence[str]) -> list[str]:
+    """What the part needs and is not here."""
+    return [name for name in part.needs if name not in here]
 
 
 def refuse(why: str) -> int:
@@ -101,6 +127,7 @@ def environment(out: Path) -> dict[str, str]:
         "EDGEFRONT_MEASURE_LOCK": str(out / "measure.lock"),
         "HF_HUB_OFFLINE": "1",
         "COLUMNS": "400",  # pytest cuts reasons to the width
+        RUN: f"{os.getpid()}-{out}",
     }
 
 
@@ -108,7 +135,12 @@ def machine(out: Path, chosen: Sequence[Part]) -> dict[str, Any]:
     """What is here: torch, GPUs, and of what the parts need the names that can be imported."""
     names = sorted({name for part in chosen for name in part.needs} - {ORT_CUDA})
     command = [sys.executable, "-c", FACTS, *names]
-    done = subprocess.run(command, env=environment(out), capture_output=True, text=True, check=False, cwd=out)
+    try:
+        done = subprocess.run(
+            command, env=environment(out), capture_output=True, text=True, check=False, cwd=out, timeout=FACTS_S
+        )
+    except subprocess.TimeoutExpired:  # a driver that hangs
+        return {"torch": None, "torch error": f"it did not say within {FACTS_S:.0f} s which GPUs there are"}
     if done.returncode:  # torch itself may end it
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -134,16 +166,15 @@ def importable(name: str) -> bool:
     return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def outcome(part: Part, here: Sequence[str], left: float, out: Path) -> dict[str, Any]:
-    """A row of the report: the part run, or why it was not."""
+def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: float) -> dict[str, Any]:
+    """A row of the report: the part run with this limit, or why it was not."""
+    part = part.lasting(limit)
     row: dict[str, Any] = {"part": part.name, "goal": part.goal, "command": " ".join(("python", *part.command))}
     row |= {"seconds": 0.0, "figures": []}
-    missing = [name for name in part.needs if name not in here]
-    if missing:
-        return {**row, "state": f"skipped: needs {', '.join(missing)}, not here"}
-    limit = min(part.limit_s, left)
-    if limit < MIN_S:
-        return {**row, "state": "not run: no time left"}
+    if lacking := missing(part, here):
+        return {**row, "state": f"skipped: needs {', '.join(lacking)}, not here"}
+    if not limit:
+        return {**row, "state": f"not run: {max(0.0, left):.0f} s left, and it takes {part.seconds:.0f} s"}
     log = out / f"{part.name.replace(':', '').replace(',', '').replace(' ', '-')}.log"
     begun = time.monotonic()
     code = run(part, limit, log, out)
@@ -176,17 +207,37 @@ def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
             start_new_session=True,
         )
     try:
-        return process.wait(limit_s)
+        return process.wait(limit_s - min(END_S, limit_s / 2))
     except subprocess.TimeoutExpired:
-        # Its group: children of its own would keep the GPU's memory.
+        # Its group: torchrun, for instance, ends its ranks, which are in groups of their own.
         os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
+        wait_until(lambda: process.poll() is not None and not processes(out), min(END_S, limit_s / 2))
         return None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        for left in processes(out):  # whoever is left would keep the GPU's memory
+            with suppress(OSError):
+                os.kill(left, signal.SIGKILL)
+        wait_until(lambda: process.poll() is not None and not processes(out), KILL_S)
+
+
+def processes(out: Path) -> list[int]:
+    """Those of this run, in whichever group, as far as the system says (Linux); without those that only have to be
+    waited for.
+    """
+    mark, found = f"{RUN}={environment(out)[RUN]}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def last_line(output: str) -> str:
@@ -224,4 +275,5 @@ def replace(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that a part that runs is ended too
     sys.exit(main())

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,21 +52,28 @@ def main() -> None:
     ):
         until(lambda: agent_is_ready(client, own), 90, "the agent did not start")
         answer = find(options, own)
-        (target,) = answer["targets"]
-        anchors: list[float] = []
+        found = found_by(client, answer, options.device)
+        append("gpu_find", found, quick=options.quick)  # if it is cut off now, this remains
 
         def anchored() -> bool:
             points = client.devices.anchor(DEVICE).points
-            anchors[:] = [point.latency_ms for point in points if point.provider.startswith(options.device)]
-            return bool(anchors)
+            found["anchors"] = [point.latency_ms for point in points if point.provider.startswith(options.device)]
+            return bool(found["anchors"])
 
         enrolled_long_ago(Path(home))
         until(anchored, 45, None)
-        facts = client.devices.get(DEVICE).facts
-        candidates = list(client.candidates.list(answer["job"]))
+    table("edgefront find", [found])
+    append("gpu_find", found, quick=options.quick)
+
+
+def found_by(client: Client, answer: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """What the answer says, and the device, which has no anchors yet."""
+    (target,) = answer["targets"]
     recommended = target["recommendation"]["recommended"]
-    found = {
-        "device": options.device,
+    facts = client.devices.get(DEVICE).facts
+    candidates = list(client.candidates.list(answer["job"]))
+    return {
+        "device": device,
         "gpus": [gpu.get("name") for gpu in facts.gpus],
         "runtimes": {runtime.runtime: list(runtime.providers) for runtime in facts.runtimes},
         "state": answer["state"],
@@ -74,11 +81,9 @@ def main() -> None:
         and f"{recommended['latency_ms']:.3g} ms, {recommended['memory_bytes'] / 1e6:.0f} MB",
         "candidates": len(candidates),
         "launches": sum(candidate.launches for candidate in candidates),
-        "anchors": anchors,
+        "anchors": [],
         "reached": {name: facts.extra[name] for name in REACHED if name in facts.extra},
     }
-    table("edgefront find", [found])
-    append("gpu_find", found, quick=options.quick)
 
 
 def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `gpu.py` runs, in order of worth: of each part the command, its limit, what it needs, its goal and its figures.
+"""What `gpu.py` runs, in order of worth: of each part the command, its time, what it needs, its goal and its figures.
 
 Only the standard library is imported here: a part that needs a package is skipped where it is not installed.
 """
@@ -9,7 +9,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ SERVES = (
     "pymoo",
     "sklearn",
 )
+MINUTES = "{minutes}"
+"""In a command: how long it goes on (`Part.lasting`)."""
 ORT_CUDA = "onnxruntime with CUDA"
 """Not a package of its own: the wheel `onnxruntime-gpu`, on a GPU that it can use."""
 
@@ -58,11 +60,17 @@ class Part:
 
     name: str
     command: tuple[str, ...]
-    """After the interpreter, from the checkout's root."""
-    limit_s: float
+    """After the interpreter, from the checkout's root; MINUTES is filled in."""
+    seconds: float
+    """Of nine minutes: after so long it is killed, unless others need less or the run has longer."""
     needs: tuple[str, ...]
     goal: str
     read: Reader
+
+    def lasting(self, limit_s: float) -> Part:
+        """The same with MINUTES for what it does in a loop: half of its limit. To start and to end takes the rest."""
+        minutes = f"{limit_s / 120:.2f}"
+        return replace(self, command=tuple(minutes if word == MINUTES else word for word in self.command))
 
 
 def parts(pretend: bool) -> list[Part]:
@@ -71,22 +79,29 @@ def parts(pretend: bool) -> list[Part]:
     quick = ("--quick",) if pretend else ()
     passes = ("--only", "par", "small", "--passes", *(made for made, *_ in MODEL_GOALS))
     models = ("benchmarks/bench_models.py", *device, *quick, *passes, "--rounds", "1", "--runtime")
-    training = ("benchmarks/bench_training.py", *device, *quick, "--rounds", "5", "--only")
+    training = ("benchmarks/bench_training.py", *device, *quick, "--rounds", "3", "--only")
     launches = "16" if pretend else "26"
-    few = ("--launches", launches, "--minutes", "2.5", "--splits", "2" if pretend else "20")
+    few = ("--launches", launches, "--minutes", MINUTES, "--splits", "2" if pretend else "20")
     predict = ("--here", "--runtimes", "pytorch", "--modes", "forward", "--spaces", "lts-gpt2", *few)
     text = ("--data", "benchmarks/README.md", "--pieces", "512")
     small = ("--layers", "6", "--steps", "60", "--search-steps", "60", "--seeds", "1", "--segment", "64", *text)
     of_torch = "PAR at .65 of Transformer-XL's latency; SRU++ 4 to 5 times as fast"
     return [
-        _tests("recurrence", 75, ("torch", "triton")),
-        _tests("measuring", 150, MEASURES),
-        _tests("training", 110, TRAINS),
-        Part("find", ("benchmarks/gpu_find.py", *device, *quick), 150, SERVES, "an answer; an anchor there", _find),
+        _tests("recurrence", 45, ("torch", "triton")),
+        _tests("measuring", 75, MEASURES),
+        _tests("training", 50, TRAINS),
+        Part(
+            "find",
+            ("benchmarks/gpu_find.py", *device, *quick, "--minutes", MINUTES),
+            80,
+            SERVES,
+            "an answer; an anchor there; the kernels of the ceiling",
+            _find,
+        ),
         Part(
             "recurrence",
             ("benchmarks/bench_recurrence.py", *device, *quick, "--threads", "1"),
-            60,
+            25,
             ("torch", "numba") if pretend else ("torch", "triton"),
             "at least 60 % of the bandwidth",
             _recurrence,
@@ -94,26 +109,26 @@ def parts(pretend: bool) -> list[Part]:
         Part(
             "training",
             (*training, "gpt2"),
-            120,
+            60,
             (*MEASURES, "transformers"),
             "at least 1.2 times as fast as transformers, both with torch.compile",
             _training,
         ),
-        Part("models", (*models, "pytorch"), 120, MEASURES, of_torch, _models),
-        Part("training SRU++", (*training, "srupp"), 60, MEASURES, "4 to 5 times as fast as Transformer-XL", _training),
+        Part("models", (*models, "pytorch"), 30, MEASURES, of_torch, _models),
+        Part("training SRU++", (*training, "srupp"), 30, MEASURES, "4 to 5 times as fast as Transformer-XL", _training),
         Part(
             "prediction",
             ("benchmarks/bench_predict.py", *predict, *device, *quick),
-            170,
+            55,
             (*MEASURES, "scipy", "sklearn"),
             "20 launches: 1 to 3.5 % error",
             _prediction,
         ),
-        Part("models, ONNX Runtime", (*models, "onnxruntime"), 100, (*MEASURES, ORT_CUDA), of_torch, _models),
+        Part("models, ONNX Runtime", (*models, "onnxruntime"), 25, (*MEASURES, ORT_CUDA), of_torch, _models),
         Part(
             "SRU++ in small",
             ("benchmarks/bench_srupp.py", *device, *quick, "--only-ends", "--steps", "60"),
-            80,
+            20,
             TRAINS,
             "faster than Transformer-XL",
             _srupp,
@@ -121,7 +136,7 @@ def parts(pretend: bool) -> list[Part]:
         Part(
             "PAR in small",
             ("benchmarks/bench_par.py", *device, *quick, *small),
-            120,
+            25,
             TRAINS,
             ".65 of Transformer-XL's latency",
             _par,
@@ -129,10 +144,10 @@ def parts(pretend: bool) -> list[Part]:
     ]
 
 
-def _tests(name: str, limit_s: float, needs: Sequence[str]) -> Part:
+def _tests(name: str, seconds: float, needs: Sequence[str]) -> Part:
     file = f"tests/gpu/test_gpu_{name}.py"
     command = (*TESTS, "--rootdir", "tests/gpu", "--confcutdir", "tests/gpu", "-m", "gpu", file)
-    return Part(f"tests: {name}", command, limit_s, ("pytest", *needs), "all pass", _passed)
+    return Part(f"tests: {name}", command, seconds, ("pytest", *needs), "all pass", _passed)
 
 
 # What a part's figures are ------------------------------------------------------------------------------------------

@@ -75,28 +75,26 @@ def test_pretending_runs_tests_and_benchmarks_and_says_what_is_skipped(tmp_path:
     assert "needs an NVIDIA GPU that torch sees" in table
 
 
-def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(
-    gpu: Any, gpu_parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def part(name: str, *command: str, **fields: Any) -> Any:
-        given = {"limit_s": 60.0, "needs": (), "goal": "ends", "read": lambda folder, output: [], **fields}
-        return gpu_parts.Part(name, command, **given)
+def part(gpu_parts: Any, name: str, *command: str, **fields: Any) -> Any:
+    given = {"seconds": 60.0, "needs": (), "goal": "ends", "read": lambda folder, output: [], **fields}
+    return gpu_parts.Part(name, command, **given)
 
-    monkeypatch.setattr(gpu, "MIN_S", 0.0)
+
+def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
     given = [
-        part("waits", *WAITS, limit_s=0.5),
-        part("fails", "-c", "raise SystemExit('no such kernel | here')"),
-        part("lacks", "-c", "", needs=("nothing_like_it",)),
-        part("ends", "-c", "print('done')"),
+        part(gpu_parts, "waits", *WAITS),
+        part(gpu_parts, "fails", "-c", "raise SystemExit('no such kernel | here')"),
+        part(gpu_parts, "lacks", "-c", "", needs=("nothing_like_it",)),
+        part(gpu_parts, "ends", "-c", "print('done')"),
     ]
-    rows = [gpu.outcome(each, (), 600.0, tmp_path) for each in given]
-    late = gpu.outcome(given[3], (), -1.0, tmp_path)
+    rows = [gpu.outcome(each, (), 600.0, tmp_path, limit) for each, limit in zip(given, (0.5, 60, 0, 60), strict=True)]
+    late = gpu.outcome(given[3], (), -1.0, tmp_path, 0.0)
     assert [row["state"] for row in [*rows, late]] == [
         "cut off after 0 s",
         "failed: exit code 1: no such kernel | here",
         "skipped: needs nothing_like_it, not here",
         "done",
-        "not run: no time left",
+        "not run: 0 s left, and it takes 60 s",
     ]
     gpu.write(tmp_path, {"gpus": [], "torch": "2", "python": "3", "pretended": False}, rows)
     table = [line for line in (tmp_path / "gpu.md").read_text().splitlines() if line.startswith("|")]
@@ -105,22 +103,65 @@ def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(
     assert len(json.loads((tmp_path / "gpu.json").read_text())["parts"]) == len(given)
 
 
+def test_nothing_is_left_of_a_part_that_hangs(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
+    """Nor of one that ignores the request to end, whose child is in a session of its own, as a fork server is."""
+    child = f"subprocess.Popen([sys.executable, '-c', {WAITS[1]!r}], start_new_session=True)"
+    hangs = f"import signal, subprocess, sys, time; {child}; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    row = gpu.outcome(part(gpu_parts, "hangs", "-c", f"{hangs}; {WAITS[1]}"), (), 60.0, tmp_path, 4.0)
+    assert row["state"] == "cut off after 4 s"
+    assert gpu.processes(tmp_path) == []
+    assert "begun" in (tmp_path / "hangs.log").read_text()
+
+
+def test_parts_that_hang_leave_time_to_those_after_them(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
+    """Each part is cut off at its share, and the last is not begun only where there is no time for it."""
+    out = tmp_path / "out"
+    made = [part(gpu_parts, name, *WAITS, seconds=seconds) for name, seconds in (("a", 3.0), ("b", 1.0), ("c", 100.0))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "parts", lambda _pretend: made)
+        patch.setattr(gpu, "machine", lambda _out, _chosen: {"torch": "2", "python": "3", "gpus": [], "here": []})
+        patch.setattr(sys, "argv", ["gpu.py", "--out", str(out), "--minutes", "0.1", "--pretend"])
+        assert gpu.main() == 0
+    states = {row["part"]: row["state"] for row in json.loads((out / "gpu.json").read_text())["parts"]}
+    assert re.fullmatch(r"cut off after \d s", states["a"])
+    assert re.fullmatch(r"cut off after \d s", states["b"])
+    assert re.fullmatch(r"not run: \d s left, and it takes 100 s", states["c"])
+    assert "and it takes 100 s" in (out / "gpu.md").read_text()
+
+
+def test_the_time_left_is_shared_by_the_parts_that_it_is_enough_for(gpu: Any) -> None:
+    assert gpu.limit_s(200.0, 50.0, [30.0, 20.0]) == pytest.approx(100.0)  # twice as much as they need
+    assert gpu.limit_s(80.0, 50.0, [30.0, 20.0]) == pytest.approx(40.0)
+    assert gpu.limit_s(49.0, 50.0, [30.0, 20.0]) == pytest.approx(49 * 5 / 8)  # the last is left out
+    assert gpu.limit_s(40.0, 50.0, [30.0, 20.0]) == pytest.approx(40.0)
+    assert gpu.limit_s(29.0, 50.0, [30.0, 20.0]) == 0.0
+    assert gpu.limit_s(-1.0, 50.0, []) == 0.0
+
+
+def test_all_parts_have_their_time_in_nine_minutes(gpu_parts: Any) -> None:
+    made = gpu_parts.parts(False)
+    assert sum(each.seconds for each in made) <= 9 * 60 - 15  # to see what is here
+    loops = [each for each in made if gpu_parts.MINUTES in each.command]
+    assert [each.name for each in loops] == ["find", "prediction"]
+    assert all(" ".join(each.lasting(60.0).command).count("--minutes 0.50") == 1 for each in loops)
+
+
 @pytest.mark.parametrize("pretend", [False, True])
 def test_every_option_of_a_part_is_one_of_its_program(gpu_parts: Any, pretend: bool) -> None:
     made = gpu_parts.parts(pretend)
-    assert len({part.name for part in made}) == len(made)
-    for part in made:
-        files = [word for word in part.command if word.endswith(".py")]
-        assert all((ROOT / file).is_file() for file in files), part.name
-        if part.command[0] in files:
+    assert len({each.name for each in made}) == len(made)
+    for each in made:
+        files = [word for word in each.command if word.endswith(".py")]
+        assert all((ROOT / file).is_file() for file in files), each.name
+        if each.command[0] in files:
             program = (ROOT / files[0]).read_text()
-            options = [word for word in part.command if word.startswith("--")]
-            assert all(f'"{option}"' in program for option in options), (part.name, options)
-            assert part.command[part.command.index("--device") + 1] == ("cpu" if pretend else "cuda")
+            options = [word for word in each.command if word.startswith("--")]
+            assert all(f'"{option}"' in program for option in options), (each.name, options)
+            assert each.command[each.command.index("--device") + 1] == ("cpu" if pretend else "cuda")
 
 
 def test_figures_are_read_from_what_benchmarks_record(gpu_parts: Any, tmp_path: Path) -> None:
-    read = {part.name: part.read for part in gpu_parts.parts(False)}
+    read = {each.name: each.read for each in gpu_parts.parts(False)}
     (training, *others) = read["training"](RECORDED, "")
     assert re.fullmatch(r"GPT-2: ours, compiled over transformers, compiled 1\.\d+ times", " ".join(training[:2]))
     assert training.met is False  # on a CPU
