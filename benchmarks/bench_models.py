@@ -223,7 +223,7 @@ def where(arguments: argparse.Namespace, versions: Mapping[str, Any]) -> dict[st
     facts: dict[str, Any] = {"device": arguments.device, "dtype": arguments.dtype, "threads": arguments.threads}
     facts["processor"] = processor()[0]
     if arguments.device == "cuda":
-        facts["gpu"] = Gpu.first_visible().name()
+        facts["gpu"] = Gpu.visible().name()
     return facts | {name: versions[name] for name in ("torch", "onnxruntime", "cuda") if name in versions}
 
 

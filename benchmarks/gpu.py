@@ -23,13 +23,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from gpu_parts import ORT_CUDA, ROOT, Part, parts
 
-KEPT = frozenset({"torch", "triton"})
-"""Not taken from `--wheels` where they are here: these belong to the GPU's driver."""
+KEPT = ("torch", "triton", "nvidia-", "cuda-")
+"""How the names begin of what is not taken from `--wheels` where it is here: torch brought what fits the driver."""
 ENOUGH = 0.6
 """Share of its own time that a part needs at least; with less it is not begun."""
 END_S = 5.0
@@ -152,7 +153,7 @@ def machine(out: Path, chosen: Sequence[Part]) -> dict[str, Any]:
 def install(wheels: Path, packages: Path) -> list[str]:
     """Installs the newest fitting wheel of each name without an index; the names that could not be."""
     names = sorted({wheel.name.partition("-")[0].lower() for wheel in wheels.glob("*.whl")})
-    names = [name for name in names if name not in KEPT or not importable(name)]
+    names = [name for name in names if not name.replace("_", "-").startswith(KEPT) or not installed(name)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
     command += ["--no-deps", "--upgrade", "--find-links", str(wheels), "--target", str(packages)]
     if names and subprocess.run([*command, *names], stdin=subprocess.DEVNULL, check=False).returncode == 0:
@@ -161,9 +162,10 @@ def install(wheels: Path, packages: Path) -> list[str]:
     return [name for name in names if subprocess.run([*command, name], check=False).returncode]
 
 
-def importable(name: str) -> bool:
-    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def installed(name: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(version(name))
+    return False
 
 
 def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: float) -> dict[str, Any]:

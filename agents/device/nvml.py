@@ -28,8 +28,8 @@ class Gpu:
     handle: ctypes.c_void_p
 
     @classmethod
-    def first_visible(cls) -> Gpu:
-        """The GPU that CUDA programs see as number 0. `MeasurementError` (unsupported) without driver or GPU.
+    def visible(cls, number: int = 0) -> Gpu:
+        """The GPU that CUDA programs see by this number. `MeasurementError` (unsupported) without driver or GPU.
 
         Numbers agree only in the order of the PCI bus, which `agents.measuring.forked.child_environment` sets for CUDA.
         """
@@ -39,12 +39,12 @@ class Gpu:
             raise MeasurementError(f"no NVIDIA driver here: {error}", reason="unsupported") from None
         _check(library.nvmlInit_v2(), "nvmlInit")
         handle = ctypes.c_void_p()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-        if visible and not visible.isdigit():
+        visible = _visible(number)
+        if not visible.isdigit():
             _check(library.nvmlDeviceGetHandleByUUID(visible.encode(), ctypes.byref(handle)), visible)
         else:
-            number = ctypes.c_uint(int(visible or 0))
-            _check(library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)), f"GPU {visible or 0}")
+            index = ctypes.c_uint(int(visible))
+            _check(library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)), f"GPU {visible}")
         return cls(library, handle)
 
     def used_bytes(self) -> int:
@@ -90,6 +90,17 @@ class Gpu:
         except AttributeError:
             return None
         return None if code else int(answer.value)
+
+
+def _visible(number: int) -> str:
+    """The driver's number, or the UUID, of the GPU that CUDA programs see by this number."""
+    restricted = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    if not restricted:
+        return str(number)
+    named = [name.strip() for name in restricted.split(",")]
+    if number >= len(named):
+        raise MeasurementError(f"CUDA_VISIBLE_DEVICES={restricted} hides GPU {number}", reason="unsupported")
+    return named[number]
 
 
 def _check(code: int, what: str) -> None:

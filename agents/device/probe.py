@@ -25,6 +25,7 @@ from edgefront.agents.device.processor import processor
 from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.forked import child_environment
 from edgefront.core.measurement.protocol import Mode, Runtime
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.processes.folders import work_folder
@@ -76,7 +77,7 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
         extra={
             "python": platform.python_version(),
             "libc": " ".join(platform.libc_ver()).strip() or None,
-            **kernel_facts(plan, gpu=bool(listed)),
+            **kernel_facts(plan, gpu=any(Provider(name).on_nvidia for facts in tested for name in facts.providers)),
         },
     )
 

@@ -28,7 +28,7 @@ class EnergyMeter:
 
     def __init__(self, provider: str, powercap: Path = POWERCAP) -> None:
         self._on_nvidia = Provider(provider).on_nvidia
-        self._gpu = _gpu() if self._on_nvidia else None
+        self._gpu = _gpu(Provider(provider).number) if self._on_nvidia else None
         self._packages = [] if self._on_nvidia else _packages(powercap)
         self._readable = any(_number(package / "energy_uj") is not None for package in self._packages)
         self._start: list[float | None] = []
@@ -106,8 +106,8 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _gpu() -> Gpu | None:
+def _gpu(number: int) -> Gpu | None:
     try:
-        return Gpu.first_visible()
+        return Gpu.visible(number)
     except MeasurementError:
         return None

@@ -38,7 +38,7 @@ def gpu_environment(provider: str) -> dict[str, Fact]:
     if not Provider(provider).on_nvidia:
         return {}
     try:
-        return Gpu.first_visible().facts()
+        return Gpu.visible(Provider(provider).number).facts()
     except MeasurementError:
         return {}
 

@@ -12,10 +12,10 @@ from edgefront.core.states import LaunchOutcome
 _MAX_MESSAGE = 4000
 _ONNX_RUNTIME_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Prefix of ONNX Runtime's messages."""
-# Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, llama.cpp, mmap.
+# Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU, CUDA and TensorRT, llama.cpp, mmap.
 _OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|can't allocate memory|cannot allocate memory|out of memory|failed to allocate|unable to allocate"
-    r"|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|memory allocation fail",
+    r"bad_alloc|can't allocate memory|cannot allocate memory|out ?of ?memory|failed to allocate|unable to allocate"
+    r"|not enough memory|STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|memory allocation fail",
     re.IGNORECASE,
 )
 

@@ -65,10 +65,11 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
         return ResidentMeter() if _ON_LINUX else LifetimeMeter()
     if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
         return AllocatorMeter()
-    if method == "device" and Provider(protocol.provider).on_nvidia:
+    provider = Provider(protocol.provider)
+    if method == "device" and provider.on_nvidia:
         from edgefront.agents.device.nvml import Gpu
 
-        return DeviceMeter(Gpu.first_visible())
+        return DeviceMeter(Gpu.visible(provider.number))
     raise MeasurementError(
         f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} on this device",
         reason="unsupported",

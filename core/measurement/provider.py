@@ -25,6 +25,12 @@ class Provider:
         return _ON_THE_SAME.get(self.name, self.name.rstrip("0123456789"))  # llama.cpp numbers its devices
 
     @property
+    def number(self) -> int:
+        """Which of its devices, as CUDA counts them: of `cuda1` 1, without a number the first."""
+        digits = self.name.removeprefix(self.name.rstrip("0123456789"))
+        return int(digits or 0)
+
+    @property
     def on_processor(self) -> bool:
         return self.hardware == PROCESSOR
 

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with, load_teacher
-from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
+from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory, seed_device, seed_of
 from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
 
@@ -136,6 +137,11 @@ class Trainer:
 
         Raises `Diverged` for a loss that is not a number, `SmallerBatch` (several ranks), `Unavailable` (a full disk).
         """
+        # Where it is compiled, choices by measured speed would have to go: it would be slower.
+        with nullcontext() if self.recipe.compile else deterministic(self.ranks.device):
+            return self._train()
+
+    def _train(self) -> Outcome:
         recipe, steps = self.recipe, self.recipe.steps
         report_every = min(100, max(1, steps // _REPORTS))
         self.journal.update(state="training", step=self.progress.step, steps=steps, micro_rows=self.progress.micro_rows)
@@ -208,11 +214,15 @@ class Trainer:
             try:
                 loss, state = self._gradients(batch, step, max(1, targets))
                 break
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error) and not is_not_deterministic(error):
                     raise
+                cannot = "" if is_out_of_memory(error) else str(error)
             # Outside the handler, whose traceback would keep every activation alive.
-            self._halve(step)
+            if cannot:
+                self._accept_other_results(cannot)
+            else:
+                self._halve(step)
         norm = self._clipped()
         self._scaler.step(self.optimizer)
         self._scaler.update()
@@ -276,6 +286,10 @@ class Trainer:
         self.journal.note(text)
         if self.ranks.ranks > 1:
             raise SmallerBatch(text)
+
+    def _accept_other_results(self, why: str) -> None:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.journal.note(f"On this device it does not resume bit for bit: {why.partition('. ')[0]}.")
 
     def _hours_are_spent(self) -> bool:
         hours = self.spec.budget.hours
@@ -385,7 +399,11 @@ class Trainer:
             self._meter.resume(pending)
         if memory:
             self._state = State(self.architecture, "memory")
-            self._state.update({name: tensor.to(self.ranks.device) for name, tensor in memory.items()})
+            # Counts stay on the CPU, as `core.nn.state` keeps them.
+            device = self.ranks.device
+            self._state.update(
+                {name: tensor.to(device) if tensor.is_floating_point() else tensor for name, tensor in memory.items()}
+            )
 
 
 def _digest(architecture: Architecture, data: str, recipe: Recipe, seed: int, teacher: Teacher | None) -> str:

@@ -87,7 +87,8 @@ class Measured:
         from edgefront.agents.device.nvml import Gpu
         from edgefront.agents.device.processor import processor
 
-        device = Gpu.first_visible().name() if Provider(self.protocol.provider).on_nvidia else processor()[0]
+        provider = Provider(self.protocol.provider)
+        device = Gpu.visible(provider.number).name() if provider.on_nvidia else processor()[0]
         report = self.report()
         return {
             "device": device,

@@ -67,7 +67,7 @@ def facts_of(runtime: Runtime) -> RuntimeFacts:
 
 
 def test_nvml_names_the_gpu_of_torch_and_counts_what_it_holds() -> None:
-    gpu = Gpu.first_visible()
+    gpu = Gpu.visible()
     name = torch.cuda.get_device_name(0)
     assert gpu.name() in name or name in gpu.name()
     torch.cuda.empty_cache()
@@ -157,7 +157,7 @@ def test_the_allocator_s_peak_is_torch_s_own() -> None:
 
 def test_the_device_s_peak_is_what_was_held() -> None:
     """CUDA reserves whole pages, of 2 MiB, and modules of kernels."""
-    assert peak_of(DeviceMeter(Gpu.first_visible())).peak_bytes == pytest.approx(384 * MIB, abs=64 * MIB)
+    assert peak_of(DeviceMeter(Gpu.visible())).peak_bytes == pytest.approx(384 * MIB, abs=64 * MIB)
 
 
 @pytest.mark.parametrize("method", ["allocator", "device"])

@@ -63,6 +63,10 @@ def test_what_a_provider_runs_on(name: str) -> None:
     assert provider.on_nvidia == (hardware == "cuda")
 
 
+def test_a_provider_s_number_is_that_of_its_device() -> None:
+    assert [Provider(name).number for name in ("cuda", "cuda0", "cuda1", "tensorrt", "vulkan12")] == [0, 0, 1, 0, 12]
+
+
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_search_is_bounded_by_the_memory_that_models_are_in(name: str) -> None:
     shares = PROVIDERS[name][1]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -128,8 +129,18 @@ def warm_up_device(request: LaunchRequest) -> None:
     protocol, subject = request.protocol, request.subject
     if isinstance(subject, Architecture) and any(isinstance(block, Sru | Srupp) for block in subject.blocks):
         prepare_recurrence(protocol.runtime, protocol.provider)
-    if protocol.provider != "cpu" and protocol.runtime == "onnxruntime":
+    if Provider(protocol.provider).on_processor:
+        return
+    if protocol.runtime == "onnxruntime":
         from edgefront.agents.measuring.runtimes.onnx_runtime import providers, works
 
         if protocol.provider in providers():
             works(protocol.provider)
+    elif protocol.runtime == "pytorch":
+        from edgefront.agents.measuring.runtimes.pytorch import start_device
+
+        start_device(protocol.provider)
+    elif protocol.runtime == "llamacpp":
+        import xllamacpp
+
+        xllamacpp.get_device_info()  # asks each device how much memory it has

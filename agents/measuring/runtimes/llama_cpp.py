@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +25,7 @@ from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.provider import Provider
 from edgefront.core.number_formats import KnownFormat, KvCache
 from edgefront.core.processes.folders import CHILD, working_in
 from edgefront.core.spaces.architecture import Architecture
@@ -51,7 +52,7 @@ def facts() -> dict[str, Any]:
     return {
         "version": xllamacpp.__version__,
         "providers": sorted(_devices()),
-        "memory_methods": memory_methods(allocator=False, device=False),
+        "memory_methods": memory_methods(allocator=False, device=any(Provider(name).on_nvidia for name in _devices())),
         "kv_caches": list(_KV_CACHES),
     }
 
@@ -264,6 +265,16 @@ def _devices() -> set[str]:
     return {device["name"].lower() for device in xllamacpp.get_device_info()}
 
 
+def _gpu_number(provider: str, devices: Sequence[Mapping[str, Any]]) -> int:
+    """Which of the GPUs among these devices the provider is, in llama.cpp's order; -1 if it is none."""
+    kinds = xllamacpp.ggml_backend_dev_type
+    for kind in (kinds.GGML_BACKEND_DEVICE_TYPE_GPU, kinds.GGML_BACKEND_DEVICE_TYPE_IGPU):
+        names = [device["name"].lower() for device in devices if device["type"] == kind]
+        if provider in names:
+            return names.index(provider)
+    return -1
+
+
 def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     """llama.cpp's defaults, with the protocol's threads and format of the cache, one sequence, and nothing that is kept
     between requests but its keys and values.
@@ -274,7 +285,10 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = protocol.threads
     parameters.n_threads_http = 1
-    if protocol.provider == "cpu":
+    # Else it would spread over all GPUs, and for the processor compute large products on one (-1: on none).
+    parameters.split_mode = xllamacpp.llama_split_mode.LLAMA_SPLIT_MODE_NONE
+    parameters.main_gpu = _gpu_number(protocol.provider, xllamacpp.get_device_info())
+    if parameters.main_gpu < 0:
         parameters.n_gpu_layers = 0
     assert protocol.kv_cache is not None
     parameters.cache_type_k = parameters.cache_type_v = _KV_CACHES[protocol.kv_cache]

@@ -7,6 +7,8 @@ import json
 import os
 import tempfile
 import time
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,21 @@ def providers() -> dict[str, str]:
 def works(provider: str) -> bool:
     """Whether a session on this provider can be created and run. The provider's libraries stay loaded."""
     try:
+        _load_libraries(provider)
         session = ort.InferenceSession(_one_addition(), _quiet_options(), providers=[providers()[provider]])
         session.run(None, {"x": np.ones(1, np.float32)})
     except Exception:  # a missing driver or library can raise anything
         return False
     return providers()[provider] in session.get_providers()
+
+
+def _load_libraries(provider: str) -> None:
+    """Those of CUDA and TensorRT where Python's packages have them: the system does not look there."""
+    if Provider(provider).on_nvidia and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+    if provider == "tensorrt":
+        with suppress(ImportError):
+            import_module("tensorrt")
 
 
 def facts() -> dict[str, Any]:
@@ -181,7 +193,8 @@ class OnnxModel:
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
     """Versions of the libraries, and what else explains the figures."""
     packages = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
-    return {**packages, "tf32": _CUDA["use_tf32"]} if protocol.provider == "cuda" else packages
+    # TensorRT's default is the same.
+    return {**packages, "tf32": _CUDA["use_tf32"]} if Provider(protocol.provider).on_nvidia else packages
 
 
 def _quiet_options() -> Any:
@@ -211,6 +224,7 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
     """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
     name = request.protocol.provider
     provider = _provider(name)
+    _load_libraries(name)
     model: str | bytes
     if isinstance(request.subject, Path):
         model = str(request.subject)
@@ -224,13 +238,16 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
             fused=_fused(request.protocol),
         )
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
-    chosen: list[Any] = [(provider, _CUDA) if request.protocol.provider == "cuda" else provider]
-    if provider != _CPU:
-        chosen.append(_CPU)
-    session = ort.InferenceSession(model, options, providers=chosen)
+    session = ort.InferenceSession(model, options, providers=_chosen(name))
     if provider not in session.get_providers():
         raise MeasurementError(f"ONNX Runtime has the provider {name}, but could not start it", reason="unsupported")
     return session
+
+
+def _chosen(name: str) -> list[Any]:
+    """The provider, and those that take the operators which it has not: for TensorRT that is CUDA first."""
+    names = dict.fromkeys((name, *(["cuda"] if name == "tensorrt" and "cuda" in providers() else []), "cpu"))
+    return [(providers()[each], _CUDA) if each == "cuda" else providers()[each] for each in names]
 
 
 def in_place(protocol: MeasurementProtocol) -> bool:

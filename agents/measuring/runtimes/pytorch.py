@@ -35,6 +35,13 @@ def facts() -> dict[str, Any]:
     }
 
 
+def start_device(provider: str) -> None:
+    """Creates a device's context, which takes hundreds of megabytes of a GPU, and loads the library of products."""
+    if provider in _devices():
+        ones = torch.ones(8, 8, device=provider)
+        (ones @ ones).sum().item()
+
+
 def build(request: LaunchRequest) -> TorchModel:
     """The model of this request."""
     return TorchModel(request)
