@@ -1,10 +1,10 @@
-# syntax=docker/dockerfile:1
 # Images: `server` (API, worker, setup; no torch), `trainer` (a worker that trains), `agent` (ONNX Runtime), `agent-torch`
 # (PyTorch, OpenVINO and llama.cpp too).
 #
 #   docker build --target server -t edgefront-server .
 #
-# Packages come from the index that pip is configured for. To use your own pip.conf, for another index or for CUDA builds:
+# Packages come from the index that pip is configured for. To use your own pip.conf, for another index or another build of
+# torch (docker compose: EDGEFRONT_PIP_CONFIG):
 #
 #   docker build --target agent-torch --secret id=pip,src=$HOME/.config/pip/pip.conf -t edgefront-agent-torch .
 
@@ -17,7 +17,7 @@ ENV PATH=/opt/edgefront/bin:$PATH \
     EDGEFRONT_HOME=/data
 RUN groupadd --gid 10001 edgefront \
     && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin edgefront \
-    && install --directory --owner=edgefront --group=edgefront --mode=0700 /data /setup
+    && install --directory --owner=edgefront --group=edgefront --mode=0700 /data /setup /enrolment
 WORKDIR /data
 
 FROM base AS source
@@ -53,8 +53,6 @@ COPY --from=server-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
 EXPOSE 8090
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8090/v1/ready', timeout=4)"]
 CMD ["python", "-m", "edgefront.api"]
 
 FROM base AS trainer
@@ -62,7 +60,6 @@ COPY --from=trainer-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
 
-# Agents have no health check: the server knows when each was last seen (`edgefront device list`).
 FROM base AS agent
 COPY --from=agent-build /opt/edgefront /opt/edgefront
 USER edgefront

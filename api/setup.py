@@ -3,7 +3,8 @@
 Migrates the database of the settings. Then the folder contains, readable by this user only:
 
     admin-key         an API key of the role admin; kept for as long as the database knows it
-    enrolment-token   for agents on the same host; a new one each time
+    enrolment-token   for agents on the same host; a new one each time; in another folder, if one is given, so that an
+                      agent in a container of its own reads no admin key
 
 Everything else is created with the admin key: `edgefront key create`, `edgefront token create`.
 """
@@ -29,15 +30,17 @@ TOKEN_MINUTES = 24 * 60
 TOKEN_USES = 8
 
 
-def set_up(database: Database, folder: Path) -> None:
+def set_up(database: Database, folder: Path, token_folder: Path | None = None) -> None:
     """See the module. Raises `Unavailable` if the database is unavailable, OSError if the folder cannot be written."""
     database.migrate()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token_folder = token_folder or folder
+    for private in (folder, token_folder):
+        private.mkdir(parents=True, exist_ok=True, mode=0o700)
     with database.write() as session:
         principal = _admin(session, database, folder / "admin-key")
         request = EnrolmentTokenRequest(name="agents beside the server", minutes=TOKEN_MINUTES, uses=TOKEN_USES)
         _, token = create_enrolment_token(session, principal, request, database.now(session))
-        _write_private(folder / "enrolment-token", token)
+        _write_private(token_folder / "enrolment-token", token)
 
 
 def _admin(session: Session, database: Database, path: Path) -> Principal:
@@ -64,6 +67,7 @@ def _write_private(path: Path, secret: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m edgefront.api.setup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the admin key and the enrolment token are put")
+    parser.add_argument("--token-folder", type=Path, help="where the enrolment token is put instead")
     given = parser.parse_args()
     try:
         database = Database(Settings().database_url, pool_size=1)
@@ -71,7 +75,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     try:
-        set_up(database, given.folder)
+        set_up(database, given.folder, given.token_folder)
     except (EdgefrontError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -229,7 +229,7 @@ def _write_proxy_configuration(folder: Path, service: str, values: dict[str, str
     """
     proxy = yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"][service]
     given = {name: re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", str(value)) for name, value in proxy["environment"].items()}
-    given |= values
+    given |= {"NGINX_LOCAL_RESOLVERS": "127.0.0.11"} | values
     for mount in proxy["volumes"]:
         source, target = (Path(part) for part in mount.split(":")[:2])
         if not (_ROOT / source).exists():  # a volume, not a file of the project

@@ -16,12 +16,21 @@ import yaml
 from edgefront.core.services.dispatch import training_queue
 from edgefront.core.services.settings import BrokerSettings, Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
+from http_server import QuietHandler, serving
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STAGES = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+OWNED = re.search(r"install --directory --owner=edgefront --group=edgefront --mode=0700 (.+)", DOCKERFILE)
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """Path in the container → what is mounted there."""
+    mounted = [volume.split(":")[:2] for volume in service.get("volumes", [])]
+    return {path: source for source, path in mounted} | dict.fromkeys(service.get("tmpfs", []), "tmpfs")
 
 
 def test_the_services_of_a_team_s_server_are_there() -> None:
@@ -29,10 +38,10 @@ def test_the_services_of_a_team_s_server_are_there() -> None:
 
 
 def test_targets_are_stages() -> None:
-    for service in SERVICES.values():
-        if "build" in service:
-            target = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", service["build"]["target"])
-            assert target in STAGES
+    for service in OURS.values():
+        assert re.sub(r"\$\{\w+:-(\w+)\}", r"\1", service["build"]["target"]) in STAGES
+        # Another target is another image, so that an image of before is not taken for it.
+        assert service["image"] == f"edgefront-{service['build']['target']}"
 
 
 def test_stages_copy_from_stages_and_from_files_that_exist() -> None:
@@ -50,6 +59,65 @@ def test_final_images_do_not_run_as_root() -> None:
         body = re.search(rf"^FROM \S+ AS {stage}\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
         assert body is not None
         assert "USER edgefront" in body[1]
+
+
+def test_only_what_opens_low_ports_starts_as_root() -> None:
+    users = {name: service.get("user", "edgefront" if name in OURS else "root") for name, service in SERVICES.items()}
+    assert [name for name, user in users.items() if user == "root"] == ["https"]
+    for name, service in SERVICES.items():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert ("cap_add" in service) == (name == "https")
+
+
+def test_our_user_owns_what_is_mounted() -> None:
+    """An engine gives a new volume the owner of the folder in the image; what the image lacks belongs to root."""
+    assert OWNED is not None
+    for service in OURS.values():
+        assert mounts(service).keys() <= set(OWNED[1].split())
+
+
+def test_no_volume_without_a_name_is_left_behind() -> None:
+    """Each `VOLUME` of an image becomes one at each `up`, unless something is mounted there."""
+    volumes = {"postgres": "/var/lib/postgresql/data", "redis": "/data"} | dict.fromkeys(OURS, "/data")
+    assert DOCKERFILE.count("VOLUME") == DOCKERFILE.count("VOLUME /data\n")
+    for name, path in volumes.items():
+        assert path in mounts(SERVICES[name])
+
+
+def test_the_admin_key_is_in_no_other_container() -> None:
+    assert {name for name, service in SERVICES.items() if "setup" in mounts(service).values()} == {"migrate"}
+    migrate, agent = SERVICES["migrate"], SERVICES["agent"]
+    assert migrate["command"][3:] == ["/setup", "--token-folder", "/enrolment"]
+    assert mounts(migrate)["/enrolment"] == mounts(agent)["/enrolment"]
+    assert "--token-file=/enrolment/enrolment-token" in agent["command"]
+
+
+def test_what_is_waited_for_has_a_health_check() -> None:
+    """In the compose file: Podman builds images of the OCI format, which has none."""
+    assert "HEALTHCHECK" not in DOCKERFILE
+    for service in SERVICES.values():
+        needed = service.get("depends_on", {})
+        for name in needed:
+            healthy = isinstance(needed, dict) and needed[name]["condition"] == "service_healthy"
+            assert ("healthcheck" in SERVICES[name]) >= healthy
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_api_s_health_check_fails_when_it_is_not_ready(status: int, code: int) -> None:
+    class Api(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response(status if self.path == "/v1/ready" else 404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    kind, program, *arguments = SERVICES["api"]["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "python")
+    own = f"http://127.0.0.1:{SERVICES['api']['environment']['EDGEFRONT_HTTP__PORT']}"
+    with serving(Api) as url:
+        command = [sys.executable, *(argument.replace(own, url) for argument in arguments)]
+        assert own in " ".join(arguments)
+        assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
 def test_extras_exist() -> None:
@@ -123,6 +191,7 @@ def test_the_api_is_reached_through_a_proxy_only() -> None:
         "agent",
     }
     assert SERVICES["agent"]["networks"] == ["devices"]
+    assert COMPOSE["networks"] == {"default": None, "devices": {"internal": True}}
     trusted = SERVICES["api"]["environment"]["EDGEFRONT_HTTP__TRUSTED_PROXIES"]
     assert all(ip_network(network).is_private for network in trusted.split(","))
 
@@ -138,3 +207,4 @@ def test_no_file_names_a_package_index() -> None:
     for text in (DOCKERFILE, (ROOT / "docker-compose.yml").read_text()):
         assert not re.search(r"https?://(?!127\.0\.0\.1|proxy:)", text)
         assert "index-url" not in text
+    assert "syntax=" not in DOCKERFILE  # would be fetched from a registry, for what engines know anyway

@@ -27,6 +27,13 @@ def test_it_makes_a_key_and_a_token_that_only_the_owner_can_read(database: Datab
     assert (folder / "enrolment-token").read_text().startswith("efe_")
 
 
+def test_the_token_is_put_where_no_key_is(database: Database, tmp_path: Path) -> None:
+    set_up(database, tmp_path / "setup", tmp_path / "enrolment")
+    assert [path.name for path in (tmp_path / "setup").iterdir()] == ["admin-key"]
+    assert [path.name for path in (tmp_path / "enrolment").iterdir()] == ["enrolment-token"]
+    assert oct((tmp_path / "enrolment").stat().st_mode & 0o777) == "0o700"
+
+
 def test_again_it_keeps_the_key_and_renews_the_token(database: Database, tmp_path: Path) -> None:
     set_up(database, tmp_path)
     key, token = (tmp_path / "admin-key").read_text(), (tmp_path / "enrolment-token").read_text()
