@@ -66,10 +66,12 @@ class Part:
     needs: tuple[str, ...]
     goal: str
     read: Reader
+    around: float = 0.0
+    """Seconds before and after what it does for MINUTES."""
 
     def lasting(self, limit_s: float) -> Part:
-        """The same with MINUTES for what it does in a loop: half of its limit. To start and to end takes the rest."""
-        minutes = f"{limit_s / 120:.2f}"
+        """The same with the MINUTES that this limit leaves, or a quarter of it."""
+        minutes = f"{max(limit_s - self.around, limit_s / 4) / 60:.2f}"
         return replace(self, command=tuple(minutes if word == MINUTES else word for word in self.command))
 
 
@@ -87,21 +89,22 @@ def parts(pretend: bool) -> list[Part]:
     small = ("--layers", "6", "--steps", "60", "--search-steps", "60", "--seeds", "1", "--segment", "64", *text)
     of_torch = "PAR at .65 of Transformer-XL's latency; SRU++ 4 to 5 times as fast"
     return [
-        _tests("recurrence", 45, ("torch", "triton")),
-        _tests("measuring", 75, MEASURES),
-        _tests("training", 50, TRAINS),
+        _tests("recurrence", 40, ("torch", "triton")),
+        _tests("measuring", 85, MEASURES),
+        _tests("training", 45, TRAINS),
         Part(
             "find",
             ("benchmarks/gpu_find.py", *device, *quick, "--minutes", MINUTES),
-            80,
+            75,
             SERVES,
             "an answer; an anchor there; the kernels of the ceiling",
             _find,
+            around=45,
         ),
         Part(
             "recurrence",
             ("benchmarks/bench_recurrence.py", *device, *quick, "--threads", "1"),
-            25,
+            20,
             ("torch", "numba") if pretend else ("torch", "triton"),
             "at least 60 % of the bandwidth",
             _recurrence,
@@ -109,26 +112,27 @@ def parts(pretend: bool) -> list[Part]:
         Part(
             "training",
             (*training, "gpt2"),
-            60,
+            55,
             (*MEASURES, "transformers"),
             "at least 1.2 times as fast as transformers, both with torch.compile",
             _training,
         ),
         Part("models", (*models, "pytorch"), 30, MEASURES, of_torch, _models),
-        Part("training SRU++", (*training, "srupp"), 30, MEASURES, "4 to 5 times as fast as Transformer-XL", _training),
+        Part("training SRU++", (*training, "srupp"), 25, MEASURES, "4 to 5 times as fast as Transformer-XL", _training),
         Part(
             "prediction",
             ("benchmarks/bench_predict.py", *predict, *device, *quick),
-            55,
+            115,
             (*MEASURES, "scipy", "sklearn"),
             "20 launches: 1 to 3.5 % error",
             _prediction,
+            around=20,
         ),
-        Part("models, ONNX Runtime", (*models, "onnxruntime"), 25, (*MEASURES, ORT_CUDA), of_torch, _models),
+        Part("models, ONNX Runtime", (*models, "onnxruntime"), 15, (*MEASURES, ORT_CUDA), of_torch, _models),
         Part(
             "SRU++ in small",
             ("benchmarks/bench_srupp.py", *device, *quick, "--only-ends", "--steps", "60"),
-            20,
+            10,
             TRAINS,
             "faster than Transformer-XL",
             _srupp,
@@ -136,7 +140,7 @@ def parts(pretend: bool) -> list[Part]:
         Part(
             "PAR in small",
             ("benchmarks/bench_par.py", *device, *quick, *small),
-            25,
+            10,
             TRAINS,
             ".65 of Transformer-XL's latency",
             _par,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def works(provider: str) -> bool:
 def _load_libraries(provider: str) -> None:
     """Those of CUDA and TensorRT where Python's packages have them: the system does not look there."""
     if Provider(provider).on_nvidia and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
+        with redirect_stdout(sys.stderr):  # it prints what it does not find
+            ort.preload_dlls()
     if provider == "tensorrt":
         with suppress(ImportError):
             import_module("tensorrt")
