@@ -4,11 +4,11 @@
     python benchmarks/gpu.py --out FOLDER --pretend
 
 It needs Python 3.10 and a torch that is there, in any checkout, offline. Each part (`gpu_parts.py`) is a process of its
-own with its own limit, after which it is killed: its share of the time that is left, so what a part leaves is shared by
-those after it. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so that a run that is cut off keeps
-what it has; beside them are each part's output and the benchmarks' JSON lines. What a part needs and is not here is
-said by name. `--wheels` installs wheels that were brought along into FOLDER, without an
-index; a torch that is there stays. `--pretend` runs the parts in small on the CPU: its figures say nothing.
+own with its own limit, after which it is killed. What a part leaves is for those after it, and time for those is always
+kept. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so that a run that is cut off keeps what it
+has; beside them are each part's output and the benchmarks' JSON lines. What a part needs and is not here is said by
+name. `--wheels` installs wheels that were brought along into FOLDER, without an index; torch and the CUDA libraries
+that are there stay. `--pretend` runs the parts in small on the CPU: its figures say nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> int:
     (out / "results").mkdir(parents=True, exist_ok=True)
     chosen = [part for part in parts(options.pretend) if part.name in options.only]
     missed = install(options.wheels.resolve(), out / "packages") if options.wheels else []
-    facts = machine(out, chosen)
+    facts = machine(out, chosen, min(FACTS_S, 30 * options.minutes))
     if facts["torch"] is None:
         return refuse(f"torch is not here: {facts.get('torch error')}")
     if not facts["gpus"] and not options.pretend:
@@ -96,7 +96,8 @@ def main() -> int:
 
 
 def limit_s(left: float, own: float, after: Sequence[float]) -> float:
-    """Of a part that takes `own` seconds, before others: its share of the time left, or 0 if that is not enough.
+    """Of a part that takes `own` seconds, before others: that and half of what is over; its share if there is less than
+    all need, or 0 if that is not enough.
 
     The last of the others have no share where there is not enough for all: they are worth less.
     """
@@ -105,7 +106,11 @@ def limit_s(left: float, own: float, after: Sequence[float]) -> float:
         if left < ENOUGH * (total + seconds):
             break
         total += seconds
-    return left * own / total if left >= ENOUGH * own else 0.0
+    if left < ENOUGH * own:
+        return 0.0
+    if left < total or total == own:
+        return left * own / total
+    return own + (left - total) / 2
 
 
 def missing(part: Part, here: Sequence[str]) -> list[str]:
@@ -132,16 +137,16 @@ def environment(out: Path) -> dict[str, str]:
     }
 
 
-def machine(out: Path, chosen: Sequence[Part]) -> dict[str, Any]:
-    """What is here: torch, GPUs, and of what the parts need the names that can be imported."""
+def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]:
+    """What is here: torch, GPUs, and of what the parts need the names that can be imported. A driver may hang."""
     names = sorted({name for part in chosen for name in part.needs} - {ORT_CUDA})
     command = [sys.executable, "-c", FACTS, *names]
     try:
         done = subprocess.run(
-            command, env=environment(out), capture_output=True, text=True, check=False, cwd=out, timeout=FACTS_S
+            command, env=environment(out), capture_output=True, text=True, check=False, cwd=out, timeout=seconds
         )
-    except subprocess.TimeoutExpired:  # a driver that hangs
-        return {"torch": None, "torch error": f"it did not say within {FACTS_S:.0f} s which GPUs there are"}
+    except subprocess.TimeoutExpired:
+        return {"torch": None, "torch error": f"it did not say within {seconds:.0f} s which GPUs there are"}
     if done.returncode:  # torch itself may end it
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -103,6 +103,13 @@ def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(gpu: Any, gpu_pa
     assert len(json.loads((tmp_path / "gpu.json").read_text())["parts"]) == len(given)
 
 
+def test_a_driver_that_hangs_is_not_waited_for(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    facts = gpu.machine(tmp_path, [], 1.0)
+    assert facts == {"torch": None, "torch error": "it did not say within 1 s which GPUs there are"}
+
+
 def test_nothing_is_left_of_a_part_that_hangs(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
     """Nor of one that ignores the request to end, whose child is in a session of its own, as a fork server is."""
     child = f"subprocess.Popen([sys.executable, '-c', {WAITS[1]!r}], start_new_session=True)"
@@ -119,7 +126,9 @@ def test_parts_that_hang_leave_time_to_those_after_them(gpu: Any, gpu_parts: Any
     made = [part(gpu_parts, name, *WAITS, seconds=seconds) for name, seconds in (("a", 3.0), ("b", 1.0), ("c", 100.0))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "parts", lambda _pretend: made)
-        patch.setattr(gpu, "machine", lambda _out, _chosen: {"torch": "2", "python": "3", "gpus": [], "here": []})
+        patch.setattr(
+            gpu, "machine", lambda _out, _chosen, _seconds: {"torch": "2", "python": "3", "gpus": [], "here": []}
+        )
         patch.setattr(sys, "argv", ["gpu.py", "--out", str(out), "--minutes", "0.1", "--pretend"])
         assert gpu.main() == 0
     states = {row["part"]: row["state"] for row in json.loads((out / "gpu.json").read_text())["parts"]}
