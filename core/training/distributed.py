@@ -95,12 +95,15 @@ def share(module: nn.Module, blocks: nn.ModuleList, ranks: Ranks, sharding: Lite
     if ranks.ranks == 1:
         return module
     if sharding == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
+        # By default it takes the machine's GPUs, whatever the training is on.
+        mesh = init_device_mesh(ranks.device.type, (ranks.ranks,))
         for block in blocks:
             if any(True for _ in block.parameters()):
-                fully_shard(block)
-        fully_shard(module)
+                fully_shard(block, mesh=mesh)
+        fully_shard(module, mesh=mesh)
         return module
     return nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
 
