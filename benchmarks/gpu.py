@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,8 @@ def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: floa
     row["figures"] = [figure._asdict() for figure in figures]
     if code is None:
         return {**row, "state": f"cut off after {limit:.0f} s"}
+    if code and (lacking := lacked(output)):
+        return {**row, "state": f"skipped: needs {lacking}, not here"}
     if code:
         return {**row, "state": f"failed: exit code {code}: {last_line(output)}"}
     return {**row, "state": "done"}
@@ -245,6 +248,14 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not holds() and time.monotonic() < end:
         time.sleep(0.05)
+
+
+def lacked(output: str) -> str | None:
+    """The package for lack of which a part ended: one that others need, which `Part.needs` does not name."""
+    match = re.fullmatch(r"ModuleNotFoundError: No module named '([^']+)'", last_line(output))
+    name = match[1].partition(".")[0] if match else "edgefront"
+    is_ours = name == "edgefront" or (ROOT / "benchmarks" / f"{name}.py").exists()
+    return None if is_ours else name
 
 
 def last_line(output: str) -> str:

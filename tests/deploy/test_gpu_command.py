@@ -85,14 +85,21 @@ def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(gpu: Any, gpu_pa
         part(gpu_parts, "waits", *WAITS),
         part(gpu_parts, "fails", "-c", "raise SystemExit('no such kernel | here')"),
         part(gpu_parts, "lacks", "-c", "", needs=("nothing_like_it",)),
+        part(gpu_parts, "lacks another's", "-c", "import pytest, nothing_like_it.below"),
+        part(gpu_parts, "lacks ours", "-c", "import edgefront.nothing_like_it"),
         part(gpu_parts, "ends", "-c", "print('done')"),
     ]
-    rows = [gpu.outcome(each, (), 600.0, tmp_path, limit) for each, limit in zip(given, (0.5, 60, 0, 60), strict=True)]
-    late = gpu.outcome(given[3], (), -1.0, tmp_path, 0.0)
+    rows = [
+        gpu.outcome(each, (), 600.0, tmp_path, limit)
+        for each, limit in zip(given, (0.5, 60, 0, *[60] * 3), strict=True)
+    ]
+    late = gpu.outcome(given[5], (), -1.0, tmp_path, 0.0)
     assert [row["state"] for row in [*rows, late]] == [
         "cut off after 0 s",
         "failed: exit code 1: no such kernel | here",
         "skipped: needs nothing_like_it, not here",
+        "skipped: needs nothing_like_it, not here",
+        "failed: exit code 1: ModuleNotFoundError: No module named 'edgefront.nothing_like_it'",
         "done",
         "not run: 0 s left, and it takes 60 s",
     ]
