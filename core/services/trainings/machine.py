@@ -16,7 +16,7 @@ from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings.claims import Machine
 from edgefront.core.units import MIB
 
-_ASK = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+_ASK = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
 _ANSWER_S = 20.0
 
 _log = logging.getLogger(__name__)
@@ -68,18 +68,21 @@ def system_gpus() -> dict[int, int]:
         return {}
     try:
         done = subprocess.run([command, *_ASK], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
-        memories = {
-            int(number): int(float(memory)) * MIB
-            for number, memory in (line.split(",") for line in done.stdout.splitlines() if line.strip())
-        }
+        listed = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+        gpus = [(int(number), uuid, _bytes(memory)) for number, uuid, memory in listed]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         _log.warning("the GPUs of this machine could not be listed: %s", error)
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return memories
-    allowed = {part.strip() for part in visible.split(",")}
-    return {number: memory for number, memory in memories.items() if str(number) in allowed}
+    allowed = None if visible is None else {part.strip() for part in visible.split(",")}
+    return {
+        number: memory for number, uuid, memory in gpus if allowed is None or str(number) in allowed or uuid in allowed
+    }
+
+
+def _bytes(mebibytes: str) -> int:
+    """A GPU that shares the machine's memory has no size of its own."""
+    return memory_bytes() if mebibytes.startswith("[") else int(float(mebibytes)) * MIB
 
 
 def served_queues(settings: Settings) -> tuple[str, ...]:
