@@ -147,6 +147,7 @@ def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]
             command, env=environment(out), capture_output=True, text=True, check=False, cwd=out, timeout=seconds
         )
     except subprocess.TimeoutExpired:
+        kill_processes(out)
         return {"torch": None, "torch error": f"it did not say within {seconds:.0f} s which GPUs there are"}
     if done.returncode:  # torch itself may end it
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
@@ -226,9 +227,7 @@ def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        for left in processes(out):  # whoever is left would keep the GPU's memory
-            with suppress(OSError):
-                os.kill(left, signal.SIGKILL)
+        kill_processes(out)
         wait_until(lambda: process.poll() is not None and not processes(out), KILL_S)
 
 
@@ -242,6 +241,13 @@ def processes(out: Path) -> list[int]:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
+
+
+def kill_processes(out: Path) -> None:
+    """Whoever is left would keep the GPU's memory."""
+    for left in processes(out):
+        with suppress(OSError):
+            os.kill(left, signal.SIGKILL)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> None:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 RECORDED = BENCHMARKS / "results"
 WAITS = ("-c", "import time; print('begun', flush=True); time.sleep(600)")
+OWN_SESSION = f"subprocess.Popen([sys.executable, '-c', {WAITS[1]!r}], start_new_session=True)"
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +112,17 @@ def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(gpu: Any, gpu_pa
 
 
 def test_a_driver_that_hangs_is_not_waited_for(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "torch.py").write_text(f"import subprocess, sys; {OWN_SESSION}; {WAITS[1]}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    facts = gpu.machine(tmp_path, [], 1.0)
-    assert facts == {"torch": None, "torch error": "it did not say within 1 s which GPUs there are"}
+    facts = gpu.machine(tmp_path, [], 3.0)
+    assert facts == {"torch": None, "torch error": "it did not say within 3 s which GPUs there are"}
+    gpu.wait_until(lambda: not gpu.processes(tmp_path), 10.0)
+    assert gpu.processes(tmp_path) == []
 
 
 def test_nothing_is_left_of_a_part_that_hangs(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
     """Nor of one that ignores the request to end, whose child is in a session of its own, as a fork server is."""
-    child = f"subprocess.Popen([sys.executable, '-c', {WAITS[1]!r}], start_new_session=True)"
-    hangs = f"import signal, subprocess, sys, time; {child}; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    hangs = f"import signal, subprocess, sys, time; {OWN_SESSION}; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     row = gpu.outcome(part(gpu_parts, "hangs", "-c", f"{hangs}; {WAITS[1]}"), (), 60.0, tmp_path, 4.0)
     assert row["state"] == "cut off after 4 s"
     assert gpu.processes(tmp_path) == []
