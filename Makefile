@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets, too, is the same in every run.
 test test-fast: export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-fast gpu fuzz lint types migrations docs docs-serve constraints clean
+.PHONY: demo test test-fast gpu images fuzz lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -34,6 +34,10 @@ GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python)
 gpu:
 	@$(GPU_PYTHON) benchmarks/gpu.py --out $(or $(OUT),gpu-output) \
 		$(MINUTES:%=--minutes %) $(WHEELS:%=--wheels %) $(ARGS)
+
+# With Docker or Podman: builds every image, and runs docker-compose.yml through a job, a training and what breaks.
+images:
+	@$(PYTHON) benchmarks/images.py $(ARGS)
 
 fuzz: $(VENV)/dev.installed
 	@$(BIN)/python scripts/fuzz.py $(MINUTES:%=--minutes %) $(SEED:%=--seed %) $(ARGS)

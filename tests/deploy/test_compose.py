@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STAGES = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+IMAGES = runpy.run_path(str(ROOT / "benchmarks" / "images.py"))
 OWNED = re.search(r"install --directory --owner=edgefront --group=edgefront --mode=0700 (.+)", DOCKERFILE)
 
 
@@ -35,6 +37,13 @@ def mounts(service: dict[str, Any]) -> dict[str, str]:
 
 def test_the_services_of_a_team_s_server_are_there() -> None:
     assert set(SERVICES) == {"postgres", "redis", "migrate", "api", "proxy", "https", "worker", "trainer", "agent"}
+
+
+def test_make_images_builds_and_checks_all_of_it() -> None:
+    last = [stage for stage in STAGES if f"FROM base AS {stage}\n" in DOCKERFILE and stage != "source"]
+    assert sorted(IMAGES["TARGETS"]) == sorted(last)
+    ending = {"migrate"}
+    assert set(IMAGES["SERVICES"]) == {name for name, service in SERVICES.items() if "profiles" not in service} - ending
 
 
 def test_targets_are_stages() -> None:
@@ -55,7 +64,7 @@ def test_stages_copy_from_stages_and_from_files_that_exist() -> None:
 
 
 def test_final_images_do_not_run_as_root() -> None:
-    for stage in ("server", "trainer", "agent", "agent-torch"):
+    for stage in IMAGES["TARGETS"]:
         body = re.search(rf"^FROM \S+ AS {stage}\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
         assert body is not None
         assert "USER edgefront" in body[1]
@@ -101,6 +110,12 @@ def test_what_is_waited_for_has_a_health_check() -> None:
         for name in needed:
             healthy = isinstance(needed, dict) and needed[name]["condition"] == "service_healthy"
             assert ("healthcheck" in SERVICES[name]) >= healthy
+
+
+def test_a_postgres_that_only_creates_its_database_is_not_healthy() -> None:
+    """Its image does so with a server that has no port, and ends it: what would start then finds none."""
+    check = SERVICES["postgres"]["healthcheck"]["test"]
+    assert check[check.index("--host") + 1] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
