@@ -17,6 +17,7 @@ from edgefront.agents.device.cores import SYSTEM, CorePlan
 from edgefront.core.measurement.protocol import BUSY_WAIT_S
 
 _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
+_THERMAL = Path("/sys/class/thermal")
 _WINDOW_S = 0.2
 _LITTLE_LOAD = 0.25
 """Cores' worth of other processes beside which a launch need not wait: what every system does now and then."""
@@ -26,14 +27,20 @@ class Conditions:
     """What is bad on this device.
 
     Args:
-        plan: the cores. system: the folder that describes the processors. others: `load_of_others`.
+        plan: the cores. system: the folder that describes the processors. others: `load_of_others`. thermal: the folder
+        of zones and cooling devices.
     """
 
     def __init__(
-        self, plan: CorePlan, system: Path = SYSTEM, others: Callable[[tuple[int, ...]], float] | None = None
+        self,
+        plan: CorePlan,
+        system: Path = SYSTEM,
+        others: Callable[[tuple[int, ...]], float] | None = None,
+        thermal: Path = _THERMAL,
     ) -> None:
         self._plan = plan
         self._system = system
+        self._thermal = thermal
         self._others = others or load_of_others
         self._throttled = self._throttle_count()
 
@@ -50,7 +57,9 @@ class Conditions:
         return tuple(filter(None, [self._battery(), self._governor(threads), self._quota(threads), self._throttling()]))
 
     def _battery(self) -> str:
-        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        battery = None
+        with suppress(OSError):  # a kernel without power supplies, as boards and containers have
+            battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
         if battery is None or battery.power_plugged is not False:
             return ""
         return f"on battery ({battery.percent:.0f} %)"
@@ -82,9 +91,17 @@ class Conditions:
 
     def _throttling(self) -> str:
         before, self._throttled = self._throttled, self._throttle_count()
-        return "throttled by heat" if self._throttled > before else ""
+        return "throttled by heat" if self._throttled > before or self._is_cooled() else ""
+
+    def _is_cooled(self) -> bool:
+        """Whether the kernel holds clock rates down: of ARM processors it counts no throttling."""
+        devices = self._thermal.glob("cooling_device*")
+        return any(
+            _text(device / "cur_state") not in ("", "0") for device in devices if "cpufreq" in _text(device / "type")
+        )
 
     def _throttle_count(self) -> int:
+        """On x86."""
         counts = (_text(file) for file in self._system.glob("cpu*/thermal_throttle/*_throttle_count"))
         return sum(int(count) for count in counts if count.isdigit())
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from scripted_server import Script, ScriptedServer, wait_for
@@ -51,6 +52,14 @@ def test_a_power_saving_governor_is_seen(system: Path) -> None:
     assert not [text for text in conditions.after(1) if "power" in text]
     say(system, "powersave", energy_performance_preference="power")
     assert "energy preference power" in conditions.after(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="psutil's module of Linux")
+def test_a_system_without_power_supplies_is_not_on_battery(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("psutil._pslinux.POWER_SUPPLY_PATH", str(tmp_path / "power_supply"))
+    with pytest.raises(FileNotFoundError):
+        psutil.sensors_battery()
+    assert not Conditions(PLAN, tmp_path, lambda _cores: 0.0).after(1)
 
 
 def test_only_the_measuring_cores_governors_count(system: Path) -> None:
@@ -101,6 +110,19 @@ def test_throttling_is_seen_once(system: Path) -> None:
     count.write_text("9\n")
     assert "throttled by heat" in conditions.after(1)
     assert "throttled by heat" not in conditions.after(1)
+
+
+def test_clock_rates_held_down_by_heat_are_seen(system: Path, tmp_path: Path) -> None:
+    """As ARM boards say it; a fan that turns is no throttling."""
+    conditions = Conditions(PLAN, system, lambda _cores: 0.0, tmp_path)
+    for number, (kind, state) in enumerate([("pwm-fan", "3"), ("cpufreq-cpu0", "0"), ("cpufreq-cpu4", "0")]):
+        device = tmp_path / f"cooling_device{number}"
+        device.mkdir()
+        (device / "type").write_text(kind + "\n")
+        (device / "cur_state").write_text(state + "\n")
+    assert "throttled by heat" not in conditions.after(1)
+    (tmp_path / "cooling_device2" / "cur_state").write_text("2\n")
+    assert "throttled by heat" in conditions.after(1)
 
 
 def test_the_kernel_says_what_a_core_reaches() -> None:
