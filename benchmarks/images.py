@@ -2,7 +2,7 @@
 
     python benchmarks/images.py [--engine podman] [--python 3.11] [--pip-config FILE]
 
-Needs Python, and Docker with Compose, or Podman with podman-compose; prints a table, and exits with 1 if a check fails.
+Needs Python, and Docker with Compose, or Podman that uses it (`podman compose`); prints a table, and exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -79,10 +79,7 @@ class Server:
 
     def __init__(self, engine: str, pip_config: str | None) -> None:
         self.engine = engine
-        if shutil.which("podman-compose") and engine == "podman":
-            self._compose = ["podman-compose", "--project-name", PROJECT]
-        else:
-            self._compose = [engine, "compose", "--project-name", PROJECT]
+        self._compose = [engine, "compose", "--project-name", PROJECT]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
