@@ -2,8 +2,8 @@
 
     python benchmarks/images.py [--engine podman] [--python 3.11] [--pip-config FILE]
 
-Needs Python, and Docker with Compose, or Podman that uses it (`podman compose`). Prints a table; the exit code is 1 if a
-check fails.
+Needs Python, and Docker with Compose, or Podman that uses it (`podman compose`).
+Prints a table; exits with 1 if a check fails.
 """
 
 from __future__ import annotations
