@@ -185,9 +185,8 @@ class OwnNginx:
         self._binary = tools.NGINX.path()
         self._folder = tempfile.TemporaryDirectory()
         self.folder = Path(self._folder.name)
-        listen = {
-            name: f"127.0.0.1:{free_port()}" for name in ("LISTEN", "LISTEN_BEHIND", "LISTEN_HTTPS", "LISTEN_HTTP")
-        }
+        names = ("LISTEN", "LISTEN_BEHIND", "LISTEN_HTTPS", "LISTEN_HTTP")
+        listen = {name: str(values.get(name, f"127.0.0.1:{free_port()}")) for name in names}
         self.url, self.url_behind = (f"http://{listen[name]}" for name in ("LISTEN", "LISTEN_BEHIND"))
         self.url_https, self.url_http = f"https://{listen['LISTEN_HTTPS']}", f"http://{listen['LISTEN_HTTP']}"
         given = {f"EDGEFRONT_PROXY_{name}": str(value) for name, value in {"API": api, **listen, **values}.items()}

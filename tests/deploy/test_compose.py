@@ -94,6 +94,12 @@ def test_no_volume_without_a_name_is_left_behind() -> None:
         assert path in mounts(SERVICES[name])
 
 
+def test_where_clients_are_believed_only_the_container_reaches_unless_it_is_published() -> None:
+    proxy = SERVICES["proxy"]
+    assert proxy["environment"]["EDGEFRONT_PROXY_LISTEN_BEHIND"] == "${EDGEFRONT_PROXY_PORT:-127.0.0.1:8091}"
+    assert proxy["ports"][0].endswith(f":${{EDGEFRONT_PROXY_PORT:-{proxy['environment']['EDGEFRONT_PROXY_LISTEN']}}}")
+
+
 def test_the_admin_key_is_in_no_other_container() -> None:
     assert {name for name, service in SERVICES.items() if "setup" in mounts(service).values()} == {"migrate"}
     migrate, agent = SERVICES["migrate"], SERVICES["agent"]

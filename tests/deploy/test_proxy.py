@@ -73,6 +73,13 @@ def test_behind_another_proxy_it_is_that_proxy_who_says(api: str) -> None:
         assert said(client, f"{proxy.url_behind}/") == ["192.0.2.2", "https", "/below"]
 
 
+def test_where_the_ordinary_port_is_named_for_it_nobody_is_believed(api: str) -> None:
+    """As with EDGEFRONT_PROXY_PORT=8090, its default, written out."""
+    both = f"127.0.0.1:{servers.free_port()}"
+    with servers.own_nginx(api, LISTEN=both, LISTEN_BEHIND=both) as proxy, httpx.Client(trust_env=False) as client:
+        assert said(client, f"{proxy.url}/") == ["127.0.0.1", "http", None]
+
+
 def test_https_is_served_with_the_certificate(api: str, tmp_path: Path) -> None:
     """With one of our own: the module that obtains one is only in the image."""
     authority = own_ca(tmp_path, ["edgefront.example"])
@@ -119,7 +126,7 @@ def test_the_proxy_waits_longer_and_takes_more_than_the_api() -> None:
         return int(value)
 
     given = SERVICES["proxy"]["environment"]
-    default = {name: int(re.sub(r".*:-(\d+)\}", r"\1", value)) for name, value in given.items() if ":-" in value}
+    default = {name: int(found[1]) for name, text in given.items() if (found := re.search(r":-(\d+)\}$", text))}
     http = HttpSettings()
     assert number("proxy_read_timeout") > max(LeaseSettings().max_wait_s, HEARTBEAT_S)
     assert default["EDGEFRONT_PROXY_BODY_MIB"] << 20 > http.max_body_bytes
