@@ -164,7 +164,7 @@ def check_agent(server: Server) -> str:
         settings = server.state(service)["NetworkSettings"]
         assert isinstance(settings, dict)
         addresses += [network["IPAddress"] for network in settings["Networks"].values()]
-    names = ["proxy:8090", "api:8090", "postgres:5432", "redis:6379", "pypi.org:443"]
+    names = ["proxy:8090", "proxy:8091", "api:8090", "postgres:5432", "redis:6379", "example.org:443"]
     names += [f"{address}:{port}" for address, port in zip(addresses, (8090, 5432), strict=True)]
     reached = server.inside("agent", "python", "-c", REACH.format(names=names)).split()
     if reached != ["proxy:8090"]:
