@@ -157,7 +157,7 @@ def job(root: Root, out: Path) -> tuple[list[Row], list[Row]]:
         made = client.jobs.create(request("on aarch64", FORMATS))
         until(lambda: client.jobs.get(made.id).state in ENDED_JOBS, process)
         targets = client.jobs.get(made.id).targets
-        rows = [measured(client, made.id, target.name, target.protocol) for target in targets]
+        rows = [measured(client, made.id, target.name, target.protocol, out / "weights") for target in targets]
         drained = drain(client, process)
     return [*described(facts), drained], rows
 
@@ -205,14 +205,14 @@ def described(facts: DeviceFacts) -> list[Row]:
     return [{"fact": name, "value": value} for name, value in said.items()]
 
 
-def measured(client: Client, job_id: str, target: str, protocol: MeasurementProtocol) -> Row:
+def measured(client: Client, job_id: str, target: str, protocol: MeasurementProtocol, weights: Path) -> Row:
     """What the target's candidates came to, and the peak memory of the largest, there and here."""
     candidates = list(client.candidates.list(job_id, target=target))
     done = [candidate for candidate in candidates if candidate.memory_bytes is not None]
     if not done:
         sys.exit(f"{target}: no candidate was measured: {candidates[0].reason}")
     largest = max(done, key=lambda candidate: candidate.weight_bytes)
-    peak, peak_here = largest.memory_bytes or 0, here(largest, protocol)
+    peak, peak_here = largest.memory_bytes or 0, here(largest, protocol, weights)
     searched = sum(candidate.role == CandidateRole.SEARCH for candidate in done)
     launch = client.candidates.launches(largest.id)[0].result
     core = launch and launch.environment["cores"]
@@ -231,9 +231,9 @@ def measured(client: Client, job_id: str, target: str, protocol: MeasurementProt
     }
 
 
-def here(candidate: CandidateView, protocol: MeasurementProtocol) -> float:
-    """Peak memory (bytes) of the same model on this machine."""
-    with Measurer(Path.home() / ".cache" / "edgefront-arm") as measurer:
+def here(candidate: CandidateView, protocol: MeasurementProtocol, weights: Path) -> float:
+    """Peak memory (bytes) of the same model on this machine; `weights`: the folder of its weight cache."""
+    with Measurer(weights) as measurer:
         result = measurer.measure(Architecture.parse(candidate.architecture), protocol, 0)
     return float(result.memory.peak_bytes) if result.memory else float("nan")
 
