@@ -1,13 +1,13 @@
 """The agent on an aarch64 board that is not here: installed in a Debian root, run under emulation, against a service.
 
-    make arm                                   # into arm-output/; as root; half an hour the first time
+    make arm                                   # into arm-output/; as root; 17 minutes the first time
     .venv/bin/python benchmarks/arm.py --out FOLDER [--torch 'torch==2.10.*'] [--processor cortex-a76]
 
 It is installed from the index's aarch64 wheels as `docs/devices.md` says, enrols with a service of this process, says
 what it is, measures a job of five candidates for each runtime and format, and drains. What models compute there is
 compared with what they compute here. Times are the emulator's and mean nothing: none is shown. `FOLDER/arm.md` and
 `arm.json` have the result; what the emulator cannot do is apart from what would fail on a board. It needs root, and
-Debian's debootstrap and qemu-user-static, and changes nothing here but an entry of binfmt_misc, which it takes back.
+Debian's debootstrap and qemu-user-static, and changes nothing here but an entry of binfmt_misc, which it withdraws.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def main() -> None:
         say("what models compute, here and there")
         outputs = compare(root, out)
         say("a job")
-        device, measured = job(root, out)
+        device, targets = job(root, out)
     tables = {
         f"What the agent says of a {options.processor} whose /sys has a core of 1,800 and one of 2,400 MHz": device,
-        "A job of five candidates for each runtime and format; peak memory, MB": measured,
+        "A job of five candidates for each runtime and format; peak memory, MB": targets,
         "What models compute: this machine's processor against the emulated one": outputs,
         "What the agent needs of the system: this machine, and the emulator": system,
     }
@@ -88,7 +88,7 @@ def main() -> None:
     (out / "arm.md").write_text(f"# The agent on aarch64, emulated\n{text}")
     (out / "arm.json").write_text(json.dumps(result, indent=1) + "\n")
     append("arm", result)
-    sys.exit(any(row["holds"] is False for row in (*outputs, *measured)))
+    sys.exit(any(row["holds"] is False for row in (*outputs, *targets)))
 
 
 def say(what: str) -> None:
@@ -122,15 +122,15 @@ def compare(root: Root, out: Path) -> list[Row]:
     subprocess.run([sys.executable, script, out / "here.npz"], cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
     root.run(PYTHON, script, "/there.npz")
     here, there = np.load(out / "here.npz"), np.load(root.folder / "there.npz")
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    differences: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for name in there.files:
         model, format_ = name.rsplit("/", 1)
         if there[name].dtype == np.uint8:
-            found[format_].append((float(not np.array_equal(there[name], here[name])), 0.0))
+            differences[format_].append((float(not np.array_equal(there[name], here[name])), 0.0))
             continue
         exact = here[f"{model}/onnxruntime float32"]
-        promise = EXACT if format_.endswith(("onnxruntime float32", "pytorch float32")) else error(here[name], exact)
-        found[format_].append((error(there[name], here[name]), promise))
+        promise = EXACT if format_ in ("onnxruntime float32", "pytorch float32") else error(here[name], exact)
+        differences[format_].append((error(there[name], here[name]), promise))
     return [
         {
             "format": format_,
@@ -139,7 +139,7 @@ def compare(root: Root, out: Path) -> list[Row]:
             "may differ by": max(promise for _, promise in pairs),
             "holds": all(difference <= promise for difference, promise in pairs),
         }
-        for format_, pairs in found.items()
+        for format_, pairs in differences.items()
     ]
 
 
@@ -183,12 +183,14 @@ def request(name: str, formats: Mapping[str, Sequence[str]], **protocol: Any) ->
 
 
 def drain(client: Client, process: subprocess.Popen[bytes]) -> Row:
-    """The agent is told to end while it holds launches."""
+    """The agent gets SIGTERM while it holds launches: it ends with exit code 0, and none is left with it."""
     client.jobs.create(request("to be drained", {"onnxruntime": ["full"]}, sequence_length=24))
     until(lambda: client.devices.get(DEVICE).leased > 1, process)
     process.send_signal(signal.SIGTERM)
     code = process.wait(120)
     held = client.devices.get(DEVICE).leased
+    if code or held:
+        sys.exit(f"after SIGTERM the agent ended with exit code {code} and held {held} launches: see agent.log")
     return {"fact": "after SIGTERM while it measured", "value": f"exit code {code}, {held} launches held"}
 
 
@@ -243,19 +245,9 @@ def agent(root: Root, out: Path, url: str, token: str) -> Iterator[subprocess.Po
     """The agent in the root, with an empty data folder; ended at the end."""
     (root.folder / "token.txt").write_text(token)
     root.run("rm", "-rf", "/agent-data")
-    options = (
-        "--server",
-        url,
-        "--token-file",
-        "/token.txt",
-        "--data-dir",
-        "/agent-data",
-        "--name",
-        DEVICE,
-        "--verbose",
-    )
+    options = f"--server {url} --token-file /token.txt --data-dir /agent-data --name {DEVICE} --verbose"
     with (out / "agent.log").open("wb") as log:
-        process = root.start(AGENT, "agent", *options, env={}, stdout=log, stderr=log)
+        process = root.start(AGENT, "agent", *options.split(), log=log)
         try:
             yield process
         finally:

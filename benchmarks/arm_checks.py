@@ -38,13 +38,13 @@ def main() -> None:
         "performance counters (perf_event_open)": _counts,
         "anonymous memory of an idle interpreter, MB": lambda: round(resident().anonymous / 1e6),
     }
-    found: dict[str, object] = {}
+    answers: dict[str, object] = {}
     for name, check in checks.items():
         try:
-            found[name] = check()
+            answers[name] = check()
         except OSError as error:
-            found[name] = f"no: {error.strerror}"
-    print(json.dumps(found))
+            answers[name] = f"no: {error.strerror}"
+    print(json.dumps(answers))
 
 
 def _kept_to_a_core() -> bool:
@@ -74,7 +74,7 @@ def _limited() -> int:
 
 
 def _ends_with_parent() -> bool:
-    """A grandchild that was told to is gone once its parent is."""
+    """Whether a process that has called `die_with_parent` ends with its parent."""
     reading, writing = os.pipe()
 
     def parent() -> int:

@@ -38,14 +38,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     chosen = parser.parse_args()
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for title, model in models():
             weights = {spec.name: values(spec, 0) for spec in parameters(model)}
             for name, array in outputs(model, weights, Path(folder)):
-                found[f"{title}/{name}"] = array
+                arrays[f"{title}/{name}"] = array
             print(title, flush=True)
-    np.savez(chosen.file, **found)
+    np.savez(chosen.file, **arrays)
 
 
 def models() -> Iterator[tuple[str, Architecture]]:

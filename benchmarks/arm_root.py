@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 PROJECT = Path(__file__).parents[1]
 PACKAGES = "python3,python3-venv,ca-certificates,libgomp1"
@@ -86,9 +86,9 @@ class Root:
             options = ["--arch=arm64", "--variant=minbase", f"--include={PACKAGES}"]
             subprocess.run(["debootstrap", *options, "bookworm", self.folder], check=True, stdout=subprocess.DEVNULL)
             (self.folder / "complete").touch()
-        for name in (Path("etc/resolv.conf"), _CERTIFICATES):
-            if (Path("/") / name).exists():
-                shutil.copy(Path("/") / name, self.folder / name)
+        for copied in (Path("etc/resolv.conf"), _CERTIFICATES):
+            if (Path("/") / copied).exists():
+                shutil.copy(Path("/") / copied, self.folder / copied)
         for name, text in FILES.items():
             file = self.folder / "sys/devices/system/cpu" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,21 +105,19 @@ class Root:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(PROJECT / name, target, follow_symlinks=False)
 
-    def run(self, *command: str, **options: Any) -> str:
+    def run(self, *command: str) -> str:
         """The standard output of a command, in /src. `CalledProcessError` if it fails."""
-        answer = subprocess.run(
-            self._inside(command), env=self._environment({}), check=True, text=True, stdout=subprocess.PIPE, **options
-        )
-        return answer.stdout
+        inside, environment = self._inside(command), self._environment()
+        return subprocess.run(inside, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
 
-    def start(self, *command: str, env: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
-        """A command in /src; its process is the program itself, so that signals reach it."""
-        return subprocess.Popen(self._inside(command), env=self._environment(env), **options)
+    def start(self, *command: str, log: BinaryIO) -> subprocess.Popen[bytes]:
+        """A command in /src that writes into a log; its process is the program itself, so that signals reach it."""
+        return subprocess.Popen(self._inside(command), env=self._environment(), stdout=log, stderr=log)
 
     def _inside(self, command: Sequence[str]) -> list[str]:
         return ["unshare", "--mount", "sh", "-c", _ENTER, str(self.folder), *command]
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         # How pip reaches an index; folders of wheels are not in the root.
         pip = {name: text for name, text in os.environ.items() if name.startswith("PIP_") and name != "PIP_FIND_LINKS"}
         return {
@@ -129,5 +127,4 @@ class Root:
             "QEMU_CPU": self._processor,
             **({"PIP_CERT": f"/{_CERTIFICATES}"} if (Path("/") / _CERTIFICATES).exists() else {}),
             **pip,
-            **more,
         }

@@ -100,7 +100,7 @@ def main() -> None:
         untrained = formats(UNTRAINED, random, Path(folder))
         exact = next(iter(untrained.values()))
         for name, scores in formats(MODEL, weights, Path(folder)).items():
-            part = error(*(of(unseen[:LENGTH], SCORED) for of in (untrained[name], exact)))
+            part = error(untrained[name](unseen[:LENGTH], SCORED), exact(unseen[:LENGTH], SCORED))
             rows.append(
                 {
                     "format": name,

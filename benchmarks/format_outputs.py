@@ -80,14 +80,14 @@ def in_llamacpp(model: Architecture, weights: Weights, numbers: Any, folder: Pat
     vocabulary = model.embedding.vocab_size
 
     def scores(text: NDArray[np.int64], count: int) -> NDArray[Any]:
-        found = np.full((count, vocabulary), -np.inf)
+        rows = np.full((count, vocabulary), -np.inf)
         for row in range(count):
             prompt = text[: len(text) - count + row + 1].tolist()
             request = {"prompt": prompt, "n_predict": 1, "samplers": ["top_k"], "top_k": 1, "n_probs": vocabulary}
             answer = server.handle_completions(request)["choices"][0]["logprobs"]["content"][0]
             for token in answer["top_logprobs"]:
-                found[row, token["id"]] = token["logprob"]
-        return found
+                rows[row, token["id"]] = token["logprob"]
+        return rows
 
     return scores
 

@@ -31,7 +31,7 @@ SERVES = (
     "sklearn",
 )
 MINUTES = "{minutes}"
-"""In a command: how long it goes on (`Part.lasting`)."""
+"""In a command the place of its minutes, which `Part.lasting` puts in."""
 ORT_CUDA = "onnxruntime with CUDA"
 """Not a package of its own: the wheel `onnxruntime-gpu`, on a GPU that it can use."""
 

@@ -17,7 +17,7 @@ from edgefront.core.measurement.ceiling import MAX_MHZ
 
 
 def tree(folder: Path, *cores: dict[str, str]) -> Path:
-    """Files as Linux has them below /sys/devices/system/cpu: of each core what is said of it."""
+    """Files as Linux has them below /sys/devices/system/cpu, with these contents for each core."""
     files = {
         "capacity": "cpu_capacity",
         "khz": "cpufreq/cpuinfo_max_freq",
