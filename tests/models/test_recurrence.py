@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from naive_recurrence import naive, naive_gradients, some_inputs
 from torch import Tensor
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.nn.recurrence import compiled, function, sru_recurrence, threads, vectorised
-from edgefront.core.nn.recurrence.backends import Backend, backend
+from edgefront.core.nn.recurrence import cpu, function, plain, sru_recurrence
+from edgefront.core.nn.recurrence.function import Backend, backend
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-CPU_BACKENDS = [compiled, vectorised]
+CPU_BACKENDS = [cpu, plain]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 both = pytest.mark.parametrize("working", CPU_BACKENDS, ids=lambda module: module.__name__.rpartition(".")[2])
@@ -47,8 +48,12 @@ def check(run: Callable[..., tuple[Tensor, Tensor]], inputs: list[Tensor | None]
         close(grad, expected, tolerance)
 
 
-def by(working: Backend) -> Callable[..., tuple[Tensor, Tensor]]:
-    return lambda *inputs: function.Recurrence.apply(working, *inputs)  # type: ignore[no-any-return]
+@contextmanager
+def using(working: Backend) -> Iterator[None]:
+    """`sru_recurrence` by this implementation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(function, "backend", lambda _: working)
+        yield
 
 
 @both
@@ -66,7 +71,8 @@ def test_follows_the_equations(
 ) -> None:
     dtype = torch.float64 if wide else torch.float32
     inputs = some_inputs(batch, sequence, width, seed=seed, dtype=dtype, masked=masked)
-    check(by(working), inputs, TOLERANCE[dtype])
+    with using(working):
+        check(sru_recurrence, inputs, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -106,9 +112,10 @@ def test_segments_with_the_cell_carried_are_the_whole(working: Any, sequence: in
     u, x, v, b, cell, mask = some_inputs(2, sequence, 33, dtype=torch.float32)
     assert u is not None
     assert x is not None
-    whole, last = by(working)(u, x, v, b, cell, mask)
-    first, carried = by(working)(u[:, :cut].contiguous(), x[:, :cut].contiguous(), v, b, cell, mask)
-    second, end = by(working)(u[:, cut:].contiguous(), x[:, cut:].contiguous(), v, b, carried, mask)
+    with using(working):
+        whole, last = sru_recurrence(u, x, v, b, cell, mask)  # type: ignore[arg-type]
+        first, carried = sru_recurrence(u[:, :cut], x[:, :cut], v, b, cell, mask)  # type: ignore[arg-type]
+        second, end = sru_recurrence(u[:, cut:], x[:, cut:], v, b, carried, mask)  # type: ignore[arg-type]
     torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(end, last, rtol=1e-6, atol=1e-6)
 
@@ -137,7 +144,8 @@ def test_strided_inputs_and_untouched_arguments() -> None:
 def test_nan_goes_where_it_must_and_nowhere_else(working: Any, gate: int | None, from_there_on: bool) -> None:
     """In a candidate or forget gate it stays in the cell; in a reset gate or in x it spoils one output."""
     inputs = some_inputs(2, 6, 40, dtype=torch.float32, masked=False)
-    clean, clean_last = by(working)(*inputs)
+    with using(working):
+        clean, clean_last = sru_recurrence(*inputs)  # type: ignore[arg-type]
     u, x = inputs[:2]
     assert u is not None
     assert x is not None
@@ -145,7 +153,8 @@ def test_nan_goes_where_it_must_and_nowhere_else(working: Any, gate: int | None,
         x[1, 2, 17] = torch.nan
     else:
         u[1, 2, gate, 17] = torch.nan
-    h, last = by(working)(*inputs)
+    with using(working):
+        h, last = sru_recurrence(*inputs)  # type: ignore[arg-type]
     hit = torch.zeros_like(h, dtype=torch.bool)
     hit[1, 2 : None if from_there_on else 3, 17] = True
     assert torch.equal(h.isnan(), hit)
@@ -161,7 +170,8 @@ def test_infinite_gates_are_open_or_shut(working: Any, dtype: torch.dtype) -> No
     assert u is not None
     for forget, reset in ((torch.inf, torch.inf), (torch.inf, -torch.inf), (-torch.inf, torch.inf)):
         u[:, :, 1], u[:, :, 2] = forget, reset
-        h, last = by(working)(u, x, v, b, cell, None)
+        with using(working):
+            h, last = sru_recurrence(u, x, v, b, cell, None)  # type: ignore[arg-type]
         torch.testing.assert_close(last, cell if forget > 0 else u[:, 0, 0])
         torch.testing.assert_close(h[:, 0], last if reset > 0 else x[:, 0])  # type: ignore[index]
 
@@ -170,7 +180,7 @@ def test_the_compiled_sigmoid_is_as_exact_as_float32_can_tell() -> None:
     """With candidate and cell 1, x 0 and no weights, h is the reset gate."""
     z = torch.cat([torch.linspace(-87, 88, 200_001), torch.tensor([-1e30, -104.0, -89.0, 104.0, 1e30])]).reshape(1, -1)
     ones, none = torch.ones_like(z), torch.zeros(2, z.shape[1])
-    h, _, _ = compiled.forward(
+    h, _, _ = cpu.forward(
         torch.stack([ones, ones, z], 1)[:, None], torch.zeros_like(z)[:, None], none, none, ones, None, False
     )
     exact = torch.sigmoid(z.double())
@@ -181,13 +191,13 @@ def test_the_compiled_sigmoid_is_as_exact_as_float32_can_tell() -> None:
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's own threads, Python's where those cannot be had, or none: the same bits."""
+    """PyTorch's own threads, or none where these cannot be had: the same bits."""
     inputs = some_inputs(3, 24, 1000, dtype=torch.float32)
     grads = torch.ones(3, 24, 1000), torch.ones(3, 1000)
 
     def everything() -> list[Tensor]:
-        h, last, states = compiled.forward(*inputs, True)  # type: ignore[arg-type]
-        return [h, last, *compiled.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
+        h, last, states = cpu.forward(*inputs, True)  # type: ignore[arg-type]
+        return [h, last, *cpu.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
 
     before = torch.get_num_threads()
     results = []
@@ -196,7 +206,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.set_num_threads(count)
             results.append(everything())
         with monkeypatch.context() as patch:
-            patch.setattr(threads, "openmp", lambda: None)
+            patch.setattr(cpu, "_openmp", lambda: None)
             results.append(everything())
         with ThreadPoolExecutor(4) as callers:  # and from several threads at once
             results += [future.result() for future in [callers.submit(everything) for _ in range(8)]]
@@ -208,15 +218,15 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(batch=st.integers(1, 64), width=st.integers(1, 9000), count=st.integers(1, 64))
 def test_every_feature_is_in_one_run(batch: int, width: int, count: int) -> None:
-    run = compiled.run_of_features(batch, width, count)
+    run = cpu.run_of_features(batch, width, count)
     items = batch * -(-width // run)
     assert run >= min(width, 256) or count == 1
     assert items >= min(count, batch * (width // 256))
 
 
-def test_the_vectorised_one_runs_elsewhere() -> None:
-    assert backend("meta") is vectorised
-    assert backend("mps") is vectorised
+def test_the_plain_one_runs_elsewhere() -> None:
+    assert backend("meta") is plain
+    assert backend("mps") is plain
     h, last = sru_recurrence(*(None if t is None else t.to("meta") for t in some_inputs(2, 3, 4)))  # type: ignore[arg-type]
     assert (h.shape, last.shape) == ((2, 3, 4), (2, 4))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from numba import cfunc
 
-from edgefront.core.nn.recurrence import loops
+from edgefront.core.nn.recurrence import cpu
 
 ROOT = Path(__file__).parents[2]
 STEP = """
@@ -61,7 +61,7 @@ def test_forks_of_a_prepared_parent_run_on_threads() -> None:
     """As the measuring agent's: the parent has one thread and has run no operator (`agents.measuring.forkserver`)."""
     code = """
 import os, torch, traceback
-from edgefront.core.nn.recurrence import compiled, prepare, vectorised
+from edgefront.core.nn.recurrence import cpu, plain, prepare
 prepare()
 assert len(os.listdir("/proc/self/task")) == 1
 for _ in range(3):
@@ -73,8 +73,8 @@ for _ in range(3):
             u, x = torch.randn(2, 64, 3, 1024), torch.randn(2, 64, 1024)
             v, b, cell = torch.randn(2, 1024) / 4, torch.randn(2, 1024), torch.randn(2, 1024)
             torch.testing.assert_close(
-                compiled.forward(u, x, v, b, cell, None, True),
-                vectorised.forward(u, x, v, b, cell, None, True),
+                cpu.forward(u, x, v, b, cell, None, True),
+                plain.forward(u, x, v, b, cell, None, True),
                 rtol=1e-4,
                 atol=1e-4,
             )
@@ -101,10 +101,10 @@ def test_without_numba_it_says_so_once_and_works() -> None:
 def test_cuda_without_triton_says_so_once_and_works() -> None:
     code = """
 import sys; sys.modules["triton"] = None
-from edgefront.core.nn.recurrence import vectorised
-from edgefront.core.nn.recurrence.backends import backend
-assert backend("cuda") is vectorised
-assert backend("cuda") is vectorised
+from edgefront.core.nn.recurrence import plain
+from edgefront.core.nn.recurrence.function import backend
+assert backend("cuda") is plain
+assert backend("cuda") is plain
 """
     told = python(code).stderr.splitlines()
     assert len(told) == 1
@@ -116,10 +116,10 @@ def test_importing_it_loads_neither_library() -> None:
     python(code)
 
 
-@pytest.mark.parametrize("entry", [loops.forward32, loops.backward32, loops.forward64, loops.backward64])
+@pytest.mark.parametrize("entry", [cpu.forward32, cpu.backward32, cpu.forward64, cpu.backward64])
 def test_features_are_worked_on_in_vectors(entry: object) -> None:
     """LLVM has made vectors of the loop over features, and needs no look at addresses before each run."""
-    code = cfunc(loops.JOB_ONLY)(entry).inspect_llvm()
+    code = cfunc(cpu.JOB_ONLY)(entry).inspect_llvm()
     number = "float" if "32" in getattr(entry, "__name__", "") else "double"
     assert re.search(rf"fdiv [a-z ]*<\d+ x {number}>", code)
     assert "memcheck" not in code

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.recurrence import traced
+from edgefront.core.nn.recurrence import function
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
 
@@ -41,16 +41,16 @@ def test_the_operators_are_what_they_say(masked: bool, dtype: torch.dtype) -> No
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     leaves = [None if t is None else t.clone().requires_grad_(i < 5) for i, t in enumerate(inputs)]
     for keep in (True, False):
-        torch.library.opcheck(traced.recurrence, (*inputs, keep), test_utils=checks)
-    torch.library.opcheck(traced.recurrence, (*leaves, True), test_utils=checks)
-    h, last, states = traced.recurrence(*inputs, True)
+        torch.library.opcheck(function.recurrence, (*inputs, keep), test_utils=checks)
+    torch.library.opcheck(function.recurrence, (*leaves, True), test_utils=checks)
+    h, last, states = function.recurrence(*inputs, True)
     assert (h.dtype, last.dtype, states.dtype) == (dtype, dtype, torch.float32)
-    torch.library.opcheck(traced.gradients, (h, last, *inputs, states), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(function.gradients, (h, last, *inputs, states), test_utils=("test_schema", "test_faketensor"))
 
 
 def test_gradients_by_finite_differences() -> None:
     inputs = [t if t is None or i == 5 else t.requires_grad_() for i, t in enumerate(some_inputs(2, 3, 4))]
-    assert torch.autograd.gradcheck(lambda *given: traced.recurrence(*given, True)[:2], inputs)
+    assert torch.autograd.gradcheck(lambda *given: function.recurrence(*given, True)[:2], inputs)
 
 
 def test_an_exported_model_takes_any_batch_and_length() -> None:

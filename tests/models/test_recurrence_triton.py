@@ -16,8 +16,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from edgefront.core.nn.recurrence import triton_kernel
-from edgefront.core.nn.recurrence.triton_kernel import BACKWARD, FORWARD, Launch
+from edgefront.core.nn.recurrence import gpu
+from edgefront.core.nn.recurrence.gpu import BACKWARD, FORWARD, Launch
 
 HERE = Path(__file__).parent
 READ_EACH_STEP = {"_forward": 4, "_backward": 6}
@@ -43,7 +43,7 @@ def assembly(kernel: Any, launch: Launch, dtype: torch.dtype, capability: int, m
     types |= dict.fromkeys(("length", "width"), "i32")
     types |= {name: "constexpr" for name in names if name.isupper()}
     given = {"MASKED": masked, "KEEP": True, "REAL": tl.float64 if wide == "fp64" else tl.float32}
-    given |= {"BLOCK": triton_kernel.block_size(launch, dtype), "STAGES": launch.stages}
+    given |= {"BLOCK": gpu.block_size(launch, dtype), "STAGES": launch.stages}
     aligned = [name for name in names if name != "length" and types[name] != "constexpr"]
     hints = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     source = ASTSource(kernel, types, {name: given[name] for name in names if name in given}, hints)
@@ -58,6 +58,6 @@ def test_inputs_of_later_steps_are_loaded_ahead(
 ) -> None:
     """Each input of a step is copied to shared memory by instructions that nothing waits for."""
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
-    ptx = assembly(getattr(triton_kernel, kernel), launch, dtype, capability, masked=True)
+    ptx = assembly(getattr(gpu, kernel), launch, dtype, capability, masked=True)
     copies = len(re.findall(r"cp\.async\.c[ag]\.", ptx))
     assert copies == READ_EACH_STEP[kernel] * launch.stages  # in the loop once, and before it for the steps ahead

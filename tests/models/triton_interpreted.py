@@ -10,7 +10,7 @@ import os
 import torch
 from naive_recurrence import naive, naive_gradients, some_inputs
 
-from edgefront.core.nn.recurrence import triton_kernel
+from edgefront.core.nn.recurrence import gpu
 
 assert os.environ["TRITON_INTERPRET"] == "1"
 SHAPES = [(1, 1, 1), (1, 4, 33), (2, 7, 40), (3, 5, 64)]
@@ -21,14 +21,14 @@ def main() -> None:
     cases = list(itertools.product(SHAPES, TOLERANCE.items(), (False, True)))
     for seed, (shape, (dtype, tolerance), masked) in enumerate(cases):
         inputs = some_inputs(*shape, seed=seed, dtype=dtype, masked=masked)
-        h, last, states = triton_kernel.forward(*inputs, True)  # type: ignore[arg-type]
-        again, last_again, none = triton_kernel.forward(*inputs, False)  # type: ignore[arg-type]
+        h, last, states = gpu.forward(*inputs, True)  # type: ignore[arg-type]
+        again, last_again, none = gpu.forward(*inputs, False)  # type: ignore[arg-type]
         assert torch.equal(h, again)
         assert torch.equal(last, last_again)
         assert none is None
         torch.manual_seed(seed)
         grads = torch.randn_like(h), torch.randn_like(last)
-        outputs = [h, last, *triton_kernel.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
+        outputs = [h, last, *gpu.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
         wide = [None if t is None else t.double() for t in inputs]
         expected = [*naive(*wide), *naive_gradients(wide, *grads)]  # type: ignore[arg-type]
         for actual, reference in zip(outputs, expected, strict=True):

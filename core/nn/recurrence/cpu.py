@@ -1,10 +1,15 @@
-"""The recurrence's loops for CPUs, compiled by Numba: one item of work is a row of the batch times a run of features.
+"""The recurrence on CPUs: loops that Numba compiles. One item of work is a row of the batch times a run of features.
 
 A kernel gets one address, that of a job: 64-bit integers at the places named below. Any number of threads may run the
 same job at once, each taking items until none is left; they need no lock besides the counter, for no two items touch
 the same value. Within an item time is the outer loop and features are the inner one, which LLVM turns into vector
 instructions. For that it must know two things that it cannot find out by itself: that the rows do not overlap (`get`
-and `put` tell it), and what an exponential is made of (`_sigmoid32`: Numba's own is a call for each number).
+and `put` state it), and what an exponential is made of (`_sigmoid32`: Numba's own is a call for each number).
+
+The threads are PyTorch's own: others would compete with these, which spin for a while after every operator. On Linux
+and macOS PyTorch runs its operators by OpenMP, whose one entry point (`GOMP_parallel`, of GNU's and of LLVM's library
+alike) is found through PyTorch itself; elsewhere one thread does all. A process may fork as long as it has run nothing
+on several threads, which is PyTorch's own rule.
 
 Everything compiled is in this file: Numba's cache on disk is good until this file changes.
 """
@@ -14,15 +19,21 @@ Everything compiled is in this file: Numba's cache on disk is good until this fi
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic, overload
+from torch import Tensor
+
+ANY_TYPES = False
 
 # Places in a job. The shapes are those of `core.nn.recurrence`; GRAD_SUMS is [batch, 4, d]: v's two rows, then b's.
 COUNTER, BATCH, LENGTH, WIDTH, CHUNK = range(5)
@@ -296,3 +307,92 @@ def address(entry: Callable[[Any], None]) -> int:
     except (RuntimeError, OSError):  # no place for a cache, or none left in it
         compiled = cfunc(JOB_ONLY)(entry)
     return int(compiled.address)
+
+
+_C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Job = ctypes.c_int64 * JOB_SIZE
+
+# On one thread a kernel works through the numbers of a step in less time than it takes to wake others.
+_WORTH_THREADS = 1 << 16
+_ITEMS_PER_THREAD = 4
+_SHORTEST_RUN = 256
+
+
+def prepare() -> None:
+    """Have the machine code for inference in float32 at hand. It starts no thread and runs no operator."""
+    address(forward32)
+
+
+def forward(
+    u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
+
+    All tensors are contiguous and of one type, float32 or float64.
+    """
+    h, last = torch.empty_like(x), torch.empty_like(cell)
+    states = torch.empty_like(x) if keep else None
+    entry = forward32 if x.dtype == torch.float32 else forward64
+    places = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask}
+    _run(address(entry), x, {**places, STATES: states, H: h, LAST: last})
+    return h, last, states
+
+
+def backward(
+    grad_h: Tensor,
+    grad_last: Tensor,
+    u: Tensor,
+    x: Tensor,
+    v: Tensor,
+    b: Tensor,
+    cell: Tensor,
+    mask: Tensor | None,
+    states: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of u, x, v, b and cell."""
+    grad_h, grad_last = grad_h.contiguous(), grad_last.contiguous()
+    grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
+    sums = x.new_zeros(x.shape[0], 4, x.shape[2])
+    entry = backward32 if x.dtype == torch.float32 else backward64
+    places = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask, STATES: states}
+    places |= {GRAD_H: grad_h, GRAD_LAST: grad_last}
+    places |= {GRAD_U: grad_u, GRAD_X: grad_x, GRAD_CELL: grad_cell, GRAD_SUMS: sums}
+    _run(address(entry), x, places)
+    grad_v, grad_b = sums.sum(0).chunk(2)
+    return grad_u, grad_x, grad_v, grad_b, grad_cell
+
+
+def _run(entry: int, x: Tensor, places: Mapping[int, Tensor | None]) -> None:
+    batch, length, width = x.shape
+    count = torch.get_num_threads() if x.numel() >= _WORTH_THREADS else 1
+    job = _Job()
+    job[BATCH], job[LENGTH], job[WIDTH] = batch, length, width
+    job[CHUNK] = run_of_features(batch, width, count)
+    for place, tensor in places.items():
+        job[place] = 0 if tensor is None else tensor.data_ptr()
+    argument, parallel = ctypes.addressof(job), _openmp()
+    if count == 1 or parallel is None:
+        _C_FUNCTION(entry)(argument)
+    else:
+        parallel(entry, argument, count, 0)
+
+
+def run_of_features(batch: int, width: int, count: int) -> int:
+    """Features of an item of work: whole rows, for memory is read in order then, unless threads would go idle."""
+    run = width
+    while count > 1 and batch * -(-width // run) < _ITEMS_PER_THREAD * count and run > _SHORTEST_RUN:
+        run = max(_SHORTEST_RUN, -(-run // 2))
+    return -(-run // 16) * 16
+
+
+@lru_cache(maxsize=1)
+def _openmp() -> Callable[[int, int, int, int], None] | None:
+    """`GOMP_parallel(function, argument, threads, flags)` of the library that PyTorch uses, or None."""
+    try:
+        libraries = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        parallel = libraries.GOMP_parallel  # looks into what that library is linked to, too
+    except (OSError, AttributeError):
+        return None
+    parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return parallel
