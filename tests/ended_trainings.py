@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.training_time import Pace, flops_per_token
@@ -16,9 +18,11 @@ PACE = Pace(seconds_per_token=2e-6, seconds_per_flop=1e-13, segment=recipe("mode
 MODELS = ("smollm2-135m", "smollm2-360m")
 
 
-def end_trainings(database: Database, worker: str, pace: Pace = PACE, *, gpus: int = 1) -> None:
-    """One training of each of `MODELS` has ended on the worker, at exactly this pace."""
-    how, tokens = recipe("modern"), 10**6
+def end_trainings(
+    database: Database, worker: str, pace: Pace = PACE, *, gpus: int = 1, overrides: Mapping[str, Any] | None = None
+) -> None:
+    """One training of each of `MODELS` has ended on the worker, at exactly this pace; `overrides` of its recipe."""
+    how, tokens = recipe("modern").overridden(overrides or {}), 10**6
     with database.write() as session:
         now = database.now(session)
         for name in MODELS:

@@ -179,6 +179,22 @@ def test_a_time_on_a_worker_is_a_budget_by_its_pace(sqlite_service: Service) -> 
     assert prediction["predicted"]["train_tokens"] > 0
 
 
+def test_a_pace_is_of_trainings_that_go_alike(sqlite_service: Service) -> None:
+    """Distilled trainings, which run a teacher too, teach none; another precision or compilation has its own."""
+    client, database = sqlite_service.client("user", "bob"), sqlite_service.database
+    slow, half = Pace(1.0, 0.0, 512), Pace(1e-6, 5e-14, 512)
+    end_trainings(database, "gpu-box", slow, overrides={"distil": {}, "memory": 0})
+    assert client.get("/v1/trainers").json() == []
+    end_trainings(database, "gpu-box", slow)
+    end_trainings(database, "gpu-box", slow, overrides={"precision": "bfloat16"})
+    end_trainings(database, "gpu-box", half, overrides={"precision": "bfloat16", "compile": True})
+    end_trainings(database, "gpu-box", slow, overrides={"distil": {}, "memory": 0})
+    (trainer,) = client.get("/v1/trainers").json()
+    assert trainer["pace"]["trainings"] == 2
+    assert trainer["pace"]["seconds_per_token"] == pytest.approx(half.seconds_per_token)
+    assert trainer["pace"]["seconds_per_flop"] == pytest.approx(half.seconds_per_flop)
+
+
 @pytest.mark.parametrize(
     "time",
     [

@@ -60,8 +60,8 @@ def list_trainers(database: Database) -> list[TrainerView]:
 
 
 def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
-    """That of the trainings on as many GPUs as the newest one."""
-    alike = [training for training in ended if training.gpus == ended[0].gpus]
+    """That of the trainings with as many GPUs, the precision and the compilation of the newest one."""
+    alike = [training for training in ended if training.how == ended[0].how]
     pace = _pace(alike)
     return TrainerPace(
         seconds_per_token=pace.seconds_per_token,

@@ -25,6 +25,13 @@ class EndedTraining(NamedTuple):
     tokens: int
     seconds: float
     gpus: int
+    precision: str
+    compile: bool
+
+    @property
+    def how(self) -> tuple[int, str, bool]:
+        """What changes the pace of a model besides the worker."""
+        return self.gpus, self.precision, self.compile
 
 
 _ENDED = (
@@ -32,6 +39,7 @@ _ENDED = (
     Training.state == TrainingState.DONE,
     Training.tokens > 0,
     Training.seconds > 0,
+    Training.recipe["distil"].as_string().is_(None),  # its teacher takes most of the time
 )
 
 
@@ -59,6 +67,8 @@ def _latest(session: Session, *of: object) -> list[EndedTraining]:
         Training.tokens,
         Training.seconds,
         Training.gpus,
+        Training.recipe["precision"].as_string().label("precision"),
+        Training.recipe["compile"].as_boolean().label("compile"),
     )
     query = select(*columns).where(*_ENDED, *of)  # type: ignore[arg-type]
     return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))
