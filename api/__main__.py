@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def _load() -> Callable[[], int]:
     from edgefront.api.serve import serve
-    from edgefront.core.errors import InvalidInput, Unavailable
+    from edgefront.core.errors import EdgefrontError
     from edgefront.core.services.settings import Settings
 
     def main() -> int:
         try:
             serve(Settings())
-        except (InvalidInput, Unavailable) as error:
+        except EdgefrontError as error:
             sys.stderr.write(f"{error.detail}\n")
             return 2
         return 0

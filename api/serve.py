@@ -19,6 +19,7 @@ from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
+from edgefront.core.store.database import Database
 
 GRACE_S = 10
 """Seconds that requests in progress get when the server is asked to stop."""
@@ -79,10 +80,13 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. `InvalidInput` or `Unavailable` for settings that it cannot run with."""
+    """Runs until SIGTERM or Ctrl-C. `InvalidInput` or `Unavailable` for settings that it cannot run with, `Conflict`
+    for a database of another release.
+    """
     check_bind(settings)
     check_store(settings.artifact_url)
     switch_often()
+    Database(settings.database_url, pool_size=1).refuse_other_release()
     finish_deletions(settings)
     if settings.embedded:
         _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")

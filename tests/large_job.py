@@ -17,7 +17,6 @@ import numpy as np
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import insert_rows
@@ -55,7 +54,7 @@ def fill(database: Database, candidates: int, owner: str, *, models: int = 500) 
                 id=job_id,
                 name=request.name or "bench",
                 owner=owner,
-                request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
+                request=request.model_dump(mode="json"),
                 request_digest="0" * 64,
                 state="finished",
                 created_at=now,
@@ -72,9 +71,9 @@ def fill(database: Database, candidates: int, owner: str, *, models: int = 500) 
                 position=0,
                 name="bench",
                 device_key="class:bench",
-                protocol=PROTOCOL.versioned(protocol.model_dump(mode="json")),
+                protocol=protocol.model_dump(mode="json"),
                 protocol_digest=protocol.digest,
-                limits=LIMITS.versioned(Limits().model_dump(mode="json")),
+                limits=Limits().model_dump(mode="json"),
                 seed=1,
                 proxy="quality_law",
                 state="finished",

@@ -94,9 +94,11 @@ def __getattr__(name: str) -> Any:
         try:
             settings = Settings()
             check_store(settings.artifact_url)
+            database = open_database(settings)
+            database.refuse_other_release()
         except EdgefrontError as error:
             raise SystemExit(error.detail) from None
-        app = create_celery(settings)
+        app = create_celery(settings, database)
         collect_seldom()
         globals()["app"] = app
         return app

@@ -15,7 +15,6 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.idempotency import add_once
 from edgefront.core.services.quality.laws import CUTS_LAW, store_law_of_cuts
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.files.drafts import Draft, remove_left
 from edgefront.core.services.trainings.files.sizes import check_stored
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -86,9 +85,7 @@ def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None
         owner=owner,
         name=model.facts["name"],
         kind=TrainingKind.IMPORT,
-        request=TRAINING_REQUEST.versioned(
-            {name: value for name, value in asked.items() if value is not None} | _licence(model)
-        ),
+        request={name: value for name, value in asked.items() if value is not None} | _licence(model),
         request_digest=model.digest,
         import_digest=model.digest,
         architecture=architecture.canonical,

@@ -6,7 +6,7 @@ Only the edge (an endpoint, a task, a command) opens sessions; services take one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import event, func, select, text
+from sqlalchemy import Connection, event, func, select, text
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from edgefront.core.errors import Conflict, Unavailable
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import Clock
 from edgefront.core.store.connection import (
@@ -37,6 +38,22 @@ _CLOCKS = {
     "sqlite": select(func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime)),
     "postgresql": select(func.clock_timestamp(type_=UtcDateTime)),
 }
+
+
+def _alembic() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _check_revision(connection: Connection) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
+    for revision in MigrationContext.configure(connection).get_current_heads():
+        if revision not in known:
+            raise Conflict(
+                f"another release made this database: its schema {revision} is none of this release's "
+                f"({', '.join(sorted(known))}); run that release, or name another database"
+            )
 
 
 class _WriteSession(Session):
@@ -106,9 +123,11 @@ class Database:
         return now
 
     def migrate(self) -> None:
-        """Brings the schema to this release's. Several processes may call it at once: one migrates, the others wait."""
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        """Brings the schema to this release's. Several processes may call it at once: one migrates, the others wait.
+
+        Raises `Conflict`, and changes nothing, for a database of another release.
+        """
+        config = _alembic()
         engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
         try:
             with (
@@ -119,6 +138,7 @@ class Database:
             ):
                 if not self.sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+                _check_revision(connection)
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
         finally:
@@ -126,11 +146,15 @@ class Database:
 
     def is_current(self) -> bool:
         """Whether the schema is this release's: no migration is missing, and none is from a later release."""
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-        heads = set(ScriptDirectory.from_config(config).get_heads())
+        heads = set(ScriptDirectory.from_config(_alembic()).get_heads())
         with unavailable_when_away(), self._reading.connect() as connection:
             return set(MigrationContext.configure(connection).get_current_heads()) == heads
+
+    def refuse_other_release(self) -> None:
+        """Raises `Conflict` if another release made the database. One that is away passes: it is awaited."""
+        with suppress(Unavailable), unavailable_when_away(), self._reading.connect() as connection:
+            _check_revision(connection)
+        self.engine.dispose()  # a process that forks next shares no connection
 
     def dispose(self) -> None:
         """Closes the pooled connections, and from now on each that comes back: a thread may outlast its service."""

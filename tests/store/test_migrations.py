@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from simulated_agent import principal
-from sqlalchemy import Enum, String, bindparam, inspect, literal, select, text, update
+from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
-from edgefront.core.services.jobs import law
+from edgefront import exits
+from edgefront.core.errors import Conflict
 from edgefront.core.store.database import MIGRATIONS, Database
-from edgefront.core.store.tables import Base, Device, Evaluation, WantedRefit
-from edgefront.core.store.tables.base import Json, UtcDateTime
+from edgefront.core.store.tables import Base, Device
 
 ROOT = MIGRATIONS.parent
 
@@ -73,71 +72,46 @@ def test_back_and_forth(database: Database) -> None:
     assert database.is_current()
 
 
-def test_jobs_of_the_release_before_have_their_law(database: Database) -> None:
-    """A database from before laws could be refined is upgraded with its rows."""
-    command.downgrade(_alembic(database), "0010")
-    request = {"stored_version": 2, "targets": [{}], "proxy": "quality_law"}
+@pytest.mark.parametrize("revision", ["0036", "9999"])
+def test_a_database_of_another_release_is_refused_by_name(database: Database, revision: str) -> None:
     with database.engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO job (id, name, owner, request, request_digest, state, last_event, created_at, updated_at) "
-                "VALUES ('job_1', 'old', 'ann', :request, '', 'finished', 0, :now, :now)"
-            ).bindparams(bindparam("request", type_=Json), bindparam("now", type_=UtcDateTime())),
-            {"request": request, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
-        )
-    database.migrate()
-    assert database.is_current()
-    view = law.law_view(database, principal(database), "job_1")
-    assert view.law is not None
-    assert (view.law.law, view.moving_to, view.newer) == ("lts-gpt2-wikitext103", None, ())
+        connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+    before = inspect(database.engine).get_table_names()
+    for refuse in (database.migrate, database.refuse_other_release):
+        with pytest.raises(Conflict, match=f"another release made this database: its schema {revision} is none"):
+            refuse()
+    with database.engine.connect() as connection:
+        assert connection.scalar(text("SELECT version_num FROM alembic_version")) == revision
+    assert inspect(database.engine).get_table_names() == before
+    assert not database.is_current()
 
 
-def test_refined_laws_and_scores_keep_what_they_are_compared_by(database: Database) -> None:
-    command.downgrade(_alembic(database), "0034")
-    json, now = bindparam("details", type_=Json), bindparam("now", type_=UtcDateTime())
-    details = {"manner": "0123456789abcdef", "seed": 3}
-    with database.engine.begin() as connection:
-        connection.execute(
-            text("INSERT INTO quality_refit (manner, wanted_at) VALUES ('0123456789abcdef', :now)").bindparams(now),
-            {"now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
-        )
-        for identifier, values in (("evl_1", details), ("evl_2", {"seed": 3})):
-            connection.execute(
-                text(
-                    "INSERT INTO evaluation (id, digest, dataset, split, metric, value, details, created_at) "
-                    "VALUES (:id, 'd', 'letters', 'validation', 'perplexity', 2.0, :details, :now)"
-                ).bindparams(json, now),
-                {"id": identifier, "details": values, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
-            )
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (("-m", "edgefront.api"), 2),
+        (("-m", "edgefront.api.setup", "folder"), 1),
+        (("-m", "celery", "--app", "edgefront.workers.app", "worker"), 1),
+        (("-m", "edgefront", "up", "--home", "home", "--no-agent"), exits.REFUSED),
+    ],
+)
+def test_every_program_refuses_it_in_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'home' / 'edgefront.db'}")
     database.migrate()
-    with database.read() as session:
-        assert session.scalars(select(WantedRefit.comparability_key)).all() == ["0123456789abcdef"]
-        assert session.get_one(Evaluation, "evl_1").details == {"comparability_key": "0123456789abcdef", "seed": 3}
-        assert session.get_one(Evaluation, "evl_2").details == {"seed": 3}
-    command.downgrade(_alembic(database), "0034")
     with database.engine.begin() as connection:
-        statement = text("SELECT details FROM evaluation ORDER BY id").columns(details=Json)
-        assert connection.scalars(statement).all() == [details, {"seed": 3}]
-    database.migrate()
-
-
-def test_a_device_marked_by_the_release_before_is_marked_still(database: Database) -> None:
-    command.downgrade(_alembic(database), "0025")
-    with database.engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO device (id, name, device_class, owner, state, facts, protocol_version, enrolled_at, "
-                "busy_s, measuring_s, drift) "
-                "VALUES ('dev_1', 'old', 'pi', 'ann', 'active', :facts, 1, :now, 0, 0, 'it is slower')"
-            ).bindparams(bindparam("facts", type_=Json), bindparam("now", type_=UtcDateTime())),
-            {"facts": {}, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
-        )
-    database.migrate()
-    with database.read() as session:
-        assert session.get_one(Device, "dev_1").drift == {"cpu": "it is slower"}
-    command.downgrade(_alembic(database), "0025")
-    with database.engine.begin() as connection:
-        assert connection.scalar(text("SELECT drift FROM device")) == "it is slower"
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.dispose()
+    ended = subprocess.run(
+        [sys.executable, *program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "EDGEFRONT_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+    assert "another release made this database: its schema 9999" in ended.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -102,7 +102,7 @@ def _add(
     now = database.now(session)
     position = len(request.targets)
     extended = request.model_copy(update={"targets": (*request.targets, target)})
-    job.request = JOB_REQUEST.versioned(extended.model_dump(mode="json"))
+    job.request = extended.model_dump(mode="json")
     add_target(session, job, target, place, request, position, others[0].proxy_data)
     if job.state == JobState.FINISHED:
         job.finished_at = None

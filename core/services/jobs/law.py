@@ -360,7 +360,7 @@ def _written(session: Session, job_id: str, name: str, predictions: Mapping[str,
     for start in range(0, len(columns), CHUNK):
         update_rows(session, Candidate, columns[start : start + CHUNK])
     former = _name_of(session, job)
-    job.request = JOB_REQUEST.versioned(laws.with_law(request, name).model_dump(mode="json"))
+    job.request = laws.with_law(request, name).model_dump(mode="json")
     job.wanted_law, job.updated_at = None, now
     session.flush()
     data = {"law": name, "former": former, "candidates": len(columns)}

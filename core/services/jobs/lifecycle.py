@@ -29,7 +29,6 @@ from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import OwnerSettings, Settings
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
@@ -100,7 +99,7 @@ def _create(
     job = Job(
         name=request.name,
         owner=principal.owner,
-        request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
+        request=request.model_dump(mode="json"),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state=JobState.RUNNING,
@@ -132,9 +131,9 @@ def add_target(
         position=position,
         name=place.name,
         device_key=place.device_key,
-        protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
+        protocol=asked.protocol.model_dump(mode="json"),
         protocol_digest=asked.protocol.digest,
-        limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
+        limits=asked.limits.model_dump(mode="json"),
         seed=target_seed(request.seed, position),
         proxy=request.proxy,
         proxy_data=proxy_data,

@@ -104,7 +104,7 @@ def _store(
         for planned, training in zip(chosen.plan.trainings, made, strict=True)
     )
     plan = chosen.plan.model_copy(update={"trainings": trainings})
-    probe.plan = PROBE_PLAN.versioned(plan.model_dump(mode="json"))
+    probe.plan = plan.model_dump(mode="json")
     session.flush()
 
 

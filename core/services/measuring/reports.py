@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 
 import orjson
 from sqlalchemy.orm import Session
@@ -57,8 +56,9 @@ class _Launch:
 
     @property
     def protocol(self) -> Document:
-        """What was asked for, as a document: a later release may have asked for it."""
-        return _upgraded(self.row.protocol)
+        """What was asked for, as a document."""
+        document: Document = orjson.loads(self.row.protocol)
+        return document
 
     def longest_s(self, fence: int, now: datetime) -> float:
         """The most seconds that a report under this fence can have taken."""
@@ -75,12 +75,6 @@ class _Launch:
         if self.row.purpose == Purpose.ANCHOR:
             return True
         return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
-
-
-@lru_cache(maxsize=1024)
-def _upgraded(protocol: str) -> Document:
-    """Few protocols differ, and each report asks for one."""
-    return PROTOCOL.upgraded(orjson.loads(protocol))
 
 
 class _Facts:

@@ -15,7 +15,6 @@ from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.files.sizes import check_stored
 from edgefront.core.services.trainings.plan import (
     Chosen,
@@ -140,7 +139,7 @@ def _create(
         stored["licence"] = licence
     made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
     for training in made:
-        training.request = TRAINING_REQUEST.versioned(stored)
+        training.request = stored
         training.request_digest, training.idempotency_key = digest, idempotency_key
     former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
     if former is not None:

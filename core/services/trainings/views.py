@@ -7,7 +7,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.stored import PROTOCOL, TRAINING_REQUEST
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.trainings.files.models import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -43,22 +43,22 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 def start_of(training: Training) -> str | None:
     """Id of the training whose weights initialise this one."""
-    return TRAINING_REQUEST.upgraded(training.request).get("start")
+    return training.request.get("start")
 
 
 def inherits(training: Training) -> bool:
     """Whether its model is a part of that of `start_of`."""
-    return bool(TRAINING_REQUEST.upgraded(training.request).get("inherit", False))
+    return bool(training.request.get("inherit", False))
 
 
 def licence_of(training: Training) -> str | None:
     """Licence of the weights, as its request states it."""
-    return TRAINING_REQUEST.upgraded(training.request).get("licence")
+    return training.request.get("licence")
 
 
 def dataset_asked(training: Training) -> str | None:
     """The data set that its request names; None if it is the recipe's default."""
-    return TRAINING_REQUEST.upgraded(training.request).get("dataset")
+    return training.request.get("dataset")
 
 
 def about(session: Session, training: Training, digest: str | None) -> Document:
