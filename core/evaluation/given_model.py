@@ -4,7 +4,7 @@
     a Hub id          of a published model (`edgefront model list --published`); goes after a file of that path
     a description     a JSON file
     a config.json     of Hugging Face, or the folder that has it
-    a folder of ours  that a training, `edgefront ship` or `edgefront model import` wrote
+    a folder of ours  that a training or `edgefront model import` wrote
     a GGUF file       llama.cpp's
 
 The first three have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.

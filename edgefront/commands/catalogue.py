@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_mode, complete_space
 from edgefront.commands.options import Described
 from edgefront.commands.quality import TrainedOn, at_budget, predicted, sentence, token_count, trained_in_words
 
@@ -45,7 +44,6 @@ def describe(
         str,
         typer.Option(
             help="forward: all tokens at once; prefill: the same, returning the state; decode: one token after it.",
-            autocompletion=complete_mode,
         ),
     ] = "forward",
     memory_length: Annotated[
@@ -170,7 +168,7 @@ def list_spaces(session: Session) -> None:
 @command(spaces, "show", server=False)
 def show_space(
     session: Session,
-    space: Annotated[str, typer.Argument(help="Name of the space.", autocompletion=complete_space)],
+    space: Annotated[str, typer.Argument(help="Name of the space.")],
     narrow: Annotated[
         list[str] | None, typer.Option(metavar="GENE=VALUES", help="Narrow the space first: n_layer=2..6.")
     ] = None,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_job
 
 if TYPE_CHECKING:
     from edgefront.core.wire.comparisons import ComparedArchitecture, ComparisonView
@@ -26,7 +25,6 @@ def compare(
         typer.Argument(
             metavar="JOB[/TARGET]...",
             help="Jobs (all of their targets), or one target of a job by its name or id.",
-            autocompletion=complete_job,
         ),
     ],
     everywhere: Annotated[

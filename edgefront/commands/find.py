@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from edgefront.commands.base import Helps, Session, command
-from edgefront.commands.completion import complete_device
 from edgefront.commands.default_device import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
@@ -59,7 +58,6 @@ def find(
             "--device",
             metavar="DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE]",
             help="Device to measure on: one. Default: the only active device.",
-            autocompletion=complete_device,
         ),
     ] = None,
     device_class: Annotated[str | None, typer.Option(help="Device class to measure on, instead of a device.")] = None,

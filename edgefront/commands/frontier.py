@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.options import Force, JobId, LimitOptions
+from edgefront.commands.options import JobId, LimitOptions
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,27 +30,18 @@ def frontier(
         ),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot the frontier to a PNG, SVG or PDF file (extra: demo).")
-    ] = None,
-    force: Force = False,
 ) -> None:
     """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
 
     Differences up to the job's epsilon, the error of measurement, do not count.
     """
-    from edgefront.core.files import check_free
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
     from edgefront.show.output import MARKED
-    from edgefront.show.picture import check_ending
     from edgefront.show.tables import frontier_csv, frontier_label, frontier_table
 
     if csv and session.json:
         raise typer.BadParameter("give --csv or --json, not both")
-    if picture is not None:
-        check_ending(picture)
-        check_free(picture, force=force)
     client = session.client
     asked = client.jobs.get(job)
     names = [target] if target else [item.id for item in asked.targets]
@@ -65,11 +55,6 @@ def frontier(
         )
         for name in names
     ]
-    if picture is not None:
-        from edgefront.show.picture import draw
-
-        draw(views, picture)
-        session.note(f"drew {picture}")
     if csv:
         typer.echo(frontier_csv(views), nl=False)
         return

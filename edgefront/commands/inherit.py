@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_model
 from edgefront.commands.options import WAYS, Force, MachineOptions, ModelSpaceOptions
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def show(session: Session, folder: ParentFolder) -> None:
 def cut(
     session: Session,
     folder: ParentFolder,
-    to: Annotated[str, typer.Option("--to", metavar="MODEL", help=f"The part: {WAYS}.", autocompletion=complete_model)],
+    to: Annotated[str, typer.Option("--to", metavar="MODEL", help=f"The part: {WAYS}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the part to. It must not exist.")],
 ) -> None:
     """Write a part of a studied model with the weights that it inherits, for `generate`, `evaluate` and `model build`.

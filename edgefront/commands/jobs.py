@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Helps, Session, command, group
-from edgefront.commands.completion import complete_algorithm, complete_device, complete_proxy
 from edgefront.commands.default_device import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
@@ -73,7 +71,6 @@ def submit(
             help="Device, runtime and threads to measure with, and fields of the protocol for it alone, as in "
             "jetson:llamacpp:2,kv_cache=q8_0; class=NAME for a device class. May be repeated. Default: the only active "
             "device.",
-            autocompletion=complete_device,
         ),
     ] = None,
     limit: Annotated[LimitOptions, Helps(_OUT_OF_BOUNDS)] = LimitOptions(),
@@ -91,7 +88,6 @@ def submit(
         str,
         typer.Option(
             help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted.",
-            autocompletion=complete_algorithm,
         ),
     ] = "auto",
     setting: Annotated[
@@ -101,7 +97,6 @@ def submit(
         str,
         typer.Option(
             help="Proxy for quality, a name from `proxy list`. Default: quality_law, where a law covers the space.",
-            autocompletion=complete_proxy,
         ),
     ] = "auto",
     proxy_setting: Annotated[
@@ -128,7 +123,8 @@ def submit(
     ] = None,
     watch: Watch = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what the job would take, as `job estimate` does.")
+        bool,
+        typer.Option("--dry-run", help="Say what it would take, and what it would be refused for; submit nothing."),
     ] = False,
 ) -> None:
     """Submit a search job."""
@@ -163,22 +159,6 @@ def submit(
         _estimate(session, request)
     else:
         _submit(session, request, idempotency_key, watch)
-
-
-def estimate(session: Session, **given: Any) -> None:
-    """Say what a job would take and what it would be refused for, without submitting it."""
-    submit(session, **given, dry_run=True)
-
-
-_SUBMITTING = inspect.signature(submit, eval_str=True)
-estimate.__signature__ = _SUBMITTING.replace(  # type: ignore[attr-defined]
-    parameters=[
-        parameter
-        for name, parameter in _SUBMITTING.parameters.items()
-        if name not in ("idempotency_key", "watch", "dry_run")
-    ]
-)
-command(app, "estimate", panels=_PANELS)(estimate)
 
 
 def _estimate(session: Session, request: JobRequest) -> None:
@@ -357,7 +337,6 @@ def extend(
         typer.Option(
             metavar="DEVICE[:RUNTIME[:THREADS]]",
             help="Device to add, with runtime and threads; class=NAME for a device class.",
-            autocompletion=complete_device,
         ),
     ],
     protocol: ProtocolFields = None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_model
 from edgefront.commands.options import (
     DTYPE,
     MEMORY_LENGTH,
@@ -19,7 +18,6 @@ from edgefront.commands.options import (
     PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
-    Force,
     KvCacheFormat,
 )
 from edgefront.core.measurement.runtimes import Runtime
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 _PANELS = {
     "Runtime": "runtime provider threads",
     "Pass": "mode sequence_length memory_length batch dtype weights block_size kv_cache logits",
-    "Generation": "prompt new context output",
+    "Generation": "prompt new context",
     "Launches": "warmup repeats launches time_limit seed record",
 }
 
@@ -49,7 +47,6 @@ def measure(
             metavar="MODEL",
             help=f"{MODEL_HELP} Or any ONNX file. A GGUF file runs in llama.cpp as it is, with other runtimes by its "
             "description.",
-            autocompletion=complete_model,
         ),
     ],
     runtime: Annotated[
@@ -79,9 +76,6 @@ def measure(
             metavar="TOKENS[,TOKENS…]", help="Tokens before the prompt: 0,1024,4096 measures each. Default: 0."
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A picture of the curve over contexts: .png, .svg or .pdf.")
-    ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Untimed passes before the timed ones.")] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each launch.")] = 5,
     launches: Annotated[
@@ -96,7 +90,6 @@ def measure(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights and tokens.")] = 0,
-    force: Force = False,
     record: Annotated[
         bool, typer.Option("--record", help="Add the result to the model card: MODEL is the folder of a trained model.")
     ] = False,
@@ -111,25 +104,16 @@ def measure(
 
     from edgefront.core.errors import MeasurementError, ProtocolError
     from edgefront.core.evaluation.given_model import is_gguf
-    from edgefront.core.files import check_free
     from edgefront.core.measurement.passes import protocol_costs
     from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
     from edgefront.requests.generation import contexts, generation_fields
-    from edgefront.show.picture import check_ending
     from edgefront.workflows.measure import find_model, run, time_limit_s
 
     lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
     fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context)
     befores = contexts(context) if fields.get("mode") == "generate" else []
-    if output is not None:
-        if not befores:
-            raise ProtocolError(
-                "--output draws a generation", field="output", allowed="with --prompt, --new or --context"
-            )
-        check_ending(output)
-        check_free(output, force=force)
     if runtime is None:
         runtime = "llamacpp" if is_gguf(model) else "onnxruntime"
     choices: dict[str, Any] = {
@@ -185,11 +169,6 @@ def measure(
     session.put(
         {"contexts": [result.report() for result in measured]}, lambda: _show_curve(session, Path(model).name, measured)
     )
-    if output is not None:
-        from edgefront.show.generations import draw_curve
-
-        draw_curve(measured, output, title=Path(model).name)
-        session.note(f"drawn: {output}")
     if failed is not None:  # after the contexts that were measured
         raise failed
 

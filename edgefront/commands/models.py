@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_model
 from edgefront.commands.options import (
     MODEL_HELP,
     CandidateId,
@@ -78,7 +77,6 @@ def build(
         typer.Argument(
             metavar="MODEL",
             help=MODEL_HELP,
-            autocompletion=complete_model,
         ),
     ],
     kind: FileFormat = "onnx",

@@ -9,17 +9,6 @@ from typing import Annotated, Any, Literal, cast, get_args
 import typer
 
 from edgefront.commands.base import Identifies, Options
-from edgefront.commands.completion import (
-    complete_candidate,
-    complete_device,
-    complete_job,
-    complete_law,
-    complete_mode,
-    complete_model,
-    complete_recipe,
-    complete_space,
-    complete_training,
-)
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat, WeightFormat
 
@@ -114,7 +103,7 @@ class ProtocolOptions(Options):
 
     mode: Annotated[
         str | None,
-        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
+        typer.Option(help=f"forward, prefill, decode or generate. {MODE}"),
     ] = None
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None
@@ -202,23 +191,21 @@ ProtocolFields = Annotated[
     ),
 ]
 _PART = "Its id, the first or last characters of it, or `last`."
-JobId = Annotated[str, typer.Argument(metavar="JOB", help=_PART, autocompletion=complete_job), Identifies("job")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=_PART), Identifies("job")]
 CandidateId = Annotated[
     str,
-    typer.Argument(metavar="CANDIDATE", help=f"From `frontier`. {_PART}", autocompletion=complete_candidate),
+    typer.Argument(metavar="CANDIDATE", help=f"From `frontier`. {_PART}"),
     Identifies("candidate"),
 ]
-TrainingId = Annotated[
-    str, typer.Argument(metavar="TRAINING", help=_PART, autocompletion=complete_training), Identifies("training")
-]
+TrainingId = Annotated[str, typer.Argument(metavar="TRAINING", help=_PART), Identifies("training")]
 TrainingIds = Annotated[
     list[str],
-    typer.Argument(metavar="TRAINING…", help=_PART, autocompletion=complete_training),
+    typer.Argument(metavar="TRAINING…", help=_PART),
     Identifies("training"),
 ]
 DeviceName = Annotated[
     str,
-    typer.Argument(metavar="DEVICE", help=f"Its name. Or: {_PART}", autocompletion=complete_device),
+    typer.Argument(metavar="DEVICE", help=f"Its name. Or: {_PART}"),
     Identifies("device"),
 ]
 TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help=_PART), Identifies("token")]
@@ -229,7 +216,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("ke
 class SpaceOptions(Options):
     """Options that say where a search looks for models."""
 
-    space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2"
+    space: Annotated[str, typer.Option(help="Search space.")] = "lts-gpt2"
     narrow: Annotated[
         list[str] | None,
         typer.Option(
@@ -257,7 +244,6 @@ class ModelSpaceOptions(SpaceOptions):
             metavar="MODEL",
             help=f"Search around this model, which is the baseline: {WAYS}. The space is the one that has it, unless "
             "--space llama or lfm is given.",
-            autocompletion=complete_model,
         ),
     ] = None
     inherit: Annotated[
@@ -347,7 +333,6 @@ class RecipeOptions(Options):
         str | None,
         typer.Option(
             help="Recipe by name. Default: modern; quick for models with memory (Transformer-XL, SRU).",
-            autocompletion=complete_recipe,
         ),
     ] = None
     setting: Annotated[
@@ -379,7 +364,6 @@ LawName = Annotated[
     typer.Option(
         metavar="NAME",
         help="Quality law that predicts perplexity, from `quality list`. Default: the law of the models' family.",
-        autocompletion=complete_law,
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
@@ -413,7 +397,6 @@ Described = Annotated[
     typer.Argument(
         metavar="MODEL",
         help=MODEL_HELP,
-        autocompletion=complete_model,
     ),
 ]
 Trained = Annotated[

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_device, complete_model
 from edgefront.commands.options import WAYS, LawName, ProtocolFields, TrainingBudgetOptions
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def predict(
         typer.Argument(
             metavar="MODEL...",
             help=f"Models: {WAYS}.",
-            autocompletion=complete_model,
         ),
     ],
     device: Annotated[
@@ -34,7 +32,6 @@ def predict(
         typer.Option(
             metavar="DEVICE[:RUNTIME[:THREADS]]",
             help="Device, runtime and threads; class=NAME for a device class. Default: the only active device.",
-            autocompletion=complete_device,
         ),
     ] = None,
     protocol: ProtocolFields = None,

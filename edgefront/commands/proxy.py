@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Options, Session, command, group
-from edgefront.commands.completion import complete_law, complete_proxy, complete_recipe
 from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ Proxies = Annotated[
         "--proxy",
         "-p",
         help="Name of a proxy, as `proxy list` shows it; several times.",
-        autocompletion=complete_proxy,
     ),
 ]
 
@@ -50,13 +48,12 @@ class ScoreOptions(Options):
         typer.Option("--data", metavar="NAME_OR_FOLDER", help="A prepared data set; without one tokens are random."),
     ] = None
     steps: Annotated[int, typer.Option(min=1, help="Of partial_training.")] = 500
-    recipe: Annotated[str, typer.Option(help="Of partial_training.", autocompletion=complete_recipe)] = "quick"
+    recipe: Annotated[str, typer.Option(help="Of partial_training.")] = "quick"
     law: Annotated[
         str | None,
         typer.Option(
             metavar="NAME_OR_FILE",
             help="Of quality_law. Default: that of the model's family which knows most of the models.",
-            autocompletion=complete_law,
         ),
     ] = None
 

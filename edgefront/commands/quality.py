@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_law
 from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ def show_law(
         typer.Argument(
             metavar="NAME_OR_FILE",
             help="Name or file of a quality law, or NAME@VERSION of a law of the server.",
-            autocompletion=complete_law,
         ),
     ],
 ) -> None:
@@ -103,7 +101,6 @@ def fit_law(
         typer.Option(
             metavar="NAME_OR_FILE",
             help="Law to use as the prior mean, for tables with few models or a part of a family.",
-            autocompletion=complete_law,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the law to this JSON file.")] = None,
@@ -179,9 +176,7 @@ def predict(
     architecture: Described,
     law: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME_OR_FILE", help="Default: the law of the model's family.", autocompletion=complete_law
-        ),
+        typer.Option(metavar="NAME_OR_FILE", help="Default: the law of the model's family."),
     ] = None,
     tokens: TrainedOn = None,
 ) -> None:

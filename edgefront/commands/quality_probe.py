@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgefront.commands.base import Identifies, Session, command
-from edgefront.commands.completion import complete_job
 from edgefront.commands.options import PassLimitOptions, RecipeOptions
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def probe(
     session: Session,
     job: Annotated[
         str,
-        typer.Option(metavar="JOB", help="Id of a job, or part of one.", autocompletion=complete_job),
+        typer.Option(metavar="JOB", help="Id of a job, or part of one."),
         Identifies("job"),
     ],
     target: Annotated[str | None, typer.Option(help="Name of a target. Default: the job's first.")] = None,

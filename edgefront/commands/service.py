@@ -1,4 +1,4 @@
-"""`edgefront up`, `agent`, `demo` and `version`."""
+"""`edgefront up`, `agent` and `demo`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def add_to(app: typer.Typer) -> None:
     command(app, "up", server=False)(up)
     command(app, "agent", server=False)(agent)
     command(app, "demo", server=False)(demo)
-    command(app, "version", server=False)(version)
 
 
 def up(
@@ -104,10 +103,3 @@ def demo(
     from edgefront.workflows.demo import run
 
     run(session, output, once=once, minutes=minutes, candidates=candidates, port=port)
-
-
-def version(session: Session) -> None:
-    """Print the version."""
-    from edgefront import __version__
-
-    session.put({"version": __version__}, lambda: session.out.print(f"edgefront {__version__}"))

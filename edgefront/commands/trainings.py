@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Identifies, Session, command, group
-from edgefront.commands.completion import complete_candidate, complete_job, complete_recipe, complete_training
 from edgefront.commands.options import (
     After,
     Force,
@@ -55,12 +54,12 @@ def submit(
     ] = None,
     candidate: Annotated[
         str | None,
-        typer.Option(help="Id of a candidate, from `frontier`.", autocompletion=complete_candidate),
+        typer.Option(help="Id of a candidate, from `frontier`."),
         Identifies("candidate"),
     ] = None,
     frontier: Annotated[
         str | None,
-        typer.Option(metavar="JOB", help="Train points of this job's frontier.", autocompletion=complete_job),
+        typer.Option(metavar="JOB", help="Train points of this job's frontier."),
         Identifies("job"),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Target of the job, by id or name. Default: its first.")] = None,
@@ -75,7 +74,6 @@ def submit(
             metavar="TRAINING|MODEL",
             help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
             "file, which is imported first. Alone: train its model. For recipe distil it is the teacher, too.",
-            autocompletion=complete_training,
         ),
     ] = None,
     inherit: Annotated[
@@ -210,9 +208,7 @@ def _submit(session: Session, request: TrainingRequest, idempotency_key: str | N
 @command(app, "recipes")
 def list_recipes(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(help="Show every field of this recipe.", autocompletion=complete_recipe)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show every field of this recipe.")] = None,
 ) -> None:
     """List the recipes that trainings may use, or show one."""
     from edgefront.core.validation import one_of
@@ -250,7 +246,7 @@ def list_trainings(
     state: Annotated[str | None, typer.Option(help="List only trainings in this state.")] = None,
     job: Annotated[
         str | None,
-        typer.Option(help="List only trainings of this job's candidates.", autocompletion=complete_job),
+        typer.Option(help="List only trainings of this job's candidates."),
         Identifies("job"),
     ] = None,
     limit: Newest = 50,

@@ -22,7 +22,6 @@ from edgefront import cli, exits
 ENDS: dict[str, tuple[str, ...]] = {
     "up": ("--host=no such host",),
     "find": ("--device=no such device",),
-    "ship": ("--target=no such device", "--max-latency-ms=1"),
 }
 LEFT_OUT = {"agent", "demo"}
 """These have no such option: an agent keeps connecting, and a demo begins at once."""

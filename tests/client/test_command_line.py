@@ -41,7 +41,7 @@ def loaded_after(*arguments: str) -> set[str]:
     [
         ("--help",),
         ("job", "submit", "--help"),
-        ("version",),
+        ("--version",),
         ("space", "list", "--json"),
     ],
     ids=" ".join,
@@ -198,23 +198,6 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert done.returncode == exits.ERROR
     assert "pip install 'edgefront-lm[demo]'" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_spaces(shell: str) -> None:
-    words = "edgefront space show lts"
-    env = {
-        "_EDGEFRONT_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": words,
-        "COMP_CWORD": "3",
-        "_TYPER_COMPLETE_ARGS": words,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "edgefront")], capture_output=True, text=True, env=environment(None) | env
-    )
-    assert "lts-gpt2" in done.stdout
-    assert "lts-opt" in done.stdout
 
 
 def test_spaces_for_people_and_for_scripts() -> None:

@@ -50,15 +50,10 @@ def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
     assert len(limited["points"]) == 1
 
 
-def test_the_frontier_as_csv_and_as_a_picture(running: Running, tmp_path: Path) -> None:
+def test_the_frontier_as_csv(running: Running) -> None:
     lines = show(running, "frontier", running.job.id, "--csv").splitlines()
     assert lines[0].startswith("target,role,id,digest,decoder_parameters")
     assert len(lines) == 1 + running.job.targets[0].frontier_size + 3
-    picture = tmp_path / "frontier.png"
-    show(running, "frontier", running.job.id, "--picture", str(picture))
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    wrong = edgefront("frontier", running.job.id, "--picture", "frontier.exe", home=running.home)
-    assert wrong.returncode == exits.REFUSED
     both = edgefront("frontier", running.job.id, "--csv", "--json", home=running.home)
     assert both.returncode == exits.USAGE
 
@@ -282,19 +277,6 @@ def test_a_reader_that_leaves_early_is_no_error(running: Running) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", ["edgefront job show job_", "edgefront device drain board"])
-def test_completion_asks_the_server(running: Running, words: str) -> None:
-    env = {"_EDGEFRONT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
-    done = subprocess.run(
-        [os.path.join(os.path.dirname(sys.executable), "edgefront")],
-        capture_output=True,
-        text=True,
-        env=environment(running.home) | env,
-        timeout=60,
-    )
-    assert done.stdout.split()[0].startswith(words.split()[-1])
-
-
 def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
     point = running.client.frontier(running.job.id).points[0]
     place = ("--device", f"class={BOARD}")
@@ -324,17 +306,14 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
 def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     jobs = {job.id for job in running.client.jobs.list()}
     flags = ("--target", f"class={BOARD}", "--narrow", "n_layer=2..3 d_model=128,192", "--candidates", "20")
-    estimate = read(running, "job", "estimate", *flags)
+    estimate = read(running, "job", "submit", "--dry-run", *flags)
     assert (estimate["refusals"], estimate["targets"][0]["seconds_from"]) == ([], "predicted")
     assert estimate["targets"][0]["candidates"]["at_most"] == 20
-    shown = edgefront("job", "estimate", *flags, home=running.home)
-    dry = edgefront("job", "submit", *flags, "--dry-run", home=running.home)
-    assert shown.stdout == dry.stdout
+    shown = edgefront("job", "submit", "--dry-run", *flags, home=running.home)
     assert "launches" in shown.stdout
     assert "predicted from what was measured there" in shown.stderr
     other = edgefront(
-        "job",
-        "estimate",
+        *("job", "submit", "--dry-run"),
         *flags,
         "--proxy",
         "quality_law",
@@ -351,7 +330,7 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
         ("--max-latency-ms", "-1", "targets.0.limits.latency_ms"),
         ("--max-memory-mb", "0.01", "MB of weights"),
     ):
-        refused = edgefront("job", "estimate", *flags, option, value, home=running.home)
+        refused = edgefront("job", "submit", "--dry-run", *flags, option, value, home=running.home)
         assert refused.returncode == exits.REFUSED, refused.stdout
         assert words in refused.stderr
     file = tmp_path / "job.json"
@@ -360,7 +339,7 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
             {**SMALL, "targets": [{"device_class": "fridge"}], "parameters": {"min_decoder": 10, "max_decoder": 5}}
         )
     )
-    wrong = edgefront("job", "estimate", str(file), home=running.home)
+    wrong = edgefront("job", "submit", "--dry-run", str(file), home=running.home)
     assert wrong.returncode == exits.REFUSED
     assert wrong.stderr.count("would be refused") == 2
     assert {job.id for job in running.client.jobs.list()} == jobs

@@ -50,21 +50,18 @@ def test_a_terminal_that_is_not_utf8_gets_plain_characters(running: Running) -> 
 
 def test_what_is_written_replaces_nothing_without_force(running: Running, tmp_path: Path) -> None:
     point = running.client.frontier(running.job.id).points[0]
-    file, picture = tmp_path / "model.json", tmp_path / "frontier.svg"
-    for line, written in (
-        (("model", "build", "gpt2-small", "--format", "architecture", "--output", str(file)), file),
-        (("model", "download", point.id, "--format", "architecture", "--output", str(file)), file),
-        (("frontier", running.job.id, "--picture", str(picture)), picture),
-    ):
-        written.write_text("mine")
+    file = tmp_path / "model.json"
+    for line in (("model", "build", "gpt2-small"), ("model", "download", point.id)):
+        line = (*line, "--format", "architecture", "--output", str(file))
+        file.write_text("mine")
         refused = edgefront(*line, home=running.home)
         assert refused.returncode == exits.REFUSED, refused.stdout
-        assert str(written) in refused.stderr
+        assert str(file) in refused.stderr
         assert "--force" in refused.stderr
-        assert written.read_text() == "mine"
+        assert file.read_text() == "mine"
         assert edgefront(*line, "--force", home=running.home).returncode == exits.OK
-        assert written.read_text() != "mine"
-    assert sorted(os.listdir(tmp_path)) == ["frontier.svg", "model.json"]
+        assert file.read_text() != "mine"
+    assert os.listdir(tmp_path) == ["model.json"]
 
 
 def test_the_same_download_again_keeps_the_file(running: Running, tmp_path: Path) -> None:
@@ -112,28 +109,6 @@ def test_a_pipe_whose_reader_left_is_named(tmp_path: Path) -> None:
     assert str(pipe) in said
     assert "Traceback" not in said
     assert os.listdir(tmp_path) == ["pipe"]
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        ("edgefront train submit --recipe qui", "quick"),
-        ("edgefront job submit --algorithm sur", "surrogate"),
-        ("edgefront job submit --mode gen", "generate"),
-        ("edgefront model download cnd_", "cnd_"),
-        ("edgefront train submit --frontier job_", "job_"),
-    ],
-)
-def test_completion_of_names_and_ids(words: str, completed: str, running: Running) -> None:
-    env = {"_EDGEFRONT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "edgefront")],
-        capture_output=True,
-        text=True,
-        env=environment(running.home) | env,
-        timeout=120,
-    )
-    assert done.stdout.split()[0].startswith(completed)
 
 
 def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> None:

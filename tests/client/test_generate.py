@@ -233,13 +233,3 @@ def test_a_model_that_cannot_be_built_names_the_format_and_leaves_no_file(tmp_pa
     nowhere = edgefront("model", "build", str(path), "-o", str(tmp_path / "no" / "such" / "file"))
     assert nowhere.returncode == exits.ERROR
     assert nowhere.stderr.strip() == f"error: No such file or directory: {tmp_path / 'no' / 'such'}"
-
-
-@pytest.mark.parametrize("verb", ["show", "build"])
-def test_completion_knows_the_named_models(verb: str) -> None:
-    words = f"edgefront model {verb} srupp-b"
-    env = {"_EDGEFRONT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "edgefront")], capture_output=True, text=True, env=environment(None) | env
-    )
-    assert "srupp-base" in done.stdout.split()

@@ -12,7 +12,7 @@ from running_client import Running
 from edgefront import exits
 from edgefront.core.published import published_models
 from edgefront.core.spaces.models import named_model
-from edgefront.workflows.verify import read_report, subject_of
+from edgefront.core.wire.reports import Report
 
 QWEN = "Qwen/Qwen3-0.6B"
 
@@ -99,18 +99,16 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
 
     written = edgefront("report", answer["job"], "-o", str(tmp_path / "report"), home=running.home)
     assert written.returncode == exits.OK, written.stderr
-    report = read_report(tmp_path / "report")
+    report = Report.model_validate_json((tmp_path / "report" / "report.json").read_bytes())
     assert report.choices is not None
     assert {choice.candidate.id for choice in report.choices.frontier} <= report.launches.keys()
-    assert subject_of(report, None).candidate.id == best["candidate"]["id"]
+    ((_, recommended),) = report.recommended
+    assert recommended.id == best["candidate"]["id"]
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download", "<svg"):
         assert words in page
     empty = edgefront("report", answer["job"], "--max-memory-mb", "0.1", "-o", str(tmp_path / "no"), home=running.home)
     assert empty.returncode == exits.OK, empty.stderr
-    again = edgefront("report", "verify", str(tmp_path / "no"))
-    assert again.returncode == exits.NOT_FOUND
-    assert "nothing is recommended in this report" in again.stderr
     wrong = edgefront("report", answer["job"], "--target", "x", "-o", str(tmp_path / "x"), home=running.home)
     assert "one answer over all its targets" in wrong.stderr
 
