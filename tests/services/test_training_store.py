@@ -21,7 +21,6 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import ObjectStore, check_store, shown
 from edgefront.core.services.trainings.files.store import (
     Damaged,
-    Fetched,
     Publisher,
     Replaced,
     TrainingManifest,
@@ -81,12 +80,11 @@ def checkpoint(step: int, best: int | None = None) -> dict[str, str]:
 
 
 def objects(stored: TrainingStore) -> set[str]:
-    names = set()
-    for name in stored.store.names(stored.root):
-        names |= (
-            {name} if name.endswith(".json") else {f"{name}/{n}" for n in stored.store.names(f"{stored.root}/{name}")}
-        )
-    return names
+    return {
+        f"{folder}/{n}"
+        for folder in stored.store.names(stored.root)
+        for n in stored.store.names(f"{stored.root}/{folder}")
+    }
 
 
 def damage(stored: TrainingStore, path: str) -> None:
@@ -188,36 +186,6 @@ def test_a_full_disk_is_reported_and_leaves_no_file(
     with pytest.raises(Unavailable, match="the disk is full"):
         stored.download(manifest, manifest.files[0], tmp_path / "back" / "weights")
     assert list((tmp_path / "back").iterdir()) == []
-
-
-def test_rows_of_earlier_versions_are_read(stored: Stored, tmp_path: Path) -> None:
-    step = "checkpoints/step-000000002"
-    files = {
-        f"{step}/model.safetensors": (b"after 2", "ccf19c0309073cf13c01b386abc1a76beefef6a13b916c0963a13e7268e667b5"),
-        f"{step}/trainer.json": (
-            b'{"best_step": 2}',
-            "a667c9fb6b9cd8c06effe43acb6a247f45e298f561ac2a7cc362723b3d02aef8",
-        ),
-        "log.txt": (b"line\n", "c73b73af8851e9e91bc6b4dc12e7dace0a2bfb931c1d0b8b36ef367319f58cd1"),
-    }
-    entries = []
-    for path, (text, digest) in files.items():
-        stored.store.write(f"trainings/trn_one/000000003/{digest[:16]}-{path.rpartition('/')[2]}", text)
-        modified_at = "2026-11-22T11:37:17.498433Z"
-        entries.append({"path": path, "size": len(text), "sha256": digest, "modified_at": modified_at})
-    manifest = {"format": 1, "fence": 3, "number": 2, "files": entries}
-    whole = json.dumps(manifest)
-    # The last is cut, another leads out of its folder, and the first is older.
-    texts = [json.dumps(manifest | {"number": 1, "files": []}), whole]
-    texts += [whole.replace("checkpoints/", "../"), whole[:-9]]
-    for number, text in enumerate(texts, start=1):
-        stored.store.write(f"trainings/trn_one/000000003-{number:09d}.json", text.encode())
-    assert stored.fetch(tmp_path / "into") == Fetched(2)
-    assert {path: (tmp_path / "into" / path).read_bytes() for path in files} == {
-        p: text for p, (text, _) in files.items()
-    }
-    assert stored.claim(4).publish({path: tmp_path / "into" / path for path in files}).find("log.txt") is not None
-    assert {name[:9] for name in objects(stored)} == {"000000004"}
 
 
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz", max_size=2)), min_size=1, max_size=3)

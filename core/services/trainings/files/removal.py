@@ -21,8 +21,6 @@ from edgefront.core.services.trainings.files.objects import ObjectStore
 DELETED = "deleted"
 """Folder of the markers of deleted trainings, on the store and in the artifacts folder."""
 _DELETED = ".deleted"
-_CACHE = "fetched"
-"""Earlier versions kept copies of downloads there, including those of trainings that are deleted now."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +62,6 @@ def finish_deletions(settings: Settings) -> None:
     if settings.artifact_url is None:
         return
     store = ObjectStore(settings.artifact_url)
-    shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
     for training_id in _names(settings.artifact_folder / DELETED):
         try:
             store.write(f"{DELETED}/{training_id}", b"")  # other machines remove their copies

@@ -16,13 +16,12 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from edgefront.core.errors import NotFound, Unavailable
 from edgefront.core.files import whole_file
@@ -33,8 +32,7 @@ from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
-_FENCE = re.compile(r"(\d{9,})(?:-\d{9,}\.json)?")
-_EARLIER_MANIFEST = re.compile(r"(\d{9,})-(\d{9,})\.json")
+_FENCE = re.compile(r"\d{9,}")
 _STEP = re.compile(rf"({CHECKPOINTS}/step-(\d+))/.+")
 _PROGRESS = "trainer.json"
 _CHUNK = 8 << 20
@@ -112,17 +110,7 @@ class TrainingStore:
 
     def newest(self) -> TrainingManifest | None:
         """The newest complete state; None before the first."""
-        return self._read_manifest() or self._earlier()
-
-    def _earlier(self) -> TrainingManifest | None:
-        """The complete manifest of the highest (fence, number), for a training that was last published by a version
-        which kept manifests on the store.
-        """
-        matches = [match for name in self.store.names(self.root) if (match := _EARLIER_MANIFEST.fullmatch(name))]
-        for match in sorted(matches, key=lambda match: (int(match[1]), int(match[2])), reverse=True):
-            with suppress(FileNotFoundError, ValidationError):
-                return TrainingManifest.model_validate_json(self.store.read(f"{self.root}/{match[0]}"))
-        return None
+        return self._read_manifest()
 
     def key(self, manifest: TrainingManifest, file: ManifestEntry) -> str:
         return f"{self.root}/{manifest.object_name(file)}"
@@ -275,9 +263,8 @@ class Publisher:
         own = f"{self._fence:09d}"
         try:
             for name in self._store.names(self._root):
-                if (match := _FENCE.fullmatch(name)) and int(match[1]) < self._fence:
-                    remove = self._store.remove if name.endswith(".json") else self._store.remove_folder
-                    remove(f"{self._root}/{name}")
+                if _FENCE.fullmatch(name) and int(name) < self._fence:
+                    self._store.remove_folder(f"{self._root}/{name}")
             for name in self._store.names(f"{self._root}/{own}"):
                 if f"{own}/{name}" not in self._uploaded:
                     self._store.remove(f"{self._root}/{own}/{name}")
