@@ -3,8 +3,8 @@
 CPU, L = 192, d = 1024, batch 1 and 16, and one step of decoding; all contenders in turns, in one run, each checked
 against the others first:
 
-- compiled: what Numba makes (`core.nn.recurrence.compiled`)
-- vectorised: PyTorch's operators, the fall-back without Numba
+- compiled: what Numba makes (`core.nn.recurrence.cpu`)
+- plain: PyTorch's operators, the fall-back without Numba
 - sru: the package's own C++ operator, which has one thread. It has no backward pass for CPUs: where gradients are asked
   for, the package lets autograd go through its Python loop, and so does this benchmark.
 
@@ -31,13 +31,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.nn.recurrence import function, sru_recurrence, vectorised
-from edgefront.core.nn.recurrence.backends import backend
+from edgefront.core.nn.recurrence import function, plain, sru_recurrence
+from edgefront.core.nn.recurrence.function import backend
 
 Run = Callable[[], Any]
 GOAL_SHARE = 0.6
@@ -94,8 +95,9 @@ def gradients(working: Any, given: Sequence[Tensor]) -> Run:
     leaves = [tensor.clone().requires_grad_() for tensor in given]
 
     def run() -> tuple[Tensor, ...]:
-        h, _ = function.Recurrence.apply(working, *leaves, None)
-        return torch.autograd.grad(h.sum(), leaves)
+        with mock.patch.object(function, "backend", return_value=working):
+            h, _ = sru_recurrence(*leaves)
+            return torch.autograd.grad(h.sum(), leaves)
 
     return run
 
@@ -113,20 +115,20 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
 
 def cpu_contenders(given: list[Tensor], sru: Sru | None, wanted: str) -> dict[str, Run]:
     """What runs, by name; raises AssertionError if one disagrees with the others."""
-    from edgefront.core.nn.recurrence import compiled  # needs Numba, which a machine with a GPU may lack
+    from edgefront.core.nn.recurrence import cpu  # needs Numba, which a machine with a GPU may lack
 
     if wanted == "forward":
         found: dict[str, Run] = {
             "compiled": lambda: sru_recurrence(*given),  # type: ignore[arg-type]
-            "vectorised": lambda: vectorised.forward(*given, None, False),  # type: ignore[arg-type, misc]
+            "plain": lambda: plain.forward(*given, None, False),  # type: ignore[arg-type, misc]
         }
         if sru is not None:
             found["sru"] = sru.forward
             torch.testing.assert_close(found["compiled"](), found["sru"](), rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(found["compiled"](), found["vectorised"]()[:2], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found["compiled"](), found["plain"]()[:2], rtol=1e-4, atol=1e-4)
         return found
-    found = {"compiled": gradients(compiled, given), "vectorised": gradients(vectorised, given)}
-    torch.testing.assert_close(found["compiled"](), found["vectorised"](), rtol=1e-3, atol=1e-3)
+    found = {"compiled": gradients(cpu, given), "plain": gradients(plain, given)}
+    torch.testing.assert_close(found["compiled"](), found["plain"](), rtol=1e-3, atol=1e-3)
     if sru is not None:
         found["sru"] = sru.gradients()
         theirs, ours = found["sru"](), found["compiled"]()
@@ -146,7 +148,7 @@ def on_the_cpu(options: argparse.Namespace) -> None:
                 medians = in_turns(cpu_contenders(given, sru, passes), options.repeats)
             ours = medians["compiled"]
             row = {"shape": name, "pass": passes, "threads": threads, "compiled ms": ours}
-            for other in ("vectorised", "sru"):
+            for other in ("plain", "sru"):
                 row |= {f"{other} ms": medians.get(other, float("nan"))}
                 row |= {f"{other} / ours": medians.get(other, float("nan")) / ours}
             rows.append(row)
@@ -157,7 +159,7 @@ def on_the_cpu(options: argparse.Namespace) -> None:
 def on_the_gpu(options: argparse.Namespace) -> None:
     from triton.testing import get_dram_gbps
 
-    from edgefront.core.nn.recurrence import triton_kernel
+    from edgefront.core.nn.recurrence import gpu
 
     shape = (2, 64, 512) if options.quick else GPU_SHAPE
     name, nominal, copied = torch.cuda.get_device_name(), 1e9 * get_dram_gbps(), copy_bandwidth()
@@ -167,30 +169,30 @@ def on_the_gpu(options: argparse.Namespace) -> None:
     rows, reference = [], backend("cpu")
     for dtype in (torch.float32, torch.bfloat16):
         given = inputs(shape, "cuda", dtype)
-        h, _, states = triton_kernel.forward(*given, None, True)  # type: ignore[arg-type, misc]
+        h, _, states = gpu.forward(*given, None, True)  # type: ignore[arg-type, misc]
         on_cpu = [tensor.float().cpu() for tensor in given]
         expected = reference.forward(*on_cpu, None, True)  # type: ignore[arg-type, misc]
         tolerance = 1e-4 if dtype == torch.float32 else 0.05
         torch.testing.assert_close(h.float().cpu(), expected[0], rtol=tolerance, atol=tolerance)
         grads = torch.randn_like(h), torch.zeros_like(given[4])
-        found = triton_kernel.backward(*grads, *given, None, states)  # type: ignore[arg-type, misc]
+        found = gpu.backward(*grads, *given, None, states)  # type: ignore[arg-type, misc]
         cpu_grads = grads[0].float().cpu(), grads[1].float().cpu()
         wanted_grads = reference.backward(*cpu_grads, *on_cpu, None, expected[2])  # type: ignore[arg-type, misc]
         for gradient, other in zip(found, wanted_grads, strict=True):
             scale = tolerance * float(other.abs().max())
             torch.testing.assert_close(gradient.float().cpu(), other, rtol=tolerance, atol=scale)
         numbers, size = h.numel(), h.element_size()
-        launches: dict[str, list[Any]] = {"forward": [triton_kernel.FORWARD], "backward": [triton_kernel.BACKWARD]}
+        launches: dict[str, list[Any]] = {"forward": [gpu.FORWARD], "backward": [gpu.BACKWARD]}
         if options.sweep:
             grid = product((1, 2, 4), (1, 2, 4), (4, 6, 8, 12))
-            cuts = [triton_kernel.Launch(*cut) for cut in grid]
+            cuts = [gpu.Launch(*cut) for cut in grid]
             launches = {"forward": cuts, "backward": cuts}
         # Bytes of a number of x: u and x come in and h goes out; backward u, x, ∂h and the cells, ∂u and ∂x.
         passes: dict[str, tuple[int, Callable[[Any], Run]]] = {
-            "forward": (5 * size, lambda cut: lambda: triton_kernel.forward(*given, None, False, launch=cut)),  # noqa: B023
+            "forward": (5 * size, lambda cut: lambda: gpu.forward(*given, None, False, launch=cut)),  # noqa: B023
             "backward": (
                 9 * size + 4,
-                lambda cut: lambda: triton_kernel.backward(*grads, *given, None, states, launch=cut),  # noqa: B023
+                lambda cut: lambda: gpu.backward(*grads, *given, None, states, launch=cut),  # noqa: B023
             ),
         }
         for kind, (bytes_each, prepared) in passes.items():

@@ -33,7 +33,7 @@ from edgefront.core.training.run_folder import (
     SPEC,
     RunSpec,
 )
-from edgefront.core.training.trackers import leave, tracked
+from edgefront.core.training.tensorboard import drawn
 from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
@@ -72,7 +72,7 @@ def read_spec(folder: Path) -> RunSpec:
 def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
     journal.update(state="starting", error=None)
     trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
-    with tracked(journal, folder, spec):
+    with drawn(journal, folder):
         if trainer.train() == "stopped":
             journal.update(state="stopped", step=trainer.progress.step)
             return EXIT_STOPPED
@@ -160,7 +160,7 @@ def main() -> None:
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
-    leave(run(Path(sys.argv[1]), stop))
+    sys.exit(run(Path(sys.argv[1]), stop))
 
 
 if __name__ == "__main__":

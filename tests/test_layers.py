@@ -245,12 +245,10 @@ def test_a_fact_has_one_home(mark: str, home: str) -> None:
 
 
 STATE_AS_TEXT = re.compile(r"""\b(state|purpose) (==|!=|in|not in) \(?["']|\.state = ["']""")
-RUN_STATE = {"core.training.trackers"}
-"""A run has states of its own (`core.training.run_folder.RunState`), which its folder keeps as text."""
 
 
 def test_no_state_is_compared_as_text() -> None:
-    own = [(name, path) for name, path in _modules() if not _within(name, {"migrations", *RUN_STATE})]
+    own = [(name, path) for name, path in _modules() if not _within(name, {"migrations"})]
     assert [name for name, path in own if STATE_AS_TEXT.search(path.read_text())] == []
 
 

@@ -44,7 +44,7 @@ from edgefront.core.training.run_folder import (
     RunSpec,
     recipe_of,
 )
-from edgefront.core.training.trackers import tracked
+from edgefront.core.training.tensorboard import drawn
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -
                 allowed="1",
             )
         runner = _Run(spec, folder, ranks)
-        with tracked(runner.journal, folder, spec):
+        with drawn(runner.journal, folder):
             if not runner.search(stop):
                 runner.journal.update(state="stopped")
                 return EXIT_STOPPED

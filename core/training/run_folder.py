@@ -4,7 +4,7 @@
     status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
     metrics.jsonl    one line a report (`Metric`); after a restart the lines beyond the checkpoint are removed
     micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
-    tensorboard/     the same as TensorBoard reads it (`core.training.trackers`)
+    tensorboard/     the same as TensorBoard reads it (`core.training.tensorboard`)
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
