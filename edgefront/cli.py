@@ -39,7 +39,7 @@ from edgefront.commands.base import Json, Key, Url, Wide, root_options
 _EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
     "6 invalid input, or not possible in this state · 10 nothing measured is within the limits · "
-    "130 interrupted."
+    "11 measured again, figures do not agree · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -54,7 +54,7 @@ find.add_to(app)
 app.add_typer(jobs.app, name="job")
 frontier.add_to(app)
 compare.add_to(app)
-report.add_to(app)
+app.add_typer(report.app, name="report")
 app.add_typer(models.app, name="model")
 app.add_typer(inherit.app, name="inherit")
 app.add_typer(trainings.app, name="train")

@@ -24,6 +24,7 @@ NO_ACCESS = 4
 SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
+DISAGREES = 11
 """7 to 9 are the agent's."""
 
 TABLE = (
@@ -35,6 +36,7 @@ TABLE = (
     (SERVER_AWAY, "the server cannot be reached or is unavailable: try again"),
     (REFUSED, "the input is invalid, or the operation is not possible in the current state"),
     (NOTHING_FITS, "nothing that was measured is within the limits: the answer says what comes nearest"),
+    (DISAGREES, "figures that were measured again do not agree with those of the report"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 

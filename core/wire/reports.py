@@ -15,6 +15,9 @@ from edgefront.core.wire.messages import View
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.core.wire.service import DeviceView
 
+MAX_REPORT_BYTES = 64 << 20
+"""Of a file. A launch takes about 2 kB, a candidate as much."""
+
 
 class ReportedTarget(View):
     """The answer and the frontier of one target."""

@@ -1,22 +1,42 @@
-"""`edgefront report`"""
+"""`edgefront report …`"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.options import Force, JobId, LimitOptions
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "report")(report_job)
+    from edgefront.workflows.verify import Compared, Place
 
 
-def report_job(
+class _OfAJob(TyperGroup):
+    """`edgefront report JOB` means `edgefront report write JOB`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
+            args = ["write", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_OfAJob,
+    help="A job's answer as a folder to pass on, and whether another machine agrees. "
+    "`edgefront report JOB` is `edgefront report write JOB`.",
+    no_args_is_help=True,
+)
+
+
+@command(app, "write")
+def write(
     session: Session,
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
@@ -50,3 +70,78 @@ def report_job(
         "launches": sum(map(len, report.launches.values())),
     }
     session.put(result, lambda: session.out.print(str(output / reporting.PAGE), markup=False, soft_wrap=True))
+
+
+@command(app, "verify", server=False)
+def verify(
+    session: Session,
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="report.json, or the folder that has it.")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Id or name of the target whose recommended model is measured. Default: the first."),
+    ] = None,
+    launches: Annotated[
+        int, typer.Option(min=2, max=100, help="Launches (fresh processes); the interval is computed over them.")
+    ] = 3,
+) -> None:
+    """Measure the recommended model of a report on this machine, as it was measured there, and say whether the figures
+    agree. Needs no server.
+
+    They agree unless they differ for certain, by the 95 % intervals of both, by more than the job counts as a
+    difference (its epsilon). If they do not: exit code 11.
+    """
+    from edgefront import exits
+    from edgefront.agents.device.probe import hardware
+    from edgefront.core.validation import printable
+    from edgefront.workflows import measure as measuring
+    from edgefront.workflows import verify as verifying
+
+    read = verifying.read_report(report)
+    subject = verifying.subject_of(read, target)
+    if target is None and len(read.recommended) > 1:
+        names = ", ".join(printable(each.name) for each, _ in read.recommended[1:])
+        session.note(f"measuring the model of {printable(subject.target.name)}; by --target that of {names}")
+    protocol = subject.target.protocol
+    limit_s = measuring.time_limit_s(subject.architecture, protocol)
+    protocol = protocol.model_copy(update={"time_limit_s": max(limit_s, protocol.time_limit_s)})
+    with session.err.status(f"measuring {subject.candidate.id}: {protocol.setup} …"):
+        (measured,) = measuring.run(subject.architecture, [protocol], launches=launches, seed=0)
+        where = verifying.place(read, subject, hardware(), measured)
+    compared = verifying.compare(subject.figures, measured, read.job.request.epsilon)
+    sentence = verifying.verdict(compared, where)
+    conditions = verifying.conditions(subject, measured)
+    agrees = all(each.agrees for each in compared)
+
+    def show() -> None:
+        session.note(f"{subject.candidate.id}: {protocol.setup}, {launches} launches here")
+        _show(session, compared, where)
+        for said in conditions:
+            session.note(f"! {said}")
+        session.out.print(sentence, markup=False, soft_wrap=True)
+
+    result = {
+        "job": read.job.id,
+        "target": subject.target.name,
+        "candidate": subject.candidate.id,
+        "agrees": agrees,
+        "same_class": not where.differences if where.known else None,
+        "figures": [each.to_json() for each in compared],
+        "class_differences": where.differences,
+        "other_differences": where.others,
+        "conditions": conditions,
+        "sentence": sentence,
+        "measured": measured.report(),
+    }
+    session.put(result, show)
+    if not agrees:
+        raise typer.Exit(exits.DISAGREES)
+
+
+def _show(session: Session, compared: Sequence[Compared], where: Place) -> None:
+    from edgefront.workflows.verify import in_words
+
+    for each in compared:
+        session.out.print(in_words(each), markup=False, soft_wrap=True)
+    for title, differences in (("of the class", where.differences), ("else", where.others)):
+        for name, (there, here) in differences.items():
+            session.note(f"differs {title}: {name}, {there} there, {here} here")

@@ -78,8 +78,11 @@ def _commands(report: Report) -> Iterable[ReportedCommand]:
     several = len(report.recommended) > 1
     for target, candidate in report.recommended:
         named = f", {target.name}" if several else ""
+        verify = ["edgefront", "report", "verify", REPORT, *(["--target", target.name] if several else [])]
+        again = f"measure the recommended model again and compare{named}"
+        yield ReportedCommand(title=again, command=shlex.join(verify))
         measure = measure_command(model_file(candidate.digest), target.protocol)
-        yield ReportedCommand(title=f"measure the recommended model again{named}", command=measure)
+        yield ReportedCommand(title=f"measure it alone{named}", command=measure)
     search = ["edgefront", "job", "submit", JOB, "--watch"]
     yield ReportedCommand(title="search again, on devices of the same names", command=shlex.join(search))
     for each in report.targets:

@@ -1,9 +1,11 @@
-"""`edgefront report`: the folder that one attaches to a ticket."""
+"""`edgefront report`: the folder that one attaches to a ticket, and whether figures agree when measured again."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,17 @@ from command_line import edgefront
 from running_client import BOARD, Running
 
 from edgefront import exits
+from edgefront.agents.device.probe import hardware
+from edgefront.core.errors import InvalidInput, NotFound, TooLarge
 from edgefront.core.measurement.measure_command import measure_options
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.wire.reports import Report
+from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.units import MB
+from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
 from edgefront.show.report_page import page
+from edgefront.workflows.measure import Measured
 from edgefront.workflows.report import gather, model_file, write
+from edgefront.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
 
 NO_LIMITS = dict.fromkeys(("max_latency_ms", "max_memory_mb", "max_first_token_ms", "max_token_ms"))
 
@@ -33,6 +41,24 @@ def folder(report: Report, tmp_path: Path) -> Path:
     return tmp_path / "report"
 
 
+def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The folder's report, with a change of its JSON."""
+    file = folder / "report.json"
+    value = json.loads(file.read_text(encoding="utf-8"))
+    change(value)
+    file.write_text(json.dumps(value), encoding="utf-8")
+    return file
+
+
+def best(value: dict[str, Any]) -> dict[str, Any]:
+    """The recommended model in the JSON of a report."""
+    found: dict[str, Any] = value["targets"][0]["recommendation"]["recommended"]
+    return found
+
+
+# The folder -----------------------------------------------------------------------------------------------------------
+
+
 def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     out = tmp_path / "new" / "report"
     done = edgefront("report", running.job.id, "-o", str(out), "--json", home=running.home)
@@ -43,7 +69,7 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     names = {"report.html", "report.json", "commands.txt", "job.json", model_file(view.recommended.digest)}
     assert {Path(file).name for file in told["files"]} == names == {file.name for file in out.iterdir()}
 
-    report = Report.model_validate_json((out / "report.json").read_bytes())
+    report = read_report(out)
     assert report.targets[0].recommendation == view
     assert report.targets[0].frontier.points == running.client.frontier(running.job.id).points
     assert told["candidates"] == len(report.shown) == len(report.launches)
@@ -67,9 +93,9 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     assert launch is not None
     assert ", ".join(f"{sample:.6g}" for sample in launch.timed.samples_ms) in html
     commands = (out / "commands.txt").read_text(encoding="utf-8")
-    assert f"\nedgefront measure {model_file(view.recommended.digest)} " in commands
+    assert "\nedgefront report verify report.json\n" in commands
 
-    again = edgefront("report", running.job.id, "-o", str(out), home=running.home)
+    again = edgefront("report", "write", running.job.id, "-o", str(out), home=running.home)
     assert again.returncode == exits.REFUSED
     assert "is not empty: write into it with --force" in again.stderr
     forced = edgefront("report", running.job.id, "-o", str(out), "--force", home=running.home)
@@ -158,5 +184,210 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
         assert done.returncode == exits.OK, done.stderr
         assert "the job is paused: this is what is known by now" in done.stderr
         assert "The job is paused, not ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
+        if not read_report(tmp_path).recommended:
+            with pytest.raises(NotFound, match="nothing is recommended"):
+                subject_of(read_report(tmp_path), None)
     finally:
         running.client.jobs.delete(job.id)
+
+
+# Measured again -------------------------------------------------------------------------------------------------------
+
+
+def test_the_recommended_model_is_measured_again(report: Report, folder: Path) -> None:
+    """The board is simulated: its latencies are not those of this machine."""
+    done = edgefront("report", "verify", str(folder / "report.json"), "--launches", "2", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == (exits.OK if told["agrees"] else exits.DISAGREES), done.stderr
+    assert told["candidate"] == report.recommended[0][1].id
+    assert [figure["figure"] for figure in told["figures"]] == ["latency", "peak memory"]
+    assert told["same_class"] is False
+    assert told["class_differences"]["processor"][0] == "simulated"
+    assert len(told["measured"]["launches"]) == 2
+    assert told["measured"]["protocol"]["sequence_length"] == report.recommended[0][0].protocol.sequence_length
+    assert "another class" in told["sentence"]
+
+    shown = edgefront("report", "verify", str(folder), "--launches", "2")
+    assert shown.returncode in (exits.OK, exits.DISAGREES), shown.stderr
+    assert "ms reported" in shown.stdout
+    assert "processor, simulated there" in shown.stderr
+
+
+def measured(
+    latencies: list[float], memory_mb: float = 100.0, generation: tuple[float, float] | None = None
+) -> Measured:
+    peak = PeakMemory(method="anonymous", peak_bytes=int(memory_mb * MB), forward_peak_bytes=1, build_peak_bytes=1)
+    launches = []
+    for latency in latencies:
+        made = None
+        if generation is not None:
+            first, token = generation
+            made = GenerationSamples(
+                first_token_ms=(first * latency,), token_ms=(token * latency,), total_ms=(latency,)
+            )
+        samples = LatencySamples(samples_ms=(latency,))
+        launches.append(LaunchResult(outcome="done", latency=samples, memory=peak, generation=made))
+    return Measured(Path("model.onnx"), MeasurementProtocol(), tuple(launches))
+
+
+def figures(**changes: Any) -> Figures:
+    known = {
+        "latency_ms": 20.0,
+        "latency_half_width_ms": 0.4,
+        "first_token_ms": None,
+        "token_ms": None,
+        "memory_bytes": 100 * MB,
+        "launches": 3,
+    }
+    return Figures.model_validate({**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("latencies", "agrees"),
+    [
+        ([20.0, 20.1, 19.9], True),
+        ([20.8, 20.9, 20.7], True),  # 4 % more: less than the intervals of both and epsilon
+        ([22.4, 22.5, 22.3], False),
+        ([17.8, 17.9, 17.7], False),
+        ([20.0, 30.0, 45.0], True),  # who scatters so much contradicts nothing
+        ([40.0, 40.2, 39.8], False),
+    ],
+)
+def test_latencies_agree_by_their_intervals(latencies: list[float], agrees: bool) -> None:
+    latency, memory = compare(figures(), measured(latencies), 0.02)
+    assert latency.agrees == agrees
+    assert memory.agrees
+    assert latency.ratio.low is not None
+    assert latency.ratio.high is not None
+    assert (max(latency.ratio.low, 1 / latency.ratio.high) > 1.02) == (not agrees)
+    assert ("agrees" in in_words(latency)) == agrees
+
+
+def test_epsilon_is_what_counts_as_no_difference() -> None:
+    close = [20.9, 20.9, 20.9]
+    exact = figures(latency_half_width_ms=0.0)
+    spread = compare(exact, measured(close), 0.0)[0].ratio.spread
+    assert spread is not None
+    assert compare(exact, measured(close), 0.2)[0].agrees
+    assert not compare(exact, measured([20.0 * math.exp(spread + 0.005)] * 3), 0.0)[0].agrees
+
+
+def test_a_single_launch_is_taken_to_scatter_as_here() -> None:
+    of_one = figures(latency_half_width_ms=None, launches=1)
+    here = measured([21.2, 21.3, 21.1])
+    assert compare(of_one, here, 0.02)[0].agrees
+    assert not compare(figures(), here, 0.02)[0].agrees
+
+
+def test_memory_and_the_times_of_a_generation_agree_too() -> None:
+    reported = figures(first_token_ms=10.0, token_ms=1.0)
+    same = compare(reported, measured([20.0, 20.1, 19.9], 101.0, (0.5, 0.05)), 0.02)
+    assert [(each.name, each.agrees) for each in same] == [
+        ("latency", True),
+        ("first token", True),
+        ("further token", True),
+        ("peak memory", True),
+    ]
+    other = compare(reported, measured([20.0, 20.1, 19.9], 108.0, (0.5, 0.08)), 0.02)
+    assert [each.name for each in other if not each.agrees] == ["further token", "peak memory"]
+    assert "peak memory: 100 MB reported, 108 MB here" in in_words(other[-1])
+
+
+def test_the_statement_names_class_and_figures(report: Report) -> None:
+    subject, here = subject_of(report, None), hardware()
+    agreeing = compare(figures(), measured([20.0, 20.1, 19.9]), 0.02)
+    wrong = compare(figures(), measured([40.0, 40.1, 39.9], 150.0), 0.02)
+    now = measured([20.0, 20.1])
+    device = report.devices[0]
+    same = place(
+        report.model_copy(update={"devices": (device.model_copy(update={"facts": here}),)}), subject, here, now
+    )
+    assert not same.differences
+    assert verdict(agreeing, same) == "All figures agree, on a device of the same class."
+    assert verdict(wrong, same) == "Latency and peak memory differ, on a device of the same class."
+    fewer = here.model_copy(update={"cores": here.cores + 1})
+    cores = place(
+        report.model_copy(update={"devices": (device.model_copy(update={"facts": fewer}),)}), subject, here, now
+    )
+    assert cores.differences == {"cores": (str(here.cores + 1), str(here.cores))}
+    assert verdict(agreeing, cores) == "All figures agree, though this machine is of another class (cores)."
+    gone = place(report.model_copy(update={"devices": ()}), subject, here, now)
+    assert "does not say which device" in verdict(agreeing, gone)
+
+
+def test_versions_that_differ_are_named(report: Report) -> None:
+    subject = subject_of(report, None)
+
+    def with_version(version: str) -> dict[str, Any]:
+        return {"environment": {"onnxruntime": version, "load_1m": len(version), "cores": version}}
+
+    then = report.launches[subject.candidate.id][-1]
+    assert then.result is not None
+    launch = then.model_copy(update={"result": then.result.model_copy(update=with_version("1.20"))})
+    old = report.model_copy(update={"launches": {**report.launches, subject.candidate.id: (launch,)}})
+    now = measured([20.0, 20.1])
+    now = Measured(
+        now.subject, now.protocol, tuple(each.model_copy(update=with_version("1.3")) for each in now.launches)
+    )
+    assert place(old, subject, hardware(), now).others == {"onnxruntime": ("1.20", "1.3")}
+
+
+# What is no report ----------------------------------------------------------------------------------------------------
+
+
+def test_a_report_that_is_cut_off_or_none_is_refused_in_one_sentence(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / "report.json").read_bytes()
+    for content in (
+        whole[: len(whole) // 2],
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"version": 2}',
+    ):
+        file = tmp_path / "report.json"
+        file.write_bytes(content)
+        done = edgefront("report", "verify", str(file))
+        assert done.returncode == exits.REFUSED, done.stderr
+        assert "is not a report that this release reads" in done.stderr
+        assert "Traceback" not in done.stderr
+    missing = edgefront("report", "verify", str(tmp_path / "none.json"))
+    assert missing.returncode == exits.NOT_FOUND
+    assert "`edgefront report JOB` writes such a file" in missing.stderr
+    with (tmp_path / "huge.json").open("wb") as sparse:
+        sparse.truncate(MAX_REPORT_BYTES + 1)
+    with pytest.raises(TooLarge, match="64 MiB"):
+        read_report(tmp_path / "huge.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda value: best(value).update(latency_ms=-1.0), "latency_ms"),
+        (lambda value: best(value).update(latency_ms=1e300), "latency_ms"),
+        (lambda value: best(value).update(latency_half_width_ms=float("nan")), "latency_half_width_ms"),
+        (lambda value: best(value).update(memory_bytes=0), "memory_bytes"),
+        (lambda value: best(value).update(launches=0), "launches"),
+        (lambda value: best(value).update(architecture={"__class__": "os.system"}), ""),
+        (lambda value: best(value)["architecture"].update(d_model=1 << 40), "d_model"),
+        (lambda value: best(value).update(digest="0" * 64), "digest"),
+        (lambda value: value["job"]["targets"][0]["protocol"].update(provider="../../x"), "provider"),
+        (lambda value: value["job"]["targets"][0]["protocol"].update(repeats=10**9), "repeats"),
+        (lambda value: value["job"]["request"].update(epsilon=-1), "epsilon"),
+    ],
+)
+def test_a_report_that_says_what_cannot_be_is_refused(
+    change: Callable[[dict[str, Any]], None], field: str, folder: Path
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        subject_of(read_report(changed(folder, change)), None)
+    assert field in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_target_that_is_not_there_is_named(report: Report) -> None:
+    assert subject_of(report, "board").target.name == "board"
+    with pytest.raises(NotFound, match=r"no target 'nope' .*there are board"):
+        subject_of(report, "nope")

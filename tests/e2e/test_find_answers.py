@@ -64,13 +64,14 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
 
         written = run(mark, home, "report", told["job"], "-o", str(tmp_path / "report"))
         assert written.returncode == exits.OK, written.stderr
-        report = json.loads((tmp_path / "report" / "report.json").read_bytes())
-        again = [each["command"] for each in report["commands"] if "measure the recommended" in each["title"]]
-        for command, target in zip(again, told["targets"], strict=True):
-            model, *options = command.split()[2:]
-            measured = run(mark, home, "measure", str(tmp_path / "report" / model), *options, "--json")
-            assert measured.returncode == exits.OK, measured.stderr
-            assert json.loads(measured.stdout)["protocol"]["runtime"] in target["recommendation"]["target"]
+        for target in told["targets"]:
+            name = target["recommendation"]["target"]
+            again = run(mark, home, "report", "verify", str(tmp_path / "report"), "--target", name, "--json")
+            answer = json.loads(again.stdout)
+            assert again.returncode == (exits.OK if answer["agrees"] else exits.DISAGREES), again.stderr
+            assert answer["same_class"] is True
+            assert answer["other_differences"] == {}
+            assert answer["measured"]["protocol"]["runtime"] in name
 
         shown = run(mark, home, "job", "recommend", told["job"], "--max-latency-ms", "0.001")
         assert shown.returncode == exits.NOTHING_FITS, shown.stderr
