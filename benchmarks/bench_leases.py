@@ -1,13 +1,12 @@
-"""Leases and reports of a fleet of simulated agents against the real API on Postgres, beside a bare database script.
+"""Leases and reports of a fleet of simulated agents against the real API on Postgres.
 
-Three parts, in one run and on one database that is made for it and dropped:
+Two parts, in one run and on one database that is made for it and dropped:
 
 - fleet: 1,000 agents at 30 candidates a minute each, in batches of 8 (63 leases and 63 reports a second), with
   heartbeats, and a real worker on Redis beside them that settles the reports and sweeps. Goals: p99 below 150 ms for a
   lease that has work; no report waits longer than a second to be settled.
 - full speed: 16 agents that measure nothing: as many rows a second as the service takes, settling included (the wall
-  time ends when the last report is settled). Goal: at least 0.4 of the bare rows.
-- bare: the same row work by psycopg in 4 processes: the limit of this database on this machine.
+  time ends when the last report is settled), and the processor time of a row, which other work disturbs less.
 
 Then it checks that no launch was lost or handed out twice.
 
@@ -43,7 +42,6 @@ import psutil
 import psycopg
 import redis
 from fleet_agents import Task
-from fleet_limit import bare
 from record import append, table
 
 from edgefront.core.services.fleet.counts import oldest_report
@@ -53,10 +51,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PER_MINUTE = 30
 BATCH = 8
 GOAL_P99_MS = 150.0
-GOAL_SHARE = 0.4
 GOAL_LAG_S = 1.0
 CLIENTS = 16
-PROCESSES = 4
 FULL_SPEED_S = 10.0
 
 
@@ -247,7 +243,6 @@ def main() -> int:
         fleet = fleet_database.fill(
             url, prefix="fleet", agents=arguments.agents, jobs=arguments.jobs, candidates=candidates
         )
-        limit = fleet_database.fill(url, prefix="limit", agents=PROCESSES, jobs=PROCESSES, candidates=60_000)
         redis_url = arguments.redis
         with worker(url, redis_url) as settler, api(url, redis_url, arguments.processes) as (port, processes):
             secrets = [agent.secret for agent in fleet]
@@ -265,8 +260,6 @@ def main() -> int:
             settled_after_s = lag.until_settled()
             cpu_ms = account.ms_a_row(before_full, len(full["accepted"]))
             lag.end()
-        devices = [(agent.device_id, f"class:limit-{index}") for index, agent in enumerate(limit)]
-        figures, rows, wall_s = bare(fleet_database.conninfo(url), devices=devices, batch=BATCH, seconds=FULL_SPEED_S)
         handed_out = [tuple(pair) for pair in steady["handed_out"] + full["handed_out"]]
         wrong = fleet_database.check(url, handed_out, steady["accepted"] + full["accepted"])
 
@@ -275,21 +268,16 @@ def main() -> int:
             if part[f"{kind}_ms"]:
                 per = BATCH if kind in ("lease", "report") else None
                 lines.append(line(name, kind, part[f"{kind}_ms"], per, part["wall_s"]))
-    lines += [line("bare", kind, figures[f"{kind}_ms"], BATCH, wall_s) for kind in ("lease", "report")]
     table(f"{arguments.agents} agents, {arguments.jobs} jobs, {rate:.0f} candidates/s wanted", lines)
     errors = steady["errors"] + full["errors"]
     served = len(full["accepted"]) / (full["wall_s"] + settled_after_s)
-    share = served / (rows / wall_s)
     print(
         f"\n{arguments.processes} API processes: {busy:.2f} cores busy under the fleet, worker {busy_settling:.2f}. "
         f"Oldest report not settled: {lag_p99_s:.2f} s (p99), {lag_max_s:.2f} s (max); at full speed all were settled "
         f"{settled_after_s:.1f} s after the last. "
         f"Load generator: {steady['late_ms']:.0f} ms late at most."
     )
-    print(
-        f"Lease, report and settling of {served:.0f} rows/s through the service, {rows / wall_s:.0f} bare: "
-        f"{share:.2f} (goal {GOAL_SHARE}: {'met' if share >= GOAL_SHARE else 'NOT MET'})."
-    )
+    print(f"Lease, report and settling of {served:.0f} rows/s.")
     parts = ", ".join(f"{part} {ms:.2f}" for part, ms in cpu_ms.items())
     print(f"CPU at full speed, ms a row: {parts}; together {sum(cpu_ms.values()):.2f}.")
     print(f"Goal, settled within {GOAL_LAG_S:g} s: {'met' if lag_max_s < GOAL_LAG_S else 'NOT MET'}")
@@ -311,7 +299,6 @@ def main() -> int:
             "settling_lag_max_s": lag_max_s,
             "settled_after_s": settled_after_s,
             "service_rows_per_s": served,
-            "bare_rows_per_s": rows / wall_s,
             "cpu_ms_per_row": cpu_ms,
             "errors": len(errors),
             "wrong": wrong,

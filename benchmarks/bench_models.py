@@ -8,8 +8,7 @@ what the round's launches say.
     python benchmarks/bench_models.py [--only par bert …] [--runtime onnxruntime pytorch] [--rounds 3] [--threads 1]
         [--passes "64 after 640" …] [--device cpu|cuda] [--dtype float32] [--quick]
 
-`--quick` shrinks every model to a few features, to see that all of it runs: its figures say nothing. Otherwise a JSON
-line goes to `results/bench_models.jsonl` and the tables to `results/bench_models_<device>.md`.
+`--quick` shrinks every model to a few features, to see that all of it runs: its figures say nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from record import RESULTS, append, markdown
+from record import append, table
 
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.processor import processor
@@ -61,11 +60,6 @@ def decode(memory: int) -> dict[str, Any]:
 
 
 COMPARISONS: dict[str, Comparison] = {
-    "deployed": Comparison(
-        "Small models that people deploy, against GPT-2",
-        ("gpt2-small", "mobilellm-125m", "smollm2-135m", "lfm2-350m"),
-        {"forward 192": {}, "decode after 640": decode(640)},
-    ),
     "par": Comparison(
         "PAR and Sandwich against Transformer-XL, WikiText-103",
         ("transformer-xl-base", "sandwich-base", "par-base"),
@@ -99,13 +93,6 @@ COMPARISONS: dict[str, Comparison] = {
         {"512 after 512": {"transformer-xl-24b-enwik8": "1", "srupp-small": "1/5 to 1/4"}},
         "Lei (2021), Figure 5a: PyTorch, one GPU, batch 16, context 512, another Transformer-XL code.",
     ),
-    "wt103": Comparison(
-        "SRU++ against Transformer-XL of 148 and 151 million parameters, WikiText-103",
-        ("transformer-xl-wt103", "srupp-base-wt103", "sru-base-wt103"),
-        {"192 after 192": segment(192, 192), "decode after 640": decode(640)},
-        {"192 after 192": {"transformer-xl-wt103": "1", "srupp-base-wt103": "1/5 to 1/4"}},
-        "Lei (2021), Figure 5a, of other sizes.",
-    ),
     "k": Comparison(
         "SRU++ with attention in every k-th layer, 42 million parameters each, and plain SRU of the same widths",
         ("srupp-small", "srupp-small-k2", "srupp-small-k5", "srupp-small-k10", "srupp-small-none", "sru-small"),
@@ -120,24 +107,6 @@ COMPARISONS: dict[str, Comparison] = {
             }
         },
         "Lei (2021), Table 2: hours of training on GPUs.",
-    ),
-    "table7": Comparison(
-        "Inference speed on WikiText-103: batch 1, at most 2,560 tokens attended to, logits of all tokens",
-        (
-            "srupp-large-ratio8-wt103",
-            "srupp-large-ratio8-k5-wt103",
-            "sru-large-ratio8-wt103",
-            "transformer-xl-large",
-        ),
-        {"512 after 2048": segment(512, 2048, logits="all", repeats=2)},
-        {
-            "512 after 2048": {
-                "srupp-large-ratio8-wt103": "15k tokens/s",
-                "srupp-large-ratio8-k5-wt103": "22k tokens/s",
-                "transformer-xl-large": "3.2k tokens/s",
-            }
-        },
-        "Lei (2021), Table 7: one V100, the segment's length not given, Transformer-XL by Press et al. (2021).",
     ),
 }
 
@@ -240,7 +209,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="folder for random weights, up to 2 GiB; else a temporary one")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    text, raw, versions = [], [], {}
+    raw, versions = [], {}
     with (
         tempfile.TemporaryDirectory(prefix="bench-models-") as folder,
         Measurer(arguments.cache or Path(folder)) as measurer,
@@ -266,13 +235,9 @@ def main() -> None:
                             | {"launches": [result.model_dump(mode="json") for result in results]}
                         )
             title = comparison.title + (f" ({comparison.source})" if comparison.source else "")
-            text.append(markdown(title, told))
-            print(text[-1], flush=True)
+            table(title, told)
     facts = where(arguments, versions)
     append("bench_models", {**facts, "rounds": arguments.rounds, "results": raw}, quick=arguments.quick)
-    if not arguments.quick:
-        listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
-        (RESULTS / f"bench_models_{arguments.device}.md").write_text(f"{listed}\n" + "".join(text), encoding="utf-8")
 
 
 def _figures(value: float) -> str:

@@ -3,15 +3,11 @@
 Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
 over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
 
-    python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
-    python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
-    python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda] # this machine, real launches
-    python benchmarks/bench_predict.py --here --repeats 20                  # how far its launches repeat
+    python benchmarks/bench_predict.py [--table CSV] [--column NAME] [--json]   # HW-GPT-Bench, or a table of that form
+    python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda]    # this machine, real launches
 
 `--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
 resumes where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
-`--repeats` launches so many architectures of each setting three times instead, in turns: the error that remains when
-the expected latency is known is the least that any predictor could reach.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ from edgefront.core.spaces.catalogue import space
 
 SIZES = (10, 20, 50, 100)
 CHOICES = ("spread", "random")
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "hwgpt"
+TABLE = Path(__file__).resolve().parents[1] / "tests" / "golden" / "hwgpt_latency_s.csv.gz"
 LOG = RESULTS / "predict_here.jsonl.gz"
 MIN_UNSEEN = 5
 SEED = 11
@@ -163,34 +159,6 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
     return rows
 
 
-def repeated(wanted: Sequence[Setting], architectures: int) -> list[dict[str, Any]]:
-    """For each setting the mean relative error of knowing an architecture's latency from its two other launches.
-
-    Two launches give the mean with an error of its own, which is taken out: √(3/2) more than knowing it exactly.
-    """
-    found: dict[Setting, list[list[float]]] = {setting: [[] for _ in range(architectures)] for setting in wanted}
-    queues = {
-        setting: [next(queue) for _ in range(architectures)]
-        for setting in wanted
-        for queue in [setting.architectures()]
-    }
-    with tempfile.TemporaryDirectory(prefix="edgefront-predict-") as folder, Measurer(Path(folder)) as measurer:
-        for turn in range(3 * architectures):
-            for setting, queue in queues.items():
-                result = measurer.measure(queue[turn % architectures], setting.protocol, SEED)
-                if result.latency is not None:
-                    found[setting][turn % architectures].append(median(result.latency.samples_ms))
-    rows = []
-    for setting, launches in found.items():
-        complete = np.array([values for values in launches if len(values) == 3])
-        others = (complete.sum(axis=1, keepdims=True) - complete) / 2
-        error = float(np.abs(others / complete - 1).mean() / np.sqrt(1.5))
-        rows.append(
-            {"runtime": setting.runtime, "mode": setting.mode, "space": setting.space, "least error": f"{error:.2%}"}
-        )
-    return rows
-
-
 # Judging -------------------------------------------------------------------------------------------------------------
 
 
@@ -207,12 +175,8 @@ def judge(
     *,
     choice: str,
     splits: int,
-    priors: Sequence[Sequence[LatencyPredictor]] = (),
 ) -> list[Row]:
-    """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt.
-
-    `priors`: for each split, predictors of other devices.
-    """
+    """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt."""
     rows: list[Row] = []
     for count in SIZES:
         if len(shapes) < count + MIN_UNSEEN:
@@ -222,8 +186,7 @@ def judge(
         for split in range(splits):
             seen = chosen(choice, shapes, protocol, count, split)
             unseen = np.setdiff1d(np.arange(len(shapes)), seen)
-            prior = priors[split] if priors else ()
-            predictor = LatencyPredictor.fit(shapes.take(seen), protocol, measured[seen], prior=prior)
+            predictor = LatencyPredictor.fit(shapes.take(seen), protocol, measured[seen])
             predicted, truth = predictor.predict(shapes.take(unseen)), measured[unseen]
             errors.append(np.mean(np.abs(predicted.ms / truth - 1)))
             held.append(np.mean((predicted.low <= truth) & (truth <= predicted.high)))
@@ -303,37 +266,8 @@ def must_suffice(name: str, shapes: Shapes) -> None:
     )
 
 
-def judge_published(options: argparse.Namespace) -> None:
-    path = options.data / "latency_s.csv.gz"
-    if not path.is_file():
-        sys.exit(f"{path} is not there: --data is the folder of HW-GPT-Bench's table latency_s.csv.gz")
-    found = read_table(path)
-    draws = [np.random.default_rng(10_000 + split) for split in range(options.splits)]
-    known = [rng.permutation(len(found.shapes))[:100] for rng in draws]
-    elsewhere = {
-        name: [LatencyPredictor.fit(found.shapes.take(rows), PROTOCOL, measured[rows]) for rows in known]
-        for name, measured in found.columns.items()
-    }
-    lines, kept = [], []
-    for name, measured in found.columns.items():
-        priors = list(zip(*(fitted for other, fitted in elsewhere.items() if other != name), strict=True))
-        for choice, used in (("spread", ()), ("random", ()), ("spread", priors)):
-            rows = judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits, priors=used)
-            what = f"{choice}, 100 launches of the others known" if used else choice
-            lines.append(line(name, rows, what))
-            kept.append({"device": name, "choice": what, "rows": rows})
-            print(".", end="", file=sys.stderr, flush=True)
-    table("error / intervals that hold", lines)
-    append("predict", {"table": path.name, "splits": options.splits, "devices": kept})
-
-
 def judge_here(options: argparse.Namespace) -> None:
     wanted = settings(options.spaces, options.runtimes, options.modes, options.device, options.quick)
-    if options.repeats:
-        rows = repeated(wanted, options.repeats)
-        table("the error of knowing the expected latency", rows)
-        append("predict", {"here": True, "repeats": options.repeats, "settings": rows})
-        return
     log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
     lines, memory, kept = [], [], []
     for setting in wanted:
@@ -361,10 +295,9 @@ def judge_here(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of HW-GPT-Bench's table (%(default)s)")
     parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--table", type=Path, help="a CSV of that form, also as .gz")
-    parser.add_argument("--column", help="the device of the table to judge")
+    parser.add_argument("--table", type=Path, default=TABLE, help="a CSV of the form of HW-GPT-Bench's (%(default)s)")
+    parser.add_argument("--column", default="a100_ms", help="the device of the table to judge (%(default)s)")
     parser.add_argument("--choice", choices=CHOICES, default="spread", help="whose rows `--json` has under `rows`")
     parser.add_argument("--json", action="store_true", help="the JSON line alone")
     parser.add_argument("--here", action="store_true")
@@ -373,16 +306,13 @@ def main() -> None:
         "--quick", action="store_true", help="of `--here`: tiny models of lts-gpt2, whose figures say nothing"
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="of launches; 0 replays the log")
-    parser.add_argument("--repeats", type=int, help="launch so many architectures of each setting three times")
     parser.add_argument("--launches", type=int, default=200, help="at most so many of each setting")
     parser.add_argument("--spaces", nargs="+", choices=tuple(NARROWED), default=list(NARROWED))
     parser.add_argument("--runtimes", nargs="+", choices=("onnxruntime", "pytorch"), default=["onnxruntime", "pytorch"])
     parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
     options = parser.parse_args()
-    if (options.table is None) != (options.column is None):
-        parser.error("--table and --column go together")
     try:
-        (judge_table if options.table else judge_here if options.here else judge_published)(options)
+        (judge_here if options.here else judge_table)(options)
     except InvalidInput as error:
         sys.exit(f"{parser.prog}: {error.detail}")
 

@@ -1,43 +1,34 @@
-"""The SRU recurrence: ours against the `sru` package's on the CPU, and against the memory's bandwidth on a GPU.
+"""The SRU recurrence: compiled against PyTorch's operators on the CPU, and against the memory's bandwidth on a GPU.
 
 CPU, L = 192, d = 1024, batch 1 and 16, and one step of decoding; all contenders in turns, in one run, each checked
 against the others first:
 
 - compiled: what Numba makes (`core.nn.recurrence.cpu`)
-- plain: PyTorch's operators, the fall-back without Numba
-- sru: the package's own C++ operator, which has one thread. It has no backward pass for CPUs: where gradients are asked
-  for, the package lets autograd go through its Python loop, and so does this benchmark.
+- plain: PyTorch's operators (`core.nn.recurrence.plain`)
 
 A ratio above 1 means that ours, compiled, is the faster. GPU, where there is one or `--device cuda` asks for it alone:
 the Triton kernels in float32 and bfloat16 at L = 1024, batch 16, d = 3072, as the share of the time in which the GPU's
 memory could move the same bytes, and the CPU's result to agree with.
 
-    pip install --no-deps --target SRU sru==2.6.0         # needs g++ and ninja on the PATH when it is first imported
-    python benchmarks/bench_recurrence.py [--sru SRU] [--threads 1,2] [--repeats 50]
-        [--device cpu|cuda] [--quick] [--sweep]
+    python benchmarks/bench_recurrence.py [--threads 1,2] [--repeats 50] [--device cpu|cuda] [--quick]
 
-Goals: on the CPU at least as fast as sru's operator; on a GPU at least 60 % of the bandwidth.
+Goal: on a GPU at least 60 % of the bandwidth.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import statistics
-import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.nn.recurrence import function, plain, sru_recurrence
+from edgefront.core.nn.recurrence import plain, sru_recurrence
 from edgefront.core.nn.recurrence.function import backend
 
 Run = Callable[[], Any]
@@ -56,48 +47,14 @@ def inputs(shape: tuple[int, int, int], device: str = "cpu", dtype: torch.dtype 
     return [tensor.to(device, dtype) for tensor in (u, x, v, b, cell)]
 
 
-class Sru:
-    """The package's operators, on its own layout: time first, the three values of a feature side by side."""
-
-    def __init__(self, folder: Path, given: Sequence[Tensor]) -> None:
-        u, x, v, b, cell = given
-        self.length, self.batch, self.width = x.shape[1], x.shape[0], x.shape[2]
-        self.u = u.permute(1, 0, 3, 2).reshape(self.length, self.batch, -1).contiguous()
-        self.x = x.transpose(0, 1).contiguous()
-        self.v, self.b, self.cell = v.reshape(-1).clone(), b.reshape(-1).clone(), cell.clone()
-        self.ops = load_sru(folder)
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        sizes = self.length, self.batch, self.width, 3
-        given = self.u, self.x, self.v, self.b, self.cell
-        h, last = torch.ops.sru_cpu.cpu_forward(*given, None, *sizes, 0, True, 1.0, False)
-        return h.transpose(0, 1), last
-
-    def gradients(self) -> Run:
-        given = [tensor.clone().requires_grad_() for tensor in (self.u, self.x, self.v, self.b, self.cell)]
-
-        def run() -> tuple[Tensor, ...]:
-            h, _ = self.ops.elementwise_recurrence_naive(*given, 0, self.width, False, True)
-            return torch.autograd.grad(h.sum(), given)
-
-        return run
-
-
-def load_sru(folder: Path) -> Any:
-    """The package's module of operators; it compiles them at its first import."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    warnings.filterwarnings("ignore", category=UserWarning)  # that there is no CUDA, and that gradients are slow
-    return importlib.import_module("sru.ops")
-
-
 def gradients(working: Any, given: Sequence[Tensor]) -> Run:
-    leaves = [tensor.clone().requires_grad_() for tensor in given]
+    """A forward pass that keeps its cells, and the gradients of the sum of h."""
+    grads = torch.ones_like(given[1]), torch.zeros_like(given[4])
 
     def run() -> tuple[Tensor, ...]:
-        with mock.patch.object(function, "backend", return_value=working):
-            h, _ = sru_recurrence(*leaves)
-            return torch.autograd.grad(h.sum(), leaves)
+        _, _, states = working.forward(*given, None, True)
+        found: tuple[Tensor, ...] = working.backward(*grads, *given, None, states)
+        return found
 
     return run
 
@@ -113,7 +70,7 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
     return {name: statistics.median(seconds[3:]) for name, seconds in times.items()}
 
 
-def cpu_contenders(given: list[Tensor], sru: Sru | None, wanted: str) -> dict[str, Run]:
+def cpu_contenders(given: list[Tensor], wanted: str) -> dict[str, Run]:
     """What runs, by name; raises AssertionError if one disagrees with the others."""
     from edgefront.core.nn.recurrence import cpu  # needs Numba, which a machine with a GPU may lack
 
@@ -122,18 +79,10 @@ def cpu_contenders(given: list[Tensor], sru: Sru | None, wanted: str) -> dict[st
             "compiled": lambda: sru_recurrence(*given),  # type: ignore[arg-type]
             "plain": lambda: plain.forward(*given, None, False),  # type: ignore[arg-type, misc]
         }
-        if sru is not None:
-            found["sru"] = sru.forward
-            torch.testing.assert_close(found["compiled"](), found["sru"](), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(found["compiled"](), found["plain"]()[:2], rtol=1e-4, atol=1e-4)
         return found
     found = {"compiled": gradients(cpu, given), "plain": gradients(plain, given)}
     torch.testing.assert_close(found["compiled"](), found["plain"](), rtol=1e-3, atol=1e-3)
-    if sru is not None:
-        found["sru"] = sru.gradients()
-        theirs, ours = found["sru"](), found["compiled"]()
-        torch.testing.assert_close(theirs[1].transpose(0, 1), ours[1], rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(theirs[4], ours[4], rtol=1e-3, atol=1e-3)
     return found
 
 
@@ -142,15 +91,12 @@ def on_the_cpu(options: argparse.Namespace) -> None:
     for threads, (name, shape) in product(options.threads, CPU_SHAPES.items()):
         torch.set_num_threads(threads)
         given = inputs(shape)
-        sru = None if options.sru is None else Sru(options.sru, given)
         for passes in ("forward",) if name == "decode" else ("forward", "forward and backward"):
             with torch.set_grad_enabled(passes != "forward"):
-                medians = in_turns(cpu_contenders(given, sru, passes), options.repeats)
+                medians = in_turns(cpu_contenders(given, passes), options.repeats)
             ours = medians["compiled"]
             row = {"shape": name, "pass": passes, "threads": threads, "compiled ms": ours}
-            for other in ("plain", "sru"):
-                row |= {f"{other} ms": medians.get(other, float("nan"))}
-                row |= {f"{other} / ours": medians.get(other, float("nan")) / ours}
+            row |= {"plain ms": medians["plain"], "plain / ours": medians["plain"] / ours}
             rows.append(row)
             append("bench_recurrence", {"device": "cpu", **row}, quick=options.quick)
     table("The recurrence on the CPU, medians", rows)
@@ -182,34 +128,24 @@ def on_the_gpu(options: argparse.Namespace) -> None:
             scale = tolerance * float(other.abs().max())
             torch.testing.assert_close(gradient.float().cpu(), other, rtol=tolerance, atol=scale)
         numbers, size = h.numel(), h.element_size()
-        launches: dict[str, list[Any]] = {"forward": [gpu.FORWARD], "backward": [gpu.BACKWARD]}
-        if options.sweep:
-            grid = product((1, 2, 4), (1, 2, 4), (4, 6, 8, 12))
-            cuts = [gpu.Launch(*cut) for cut in grid]
-            launches = {"forward": cuts, "backward": cuts}
         # Bytes of a number of x: u and x come in and h goes out; backward u, x, ∂h and the cells, ∂u and ∂x.
-        passes: dict[str, tuple[int, Callable[[Any], Run]]] = {
-            "forward": (5 * size, lambda cut: lambda: gpu.forward(*given, None, False, launch=cut)),  # noqa: B023
-            "backward": (
-                9 * size + 4,
-                lambda cut: lambda: gpu.backward(*grads, *given, None, states, launch=cut),  # noqa: B023
-            ),
+        passes: dict[str, tuple[int, Run]] = {
+            "forward": (5 * size, lambda: gpu.forward(*given, None, False)),  # noqa: B023
+            "backward": (9 * size + 4, lambda: gpu.backward(*grads, *given, None, states)),  # noqa: B023
         }
-        for kind, (bytes_each, prepared) in passes.items():
-            for cut in launches[kind]:
-                ms = cuda_ms(prepared(cut), options.repeats)
-                rate = numbers * bytes_each / ms * 1e3
-                row = {
-                    "pass": kind,
-                    "type": str(dtype).removeprefix("torch."),
-                    "launch": "/".join(map(str, cut)),
-                    "ms": ms,
-                    "GB/s": rate / 1e9,
-                    "of the bandwidth": rate / nominal,
-                    "of a copy": rate / copied,
-                }
-                rows.append(row)
-                append("bench_recurrence", {"device": name, "shape": list(shape), **row}, quick=options.quick)
+        for kind, (bytes_each, timed) in passes.items():
+            ms = cuda_ms(timed, options.repeats)
+            rate = numbers * bytes_each / ms * 1e3
+            row = {
+                "pass": kind,
+                "type": str(dtype).removeprefix("torch."),
+                "ms": ms,
+                "GB/s": rate / 1e9,
+                "of the bandwidth": rate / nominal,
+                "of a copy": rate / copied,
+            }
+            rows.append(row)
+            append("bench_recurrence", {"device": name, "shape": list(shape), **row}, quick=options.quick)
     table(f"The recurrence on {name}, batch, steps and features {shape} (goal {GOAL_SHARE:.0%} of the bandwidth)", rows)
 
 
@@ -235,14 +171,12 @@ def cuda_ms(run: Run, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sru", type=Path, help="folder that the sru package was installed to")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, with commas")
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--device", choices=["cpu", "cuda"], help="only there; else on both, as far as they are here")
     parser.add_argument(
         "--quick", action="store_true", help="three repeats, a small shape on the GPU, and nothing recorded"
     )
-    parser.add_argument("--sweep", action="store_true", help="on the GPU, every way to cut the kernels up")
     options = parser.parse_args()
     options.threads = [int(count) for count in options.threads.split(",")]
     options.repeats = 3 if options.quick else options.repeats

@@ -7,9 +7,7 @@ in reverse; figures are medians over rounds, `relative` of the ratios within a r
     python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
         [--only gpt2|srupp] [--quick]
 
-    python benchmarks/bench_training.py --reference [--grid --processes 16] [--text FILE ...] [--out FOLDER]
-
-With `--reference` it is the recipe `modern` beside a plain loop on the CPU (`reference.py`). On a GPU: GPT-2 124M,
+On a GPU: GPT-2 124M,
 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192 tokens after 192; enwik8,
 512 after 512). On a CPU the same in small, in float32. The compiled models of transformers need a C++ compiler on a
 CPU. `--quick` takes one step of models that are not compiled, to see that all of it runs: its figures say nothing.
@@ -25,10 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from bench_srupp import contestants
 from record import append, table
-from reference import add_options
-from reference import main as compare_with_plain_loop
 from torch import Tensor
 
 from edgefront.core.cost.costs import CostOptions, costs
@@ -39,6 +34,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
@@ -216,12 +212,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="a step: 16 on a GPU, 4 on a CPU")
     parser.add_argument("--only", choices=["gpt2", "srupp"], help="GPT-2 beside transformers, or SRU++ alone")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--reference", action="store_true", help="the recipe modern beside a plain loop")
-    add_options(parser)
     options = parser.parse_args()
-    if options.reference:
-        append("reference", {"steps": options.length, "rows": compare_with_plain_loop(options)})
-        return
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     rows = options.rows or (16 if on_gpu else 4)
@@ -263,8 +254,27 @@ def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:
             ("enwik8", 512, ("transformer-xl-24b-enwik8", "srupp-small")),
         ]
         return [(title, length, {name: named_model(name).architecture for name in two}) for title, length, two in named]
-    small = contestants()
-    return [("SRU++ in small", 128, {name: small[name] for name in ("Transformer-XL", "SRU++ k = 1")})]
+    srupp = stack(256, srupp_layers(64, every(1)))
+    wanted = costs(srupp).decoder_parameters
+    near = min(map(transformer_xl, range(64, 256, 4)), key=lambda model: abs(costs(model).decoder_parameters - wanted))
+    return [("SRU++ in small", 128, {"Transformer-XL": near, "SRU++ k = 1": srupp})]
+
+
+def transformer_xl(d_model: int) -> Architecture:
+    """Four layers of attention and feed-forward, relative positions, two heads."""
+    layer: list[dict[str, Any]] = [
+        {"kind": "attention", "n_head": 2},
+        {"kind": "feed_forward", "d_inner": 4 * d_model},
+    ]
+    return Architecture.parse(
+        {
+            "d_model": d_model,
+            "embedding": {"vocab_size": 256},
+            "blocks": layer * 4,
+            "positions": {"kind": "relative"},
+            "norm": "post",
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 from record import RESULTS
-from replayed import LAUNCH, MEMORY, activations_and_weights, standard_normal
+from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.prediction.table import PROTOCOL, read_table
 from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
@@ -41,6 +42,8 @@ from edgefront.core.spaces.lts import LTS_GPT2, LtsSpace
 
 Figure = Callable[[Shapes], np.ndarray]
 HWGPT = Path(__file__).resolve().parents[1] / "tests" / "golden" / "hwgpt_latency_s.csv.gz"
+LAUNCH, MEMORY = 0.01, 0.002
+"""Relative standard deviations of a launch's latency and peak memory."""
 LAYERS = 12
 """Of the deepest architecture in the tables."""
 
@@ -166,6 +169,23 @@ def replayed(shapes: Shapes, measured: np.ndarray) -> Figure:
         return np.exp(polynomial(np.log(_totals(asked))) @ coefficients + off[nearest])
 
     return figure
+
+
+def activations_and_weights(shapes: Shapes, protocol: MeasurementProtocol) -> np.ndarray:
+    """(n,) bytes of the weights, of the largest block's activations and of the runtime."""
+    tokens, attends = protocol.sequence_length, shapes.kind == 0
+    scores = np.where(attends, 2 * tokens * shapes.heads + 4 * shapes.d_model[:, None], 0)
+    inner = np.where(shapes.kind == 1, 2 * shapes.width + shapes.d_model[:, None], 0)
+    return weight_bytes(shapes, protocol) + 4.0 * tokens * np.maximum(scores, inner).max(axis=1, initial=0) + 8e6
+
+
+def standard_normal(keys: np.ndarray) -> np.ndarray:
+    """A standard normal number for each key, always the same (splitmix64, then the quantile function)."""
+    mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return ndtri((mixed.astype(np.float64) + 0.5) / 2.0**64)
 
 
 def _totals(shapes: Shapes) -> np.ndarray:

@@ -35,15 +35,6 @@ def in_onnxruntime(model: Architecture, weights: Weights, **choice: Any) -> Scor
     return lambda text, count: _logarithms(session.run(None, {"tokens": text[None]})[0], count)
 
 
-def in_openvino(model: Architecture, weights: Weights, **choice: Any) -> Scores:
-    import openvino as ov
-
-    core = ov.Core()
-    read = core.read_model(build(model, GraphOptions(**choice), weights=weights).SerializeToString())
-    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": ov.Type.f32})
-    return lambda text, count: _logarithms(compiled({"tokens": text[None]})["logits"], count)
-
-
 def in_pytorch(model: Architecture, weights: Weights, *, int8: bool = False) -> Scores:
     import torch
 

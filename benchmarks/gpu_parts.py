@@ -85,8 +85,6 @@ def parts(pretend: bool) -> list[Part]:
     launches = "16" if pretend else "26"
     few = ("--launches", launches, "--minutes", MINUTES, "--splits", "2" if pretend else "20")
     predict = ("--here", "--runtimes", "pytorch", "--modes", "forward", "--spaces", "lts-gpt2", *few)
-    text = ("--data", "benchmarks/README.md", "--pieces", "512")
-    small = ("--layers", "6", "--steps", "60", "--search-steps", "60", "--seeds", "1", "--segment", "64", *text)
     of_torch = "PAR at .65 of Transformer-XL's latency; SRU++ 4 to 5 times as fast"
     return [
         _tests("recurrence", 40, ("torch", "triton")),
@@ -136,22 +134,6 @@ def parts(pretend: bool) -> list[Part]:
             around=20,
         ),
         Part("models, ONNX Runtime", (*models, "onnxruntime"), 15, (*MEASURES, ORT_CUDA), of_torch, _models),
-        Part(
-            "SRU++ in small",
-            ("benchmarks/bench_srupp.py", *device, *quick, "--only-ends", "--steps", "60"),
-            10,
-            TRAINS,
-            "faster than Transformer-XL",
-            _srupp,
-        ),
-        Part(
-            "PAR in small",
-            ("benchmarks/bench_par.py", *device, *quick, *small),
-            10,
-            TRAINS,
-            ".65 of Transformer-XL's latency",
-            _par,
-        ),
     ]
 
 
@@ -246,17 +228,6 @@ def _prediction(results: Path, _: str) -> list[Figure]:
                 met = row["error"] <= 0.035 if row["launches"] == 20 else None
                 figures.append(Figure(f"error from {row['launches']} launches", text, met))
     return figures or [Figure("error", "too few launches in its time")]
-
-
-def _srupp(results: Path, _: str) -> list[Figure]:
-    seconds = {row["model"]: row["training seconds"] for row in last(results, "srupp")["rows"]}
-    times = seconds["Transformer-XL"] / seconds["SRU++ k = 1"]
-    return [Figure("SRU++ k = 1 over Transformer-XL, training", f"{times:.2f} times", times > 1)]
-
-
-def _par(results: Path, _: str) -> list[Figure]:
-    shares = {row["stack"]: row["relative"] for row in last(results, "bench_par")["stacks"]}
-    return [Figure("PAR / Transformer-XL, latency", f"{shares['PAR']:.2f}", shares["PAR"] <= 0.65)]
 
 
 def lines(results: Path, name: str) -> list[dict[str, Any]]:

@@ -186,8 +186,6 @@ def test_figures_are_read_from_what_benchmarks_record(gpu_parts: Any, tmp_path: 
     assert re.fullmatch(r"GPT-2: ours, compiled over transformers, compiled 1\.\d+ times", " ".join(training[:2]))
     assert training.met is False  # on a CPU
     assert [figure.what for figure in others] == ["SRU++ in small: SRU++ k = 1 over Transformer-XL"]
-    assert read["SRU++ in small"](RECORDED, "")[0].value.endswith(" times")
-    assert read["PAR in small"](RECORDED, "")[0].met is not None
     row = {"pass": "forward", "type": "bfloat16", "of the bandwidth": 0.58}
     (tmp_path / "bench_recurrence.jsonl").write_text(
         f"{json.dumps(row)}\n{json.dumps({**row, 'of the bandwidth': 0.66})}\n"
