@@ -85,12 +85,12 @@ def check_licence(given: str) -> str:
 
 def licence_in(card: Path) -> str | None:
     """The licence that the head of a Hugging Face folder's README states; None where there is no such file or head, or
-    it states none, or several.
+    it states none.
     """
     import yaml
 
     try:
-        with card.open(encoding="utf-8") as file:
+        with card.open(encoding="utf-8-sig") as file:
             head = file.read(MAX_HEAD)
         _, _, rest = head.partition("---\n")
         fields = yaml.safe_load(rest.partition("\n---")[0]) if head.startswith("---\n") else None
@@ -98,11 +98,21 @@ def licence_in(card: Path) -> str | None:
         return None
     if not isinstance(fields, dict):
         return None
-    stated = fields.get("license")
-    if stated == _OTHER:
-        stated = fields.get("license_name")
-    is_stated = isinstance(stated, str) and stated != _NO_LICENCE and LICENCE.fullmatch(stated) is not None
-    return stated if is_stated else None
+    return as_licence(fields.get("license"), fields.get("license_name"))
+
+
+def as_licence(stated: Any, name: Any = None) -> str | None:
+    """The identifier of a licence as cards and GGUF files state it; `name` is that of one that is `other`. Several
+    become one identifier. None where none is stated.
+    """
+    if isinstance(stated, list):
+        stated = "-and-".join(str(entry) for entry in stated)
+    if stated == _OTHER and isinstance(name, str) and name.strip():
+        stated = name
+    if not isinstance(stated, str) or stated in ("", _NO_LICENCE):
+        return None
+    plain = re.sub(r"[^A-Za-z0-9.+_]+", "-", stated).strip("-.+_")[:64]
+    return plain or None
 
 
 def forbids_derivatives(licence: str) -> bool:

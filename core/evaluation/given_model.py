@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
-from edgefront.core.hugging_face import ARCHITECTURE, refuse_pointer
+from edgefront.core.hugging_face import ARCHITECTURE, TOKENIZER, refuse_pointer
 from edgefront.core.number_formats import GGUF_MAGIC
 from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.spaces.architecture import Architecture
@@ -40,6 +40,9 @@ WAYS = (
     "folder of a trained or a Hugging Face model, its config.json, or a GGUF file"
 )
 """What an error says that it may be."""
+
+_TOKENIZERS = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "tekken.json")
+"""Other forms of a tokenizer than `tokenizer.json`."""
 
 Way = Literal["name", "description", "config", "folder", "gguf"]
 
@@ -131,6 +134,16 @@ def package_of(given: str | Path) -> Iterator[Package]:
         yield read_package(Path(folder) / "model")
 
 
+def unread_tokenizer(given: str | Path) -> str | None:
+    """The files of a Hugging Face folder's tokenizer where it has no `tokenizer.json`, which alone is read; None where
+    it has one, or none at all.
+    """
+    folder = _hugging_face_folder(_place(given))
+    if folder is None or (folder / TOKENIZER).is_file():
+        return None
+    return ", ".join(name for name in _TOKENIZERS if (folder / name).is_file()) or None
+
+
 def write_imported(given: str | Path, output: Path) -> Pieces | None:
     """Writes a Hugging Face folder or a GGUF file as a folder of ours, and returns its tokenizer if it has one."""
     from edgefront.core.evaluation.package import import_gguf, import_transformers
@@ -168,6 +181,8 @@ def _place(given: str | Path) -> _Place:
             head = file.read(64)
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+    if not head:
+        raise InvalidInput(f"{path} is empty", field="model", value=str(path), allowed=WAYS)
     refuse_pointer(head, path)
     if head.startswith(GGUF_MAGIC):
         return _Place("gguf", path)

@@ -26,7 +26,7 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import invalid_input
 
-_TOKENIZER_FILES = (FILE, VOCABULARY_FILE, TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG, "bpe.json")
+_TOKENIZER_FILES = (FILE, VOCABULARY_FILE, TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG)
 _CONTENT = (WEIGHTS, CUTS, *_TOKENIZER_FILES, *(f"{SOURCE}/{name}" for name in _TOKENIZER_FILES))
 FILES = (ARCHITECTURE, RESULT, *_CONTENT)
 """The files that are taken, by their path in the folder; the first and the weights must be there."""

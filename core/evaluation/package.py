@@ -13,6 +13,7 @@ Reading a package loads no torch before its `model` is asked for, so a service c
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,15 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-import numpy as np
-
-from edgefront.core.data.tokenizers.load import load_tokenizer, tokenizer_file
-from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.data.tokenizers.load import load_tokenizer
+from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
-from edgefront.core.evaluation.front_matter import licence_in
+from edgefront.core.evaluation.front_matter import as_licence, licence_in
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
-from edgefront.core.graph.parameter_values import GivenValues, StoredValues
+from edgefront.core.graph.parameter_values import GivenValues, StoredValues, not_finite
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.hugging_face import ARCHITECTURE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from edgefront.core.recipes.recipe import Recipe
@@ -41,8 +40,10 @@ if TYPE_CHECKING:
 
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 CUTS = "cuts.safetensors"
-_RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
-"""Facts that are also in the metadata of the weights file."""
+_RECORDED = ("name", "licence", "training", "dataset", "data_digest", "steps", "tokens", "seed")
+"""Facts that are also in the metadata of every file of the weights."""
+_SNAPSHOT = re.compile("[0-9a-f]{40}")
+"""What the Hub's cache calls a revision's folder."""
 
 
 class Data(Protocol):
@@ -89,7 +90,7 @@ def import_transformers(folder: Path, output: Path) -> Pieces | None:
     architecture = read_architecture(folder)
     weights = TransformersWeights(folder, architecture)
     tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-    _import(folder, architecture, weights, tokenizer, output, licence_in(folder / CARD))
+    _import(folder, architecture, weights, tokenizer, output, _name_of(folder), licence_in(folder / CARD))
     return tokenizer
 
 
@@ -108,7 +109,8 @@ def import_gguf(path: Path, output: Path) -> Pieces | None:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         tokenizer = Pieces.given(Path(folder) / TOKENIZER) if files else None
-    _import(path, file.architecture, file.weights(), tokenizer, output)
+    licence = as_licence(file.header.fields.get("general.license"), file.header.fields.get("general.license.name"))
+    _import(path, file.architecture, file.weights(), tokenizer, output, file.name or _name_of(path), licence)
     return tokenizer
 
 
@@ -118,7 +120,8 @@ def _import(
     weights: Mapping[str, Any],
     tokenizer: Pieces | None,
     output: Path,
-    licence: str | None = None,
+    name: str,
+    licence: str | None,
 ) -> None:
     output, vocabulary = output.resolve(), architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
@@ -130,8 +133,16 @@ def _import(
         )
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise Conflict(f"{output} exists: name a folder that does not")
-    facts = {"name": source.resolve().stem} | ({} if licence is None else {"licence": licence})
+    facts = {"name": name[:100]} | ({} if licence is None else {"licence": licence})
     write_new_package(output, architecture, weights, tokenizer, facts)
+
+
+def _name_of(source: Path) -> str:
+    """A folder's name, a file's without its ending; in the Hub's cache the repository's."""
+    place = source.resolve()
+    if _SNAPSHOT.fullmatch(place.name) and place.parent.name == "snapshots":
+        return place.parent.parent.name.rpartition("--")[2]
+    return place.name if place.is_dir() else re.sub(r"(-00001-of-\d{5})?\.gguf$", "", place.name)
 
 
 def write_new_package(
@@ -184,18 +195,11 @@ def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
 
 
 def describe(folder: Path, **changes: Any) -> Package:
-    """Replaces some facts of a package (None removes one) and writes its card again, with the tokenizer's files.
-
-    So the package of an earlier version gets what packages have now. Raises as `read_package`.
-    """
+    """Replaces some facts of a package (None removes one) and writes its card again. Raises as `read_package`."""
     package = read_package(folder)
-    facts = {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
-    tokenizer = package.tokenizer_if_any
-    if tokenizer is not None:
-        tokenizer.save(folder)
-    if package.architecture.source is not None:
-        package.source_tokenizer.save(folder / SOURCE)
-    return describe_as(package, facts)
+    return describe_as(
+        package, {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
+    )
 
 
 def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
@@ -230,6 +234,7 @@ def read_package(folder: Path | str) -> Package:
         raise _damaged(
             folder, f"{RESULT} is of architecture {facts.get('digest')}, {WEIGHTS} of {values.architecture.digest}"
         )
+    values.about = {**values.about, **_recorded(facts)}
     return Package(folder, facts, values)
 
 
@@ -256,7 +261,7 @@ class Package:
     @property
     def tokenizer_if_any(self) -> Tokenizer | None:
         """None where the package has none, as one that was imported without."""
-        return None if tokenizer_file(self.folder) is None else self.tokenizer
+        return self.tokenizer if (self.folder / FILE).is_file() else None
 
     def hugging_face_files(self) -> dict[str, bytes]:
         """What `core.graph.model_file.write_model` takes besides the weights, as the folder of transformers has it:
@@ -291,10 +296,10 @@ class Package:
         tokenizer is damaged or has more tokens than the model.
         """
         for spec in parameters(self.architecture):
-            if not all(bool(np.isfinite(chunk).all()) for chunk in self.weights.chunks(spec)):
-                raise _not_finite(self.folder, spec.name)
+            for _ in self.weights.chunks(spec):
+                pass
         _ = self.tokenizer_if_any
-        if self.architecture.source is not None and tokenizer_file(self.folder / SOURCE) is not None:
+        if self.architecture.source is not None and (self.folder / SOURCE / FILE).is_file():
             _ = self.source_tokenizer
 
     def model(self, device: Any = "cpu") -> LanguageModel:
@@ -311,12 +316,12 @@ class Package:
         model = load_safetensors(self.weights.path)
         for name, parameter in model.named_parameters():
             if not bool(parameter.isfinite().all()):
-                raise _not_finite(self.folder, name)
+                raise not_finite(self.folder, name)
         model.to(device).eval()
         return model
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
-        tokenizer = load_tokenizer(folder, trained=self.facts.get("recipe") is not None)
+        tokenizer = load_tokenizer(folder)
         # Fewer pieces than the model has tokens: an embedding that was padded, as published ones are.
         padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not padded:
@@ -353,10 +358,6 @@ def _recorded(facts: Mapping[str, Any]) -> dict[str, str]:
 def _write_json(path: Path, value: Any) -> None:
     with whole_file(path) as file:
         file.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n").encode())
-
-
-def _not_finite(folder: Path, name: str) -> InvalidInput:
-    return _damaged(folder, f"{name} contains numbers that are not finite")
 
 
 def _damaged(folder: Path, what: str) -> InvalidInput:

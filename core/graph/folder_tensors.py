@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.graph.parameter_values import safetensors_header
+from edgefront.core.graph.parameter_values import not_finite, safetensors_header
 from edgefront.core.hugging_face import refuse_pointer
 from edgefront.core.spaces.huggingface import CONFIG
 
@@ -78,7 +78,9 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             refuse_pointer(content, self._folder / _INDEX)
             places = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
         except FileNotFoundError:
-            raise NotFound(f"{self._folder} has no {WEIGHTS}: only safetensors files are read") from None
+            shard = next((path.name for path in sorted(self._folder.glob("*.safetensors"))), None)
+            only = "only safetensors files are read" if shard is None else f"beside {shard} it lacks an {_INDEX}"
+            raise NotFound(f"{self._folder} has no {WEIGHTS}: {only}") from None
         except InvalidInput:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -129,7 +131,9 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         low, high = entry["data_offsets"]
         values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
-            return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
+            values = np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
+        if not np.isfinite(values).all():
+            raise not_finite(path, name)
         return np.asarray(values.astype("<f4", copy=False))
 
     def __iter__(self) -> Iterator[str]:

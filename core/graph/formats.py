@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.ggml import quantised
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
@@ -126,7 +127,18 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         return quantised(values, cast(GgufBlocks, kind))
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
-    return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
+    if kind == "f32":
+        return values.astype("<f4", copy=False)
+    with np.errstate(over="ignore"):
+        halves = values.astype("<f2")
+    if not np.isfinite(halves).all():
+        raise InvalidInput(
+            f"numbers float16 cannot hold {values[~np.isfinite(halves)][0]:g}, which the weights have",
+            field="numbers",
+            value="float16",
+            allowed="float32 or, where the format has it, bfloat16",
+        )
+    return halves
 
 
 def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -61,12 +61,26 @@ _FILE_TYPES: Mapping[GgufFormat, str] = {
 
 
 class _Data(Protocol):
-    """What gguf writes of a tensor: an array, or what looks like one to it."""
+    """What gguf writes of a tensor: what looks like an array to it."""
 
     @property
     def nbytes(self) -> int: ...
 
     def tofile(self, file: Any, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array, which numpy's own `tofile` would write without a word of a full disk."""
+
+    values: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes)
+
+    def tofile(self, file: Any, /) -> None:
+        file.write(np.ascontiguousarray(self.values).data)
 
 
 @dataclass(frozen=True)
@@ -112,11 +126,11 @@ def write_gguf(
 
     last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
 
-    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> NDArray[Any]:
+    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
         nonlocal last
         if last is None or last[0] != (spec.name, kind):
             last = (spec.name, kind), np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
-        return tensor.of(last[1])
+        return _Array(tensor.of(last[1]))
 
     with whole_file(Path(path)) as file:
         _write(architecture, form, data, file.name, numbers, metadata(architecture, values), vocabulary)
@@ -166,7 +180,7 @@ def _write_cached(
     def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
         part = tensor.bytes_within(kind)
         if part is None:
-            return tensor.of(cache.array(spec, seed, kind))
+            return _Array(tensor.of(cache.array(spec, seed, kind)))
         return _PartOfFile(cache.file(spec, seed, kind), part.start, len(part), buffer)
 
     def write() -> None:
@@ -223,7 +237,9 @@ def _write(
     from edgefront.core.graph.gguf_tensors import tensors
 
     writer = gguf.GGUFWriter(str(path), form.kind)
-    writer.add_name(f"edgefront-{architecture.digest[:12]}")
+    writer.add_name(about.get("name") or f"edgefront-{architecture.digest[:12]}")
+    if licence := about.get("licence"):
+        writer.add_license(licence)
     writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[numbers]))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _describe(writer, architecture, form, _length(architecture, measured))
@@ -243,7 +259,7 @@ def _write(
     writer.write_ti_data_to_file()
     with closing(writer):
         for tensor, kind in ordered:
-            written: Any = tensor.constant
+            written: _Data | None = None if tensor.constant is None else _Array(tensor.constant)
             if tensor.spec is not None:
                 written = data(tensor, tensor.spec, kind)
             writer.write_tensor_data(written)

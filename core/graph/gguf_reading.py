@@ -1,7 +1,9 @@
 """Reads a GGUF file: the description of its model, its weights as float32, and its tokenizer as Hugging Face's files.
 
-A file that edgefront wrote contains its description. That of any other file is derived from its metadata and the names
-of its tensors; unknown fields of its architecture, and tensors that belong to no parameter, are refused by name.
+A file that edgefront wrote contains its description. That of any other file is what its fields declare, within what its
+architecture has (`KIND_RULES`): a tensor says only what llama.cpp takes from its presence too, a bias or an output of
+its own. Fields are required where llama.cpp requires them, else they have its defaults (`llama_model::load_hparams`,
+2026.10). Unknown fields, missing tensors, and tensors that belong to no parameter are refused by name.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from numpy.typing import NDArray
 from edgefront.core.errors import ArchitectureError, InvalidInput
 from edgefront.core.graph.gguf_header import GgufHeader, StoredTensor, fault
 from edgefront.core.graph.gguf_tokenizer import tokenizer_files
+from edgefront.core.graph.parameter_values import not_finite
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.architecture import MAX_LAYER_PAIRS, Architecture
 from edgefront.core.spaces.embeddings_and_head import MAX_CONTEXT, RotaryPositions
-from edgefront.core.spaces.gguf import LOCAL_BASE, LOCAL_LAYERS, GgufKind, gguf_form
+from edgefront.core.spaces.gguf import KIND_RULES, LOCAL_BASE, LOCAL_LAYERS, GgufKind, KindRules, gguf_form
 from edgefront.core.spaces.numbers import as_number, is_positive
 from edgefront.core.validation import short
 
@@ -41,6 +44,7 @@ _READ_FIELDS = frozenset(
         "attention.sliding_window",
         "rope.dimension_count",
         "rope.freq_base",
+        "rope.freq_base_swa",
         "use_parallel_residual",
         "shortconv.l_cache",
     }
@@ -49,16 +53,6 @@ _READ_FIELDS = frozenset(
 _OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
 """Fields that are read of one architecture alone."""
 _KINDS = get_args(GgufKind)
-_OF_LAYER_NORMS = {
-    "gpt2": "gelu_tanh",
-    "gptneox": "gelu",
-    "stablelm": "silu",
-    "phi2": "gelu_tanh",
-    "bloom": "gelu_tanh",
-}
-"""Those with layer norms, and the activation of the models that they are made for."""
-
-
 _STRETCHED = "rope_freqs.weight"
 
 
@@ -96,40 +90,40 @@ class GgufFile:
         for name in own:
             if name not in _READ_FIELDS | _OF_KIND.get(kind, frozenset()):
                 raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
+        rules = KIND_RULES[kind]
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
-        positions = {"gpt2": "learned", "bloom": "alibi"}.get(kind, "rotary")
         width = self._count(own, kind, "embedding_length")
-        layer_normed = kind in _OF_LAYER_NORMS
-        epsilon = "attention.layer_norm_epsilon" if layer_normed else "attention.layer_norm_rms_epsilon"
+        length = self._count(own, kind, "context_length")
+        epsilon = f"attention.layer_norm_{'rms_' if rules.norm_kind == 'rms' else ''}epsilon"
         description: dict[str, Any] = {
             "d_model": width,
             "norm_eps": str(self._positive(kind, epsilon, self._required(own, kind, epsilon))),
-            "norm": {"olmo2": "branch", "gemma3": "both"}.get(kind, "pre"),
-            "norm_kind": "layer" if layer_normed else "rms",
-            "activation": "gelu_tanh" if kind == "gemma3" else _OF_LAYER_NORMS.get(kind, "silu"),
+            "norm": rules.norm,
+            "norm_kind": rules.norm_kind,
+            "activation": rules.activations[0],
             "embedding": {
-                "vocab_size": self._tensor("token_embd.weight").shape[0],
-                "scaled": kind == "gemma3",
-                "norm": kind == "bloom",
+                "vocab_size": self._vocab_size(own, kind),
+                "scaled": rules.scaled,
+                "norm": rules.embedding_norm,
             },
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
-                "tied": "output.weight" not in self._tensors,
-                "bias": "output.bias" in self._tensors,
+                # llama.cpp takes the embedding where the others have no output of their own.
+                "tied": True in rules.tied and "output.weight" not in self._tensors,
+                "bias": rules.output_bias,
             },
         }
         if kind == "granite":
             description["residual_multiplier"] = self._multiplier(own, kind, "residual_scale")
             description["embedding"]["multiplier"] = self._multiplier(own, kind, "embedding_scale")
+            self._required(own, kind, "logit_scale")
             description["output"]["logits_scaling"] = self._multiplier(own, kind, "logit_scale")
-        if positions == "learned":
-            length = self._tensor("position_embd.weight").shape[0]
+        if rules.positions == "learned":
             description |= {"positions": {"kind": "learned", "length": length}}
             return description
-        description["positions"] = {"kind": positions}
-        description["context_length"] = self._count(own, kind, "context_length")
-        if positions == "rotary":
+        description |= {"positions": {"kind": rules.positions}, "context_length": length}
+        if rules.positions == "rotary":
             base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
             theta: Any = int(base) if base == int(base) else base
             description["positions"] = {
@@ -140,61 +134,84 @@ class GgufFile:
             self._stretch(description)
         return description
 
+    def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:
+        """Of the tokens that the file lists; without a tokenizer it is declared, or that of the embedding."""
+        tokens = self._field("tokenizer.ggml.tokens")
+        if isinstance(tokens, list) and tokens:
+            return len(tokens)
+        return self._count({"vocab_size": self._tensor("token_embd.weight").shape[0], **own}, kind, "vocab_size")
+
     def _layer(
-        self, own: Mapping[str, Any], kind: str, layer: int, layers: int, width: int
+        self, own: Mapping[str, Any], kind: GgufKind, layer: int, layers: int, width: int
     ) -> Iterator[dict[str, Any]]:
-        def of_layer(name: str, default: int | None = None) -> int:
+        def of_layer(name: str, default: int, layer: int = layer) -> int:
             value = own.get(name, default)
             if isinstance(value, list):
                 if len(value) != layers:
                     raise self._fault(f"has {kind}.{name} of {len(value)} layers, not {layers}", f"{kind}.{name}")
                 value = value[layer]
-            return self._count({} if value is None else {name: value}, kind, name)
+            return 0 if value == 0 else self._count({name: value}, kind, name)
 
-        prefix = f"blk.{layer}."
-        if f"{prefix}shortconv.conv.weight" in self._tensors:
+        rules = KIND_RULES[kind]
+        heads = of_layer("attention.head_count", 0)
+        kv_heads = of_layer("attention.head_count_kv", heads)
+        inner = of_layer("feed_forward_length", 0)
+        if not heads and not rules.parts:
+            raise self._fault(
+                f"has {kind}.attention.head_count 0: it must be 1 to {MAX_CONTEXT}", f"{kind}.attention.head_count"
+            )
+        if rules.convolutions and not kv_heads:
             yield {"kind": "short_conv", "kernel": self._count(own, kind, "shortconv.l_cache")}
-        elif f"{prefix}attn_output.weight" in self._tensors:
-            heads = of_layer("attention.head_count")
-            d_head = self._count({"attention.key_length": width // heads, **own}, kind, "attention.key_length")
-            if own.get("attention.value_length", d_head) != d_head:
+        elif heads:
+            # llama.cpp divides by the heads of the first layer.
+            default = width // max(1, of_layer("attention.head_count", 0, 0))
+            d_head = self._count({"attention.key_length": default, **own}, kind, "attention.key_length")
+            if own.get("attention.value_length", default) != d_head:
                 name = "attention.value_length"
-                raise self._fault(f"has {kind}.{name} {own[name]}, not the width {d_head} of its heads", name)
+                raise self._fault(
+                    f"has {kind}.{name} {own.get(name, default)}, not the width {d_head} of its heads", name
+                )
+            if not kv_heads:
+                name = f"{kind}.attention.head_count_kv"
+                raise self._fault(f"has {name} 0 in layer {layer}, which attends", name)
             yield {
                 "kind": "attention",
                 "n_head": heads,
-                "n_kv_head": of_layer("attention.head_count_kv", heads),
+                "n_kv_head": kv_heads,
                 "d_head": d_head,
-                "bias": self._bias(prefix),
-                "rope": kind != "smollm3" or (layer + 1) % 4 > 0,
-                "qk_norm": f"{prefix}attn_q_norm.weight" in self._tensors and ("whole" if kind == "olmo2" else True),
-                "scale": None if "attention.scale" not in own else self._multiplier(own, kind, "attention.scale"),
+                "bias": self._bias(rules, layers),
+                "rope": rules.without_positions is None or (layer + 1) % rules.without_positions > 0,
+                "qk_norm": rules.qk_norm,
+                "scale": self._multiplier(own, kind, "attention.scale") if own.get("attention.scale") else None,
                 **self._local(own, kind, layer),
             }
-        if f"{prefix}ffn_down.weight" in self._tensors:
+        if inner or not rules.parts:
             yield {
                 "kind": "feed_forward",
-                "d_inner": of_layer("feed_forward_length"),
-                "gated": f"{prefix}ffn_gate.weight" in self._tensors,
-                "bias": f"{prefix}ffn_down.bias" in self._tensors,
-                "parallel": self._parallel(own, prefix),
+                "d_inner": self._count({"feed_forward_length": inner}, kind, "feed_forward_length"),
+                "gated": rules.gated,
+                "bias": rules.feed_forward_biases[0]
+                or (True in rules.feed_forward_biases and self._has(layers, "ffn_down.bias")),
+                "parallel": self._parallel(own, kind, rules, layers),
             }
 
     def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
         """The window of a layer, and in Gemma 3 the rotary base where there is one: in all but every sixth layer."""
-        window = own.get("attention.sliding_window") or None
+        window, name = own.get("attention.sliding_window") or None, "rope.freq_base_swa"
+        if own.get(name, LOCAL_BASE) != LOCAL_BASE or (name in own and kind != "gemma3"):
+            raise self._fault(f"has {kind}.{name} {short(own[name])}, not Gemma 3's {LOCAL_BASE}", f"{kind}.{name}")
         if kind != "gemma3" or window is None:
             return {"window": window}
         return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
-    def _percent(self, own: Mapping[str, Any], kind: str, description: Mapping[str, Any]) -> int:
-        """Share of each head that is rotated: all of it but in the kinds that have layer norms."""
+    def _percent(self, own: Mapping[str, Any], kind: GgufKind, description: Mapping[str, Any]) -> int:
+        """Share of each head that is rotated: all of it, unless the kind may turn a part."""
         name = "rope.dimension_count"
         d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
         turned = own.get(name, d_head)
         if turned == d_head:
             return 100
-        if kind not in _OF_LAYER_NORMS or type(turned) is not int or not 0 < turned < d_head:
+        if not KIND_RULES[kind].partial or type(turned) is not int or not 0 < turned < d_head:
             raise self._fault(f"has {kind}.{name} {short(turned)}, not the width {d_head} of its heads", name)
         return -(-100 * turned // d_head)  # which, rounded down, are so many features again
 
@@ -216,17 +233,24 @@ class GgufFile:
             raise self._fault(f"has {_STRETCHED}, which does not stretch positions as Llama 3.1 does", "positions")
         description["positions"]["scaling"] = scaling
 
-    def _parallel(self, own: Mapping[str, Any], prefix: str) -> str | None:
-        norms = (f"{prefix}ffn_norm.weight", f"{prefix}post_ffw_norm.weight")
-        if not any(name in self._tensors for name in norms):
-            return "shared_norm"
-        return "own_norm" if own.get("use_parallel_residual") is True else None
+    def _parallel(self, own: Mapping[str, Any], kind: str, rules: KindRules, layers: int) -> str | None:
+        if kind == "gptneox":
+            return "own_norm" if self._required(own, kind, "use_parallel_residual") is True else None
+        if kind == "stablelm":  # of which llama.cpp takes it from the norm, whatever the field says
+            return None if self._has(layers, "ffn_norm.weight") else "shared_norm"
+        return rules.parallel[0]
 
-    def _bias(self, prefix: str) -> str:
-        if f"{prefix}attn_output.bias" in self._tensors:
+    def _bias(self, rules: KindRules, layers: int) -> str:
+        if "none" not in rules.biases:
+            return rules.biases[0]
+        if "all" in rules.biases and self._has(layers, "attn_output.bias"):
             return "all"
-        names = (f"{prefix}attn_q.bias", f"{prefix}attn_qkv.bias")
-        return "qkv" if any(name in self._tensors for name in names) else "none"
+        has_some = self._has(layers, "attn_q.bias", "attn_k.bias", "attn_v.bias")
+        return "qkv" if has_some and "qkv" in rules.biases else "none"
+
+    def _has(self, layers: int, *names: str) -> bool:
+        """Whether any layer has one of these: then all must have it."""
+        return any(f"blk.{layer}.{name}" in self._tensors for layer in range(layers) for name in names)
 
     def tokenizer(self) -> dict[str, bytes]:
         """Its `tokenizer.json` and what goes beside it (`core.graph.gguf_tokenizer`)."""
@@ -250,7 +274,15 @@ class GgufFile:
             raise self._fault(
                 f"has {name} as {stored.kind_name}, which the installed gguf cannot read", "weights"
             ) from None
+        if not np.isfinite(values).all():
+            raise not_finite(stored.path, name)
         return np.asarray(values, np.float32).reshape(stored.shape)
+
+    @property
+    def name(self) -> str | None:
+        """The model's; files of ours without one have their digest there."""
+        name = self._field("general.name")
+        return name if isinstance(name, str) and name.strip() and not name.startswith("edgefront-") else None
 
     @property
     def names(self) -> set[str]:
@@ -276,8 +308,8 @@ class GgufFile:
         return value
 
     def _multiplier(self, own: Mapping[str, Any], kind: str, name: str) -> int | str:
-        """1 where the file does not have it; the shortest number that is this float32."""
-        return as_number(float(str(self._positive(kind, name, own.get(name, 1)))))
+        """1 where the file does not have it, or 0; the shortest number that is this float32."""
+        return as_number(float(str(self._positive(kind, name, own.get(name) or 1))))
 
     def _positive(self, kind: str, name: str, value: Any) -> np.float32:
         if not is_positive(value):

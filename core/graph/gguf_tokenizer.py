@@ -1,4 +1,8 @@
-"""The tokenizer of a GGUF file as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`)."""
+"""The tokenizer of a GGUF file as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`).
+
+Fields that are missing have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10), and are refused where it needs
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf_header import GgufHeader, fault
 from edgefront.core.graph.gguf_sentencepiece import described_pieces, merges_of
 from edgefront.core.graph.gguf_vocabulary import (
+    BEGUN,
     CONTROL,
     NO_MERGES,
     NORMAL,
@@ -43,8 +48,8 @@ def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
         raise _fault(header, f"has {len(types)} types of tokens for {len(tokens)} tokens", "token_type")
     config = _config(header, tokens, pieces=kind == "llama")
     described = (_of_pieces if kind == "llama" else _of_bytes)(header, tokens, types)
-    ends = [_number(header, name) for name in ("eos", "eot", "eom")]
-    generation = {"eos_token_id": [end for end in dict.fromkeys(ends) if end is not None]}
+    ends = [_number(header, "eos", _default_end(header)), _number(header, "eot"), _number(header, "eom")]
+    generation = {"eos_token_id": [end for end in dict.fromkeys(ends) if end is not None and end < len(tokens)]}
     return {
         TOKENIZER: json.dumps({"version": "1.0", "truncation": None, "padding": None, **described}).encode(),
         TOKENIZER_CONFIG: json.dumps(config).encode(),
@@ -53,10 +58,12 @@ def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
 
 
 def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
-    name = _field(header, "pre", "gpt-2")
+    name = _field(header, "pre", "default")
     pre = splitting(str(name))
     if pre is None:
         raise _fault(header, f"splits text by {short(name)}, which is not known; {_GIVE_FOLDER}", "pre")
+    if _field(header, "merges") is None:
+        raise _fault(header, "lacks tokenizer.ggml.merges", "merges")
     merges = [merge for merge in _list(header, "merges", str) if merge not in NO_MERGES]
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
     return {
@@ -91,22 +98,30 @@ def _added(tokens: list[str], types: list[int], kinds: tuple[int, ...]) -> list[
 
 
 def _config(header: GgufHeader, tokens: list[str], pieces: bool) -> dict[str, Any]:
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": bool(_field(header, "add_bos_token", pieces or _field(header, "pre") in BEGUN)),
+        "add_eos_token": bool(_field(header, "add_eos_token", False)),
+    }
+    defaults = {"eos": _default_end(header), "unknown": 0 if pieces else None}
+    if config["add_bos_token"]:
+        defaults["bos"] = 1 if pieces else 11
     for role, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        number = _number(header, name)
+        number = _number(header, name, defaults.get(name))
         if number is not None and number < len(tokens):
             config[f"{role}_token"] = tokens[number]
-    for name in ("add_bos_token", "add_eos_token"):
-        # Of pieces llama.cpp puts one before a text where a file does not say.
-        config[name] = bool(_field(header, name, pieces and name == "add_bos_token"))
     if isinstance(template := header.fields.get("tokenizer.chat_template"), str):
         config["chat_template"] = template
     return config
 
 
-def _number(header: GgufHeader, name: str) -> int | None:
+def _default_end(header: GgufHeader) -> int:
+    return 2 if _field(header, "model") == "llama" else 11
+
+
+def _number(header: GgufHeader, name: str, default: int | None = None) -> int | None:
     """The number of the token in this role."""
-    number = _field(header, f"{name}_token_id")
+    number = _field(header, f"{name}_token_id", default)
     if number is not None and type(number) is not int:
         field = f"{name}_token_id"
         raise _fault(header, f"has tokenizer.ggml.{field} {short(number)}, which is no token's number", field)

@@ -26,8 +26,10 @@ _LLAMA3 = (
 )
 _BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
 _BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2", _BLOOM: "bloom"}
-_IGNORES_MERGES = ("llama-bpe",)
-"""Ways to split text with which llama.cpp takes a part that is a token as it is, without merges."""
+_LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0")
+_IGNORES_MERGES = BEGUN = _LLAMA3_NAMES
+"""Ways to split text with which llama.cpp takes a part that is a token as it is, without merges, and puts `bos` before
+a text where a file does not say."""
 _EXPRESSIBLE = (
     "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's, SmolLM's or BLOOM's, "
     "or SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any"
@@ -236,7 +238,7 @@ def splitting(pre: str) -> dict[str, Any] | None:
     """`pre_tokenizer` and `model` of a `tokenizer.json`, without its vocabulary, that splits text as this name of
     llama.cpp's says; None for a name that is not known here.
     """
-    regex = {name: pattern for pattern, name in _BY_REGEX.items()}
+    regex = {name: pattern for pattern, name in _BY_REGEX.items()} | dict.fromkeys(_LLAMA3_NAMES, _LLAMA3)
     first: list[dict[str, Any]] = []
     if pre == "smollm":
         first = [{"type": "Digits", "individual_digits": True}]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.errors import Conflict, InvalidInput
-from edgefront.core.files import whole_file
+from edgefront.core.files import refusing_full_disk, whole_file
 from edgefront.core.graph.state import Logits, Mode, check_in_place, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -171,7 +171,7 @@ def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path
     archive, draft = (path.with_name(f".{path.name}.{ending}") for ending in ("tar", "part"))
     try:
         yield archive
-        with tarfile.open(archive) as packed:
+        with refusing_full_disk(path), tarfile.open(archive) as packed:
             packed.extractall(draft, filter="data")
         if path.is_file():
             path.unlink()

@@ -69,6 +69,16 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     return entries, 8 + length
 
 
+def not_finite(place: Path | str, name: str) -> InvalidInput:
+    """The error of weights that a training which diverged left behind."""
+    return InvalidInput(
+        f"{place} has numbers in {name} that are not finite",
+        field="weights",
+        value=name,
+        allowed="finite numbers: weights of before the training diverged",
+    )
+
+
 class SeededValues:
     """Untrained: random by seed."""
 
@@ -86,17 +96,22 @@ class SeededValues:
 
 
 class GivenValues:
-    """Arrays by name; `about` describes them in metadata."""
+    """Arrays by name; `about` describes them in metadata. `InvalidInput` names a parameter that has an infinite number,
+    or what is none: it gets into no file.
+    """
 
     int4_scale: float | None = None
 
-    def __init__(self, arrays: Mapping[str, Any], about: Mapping[str, str]) -> None:
-        self._arrays, self.about = arrays, about
+    def __init__(self, arrays: Mapping[str, Any], about: Mapping[str, str], place: Path | str = "the model") -> None:
+        self._arrays, self.about, self._place = arrays, about, place
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
         flat = np.asarray(self._arrays[spec.name]).reshape(-1)
         for start in range(0, spec.size, CHUNK):
-            yield flat[start : start + CHUNK].astype(np.float32, copy=False)
+            chunk = flat[start : start + CHUNK].astype(np.float32, copy=False)
+            if not np.isfinite(chunk).all():
+                raise not_finite(self._place, spec.name)
+            yield chunk
 
     def scale(self, spec: ParameterSpec) -> float:
         """The largest magnitude becomes `core.graph.formats.LARGEST`."""
@@ -123,6 +138,7 @@ class StoredValues(GivenValues):
         super().__init__(
             {spec.name: self._mapped(spec, entries, data) for spec in parameters(self.architecture)},
             {name: value for name, value in metadata.items() if name not in ("format", "digest", "architecture")},
+            self.path,
         )
         if entries:
             raise self._wrong(f"holds {min(entries)}, which is not a parameter of its architecture")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +27,11 @@ Weights = Mapping[str, Tensor]
 Places = tuple[Tensor | None, ...]
 """For each axis of a tensor, int64 indices of what is kept; None keeps all."""
 
-_SAME = ("causal", "norm", "norm_kind", "norm_eps", "activation", "residual_multiplier", "has_final_norm")
-"""Fields of a model that a part has as the whole."""
-_WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner", "shares"}
+_MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
+"""Fields of a model, beside its blocks, that a part has at most as the whole."""
+_STATED = ("version", "context_length")
+"""Those that change no score. All others a part has as the whole."""
+_WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
 """Fields of a block in which a part may differ; of d_head the value that counts is compared apart."""
 
 
@@ -71,7 +74,7 @@ def inherited(weights: Weights, child: Architecture, table: CutTable, importance
 def kept_in(child: Architecture, table: CutTable, importance: Importance) -> Kept:
     """Blocks, channels and units of the parent that the child keeps. `InvalidInput` where it is no part of it."""
     parent = table.parent
-    _check_ends(child, parent)
+    _check_frame(child, parent)
     alignment = table.align_one(child)
     if not alignment.is_part[0]:
         raise _not_aligned(child, parent)
@@ -216,32 +219,36 @@ def _gain(energy: Tensor, channels: Tensor) -> float:
 # What is no part --------------------------------------------------------------------------------------------------
 
 
-def _check_ends(child: Architecture, parent: Architecture) -> None:
-    for name in _SAME:
-        own, whole = getattr(child, name), getattr(parent, name)
-        if own != whole:
-            raise _no_part(f"{name} is {own}, and the parent's {whole}", name, own)
-    for name, own, whole in (
-        ("d_model", child.d_model, parent.d_model),
-        ("embedding.vocab_size", child.embedding.vocab_size, parent.embedding.vocab_size),
-    ):
-        if own > whole:
-            raise _no_part(f"{name} {own} is more than the parent's {whole}", name, own)
-    if _positions(child) != _positions(parent):
-        raise _no_part("positions are not those of the parent", "positions", child.canonical.get("positions"))
-    if (child.max_length or 0) > (parent.max_length or 0):
-        raise _no_part("positions.length is more than the parent's", "positions.length", child.max_length)
-    width = None if parent.d_embed == parent.d_model else parent.d_embed
-    if (None if child.d_embed == child.d_model else child.d_embed) != width:
-        raise _no_part(f"embedding.d_embed is {child.d_embed}", "embedding.d_embed", child.d_embed)
+def _check_frame(child: Architecture, parent: Architecture) -> None:
+    """Everything but the blocks."""
     if child.embedding_factor != parent.embedding_factor:
         what = "the embedding is scaled by √d_model, which a narrower model changes"
         raise _no_part(what, "embedding.scaled", child.embedding_factor)
+    own, whole = _frame(child), _frame(parent)
+    for name in dict.fromkeys((*own, *whole)):
+        value, of = own.get(name), whole.get(name)
+        if name in _MAY_SHRINK and isinstance(value, int) and isinstance(of, int):
+            if value > of:
+                raise _no_part(f"{name} {value} is more than the parent's {of}", name, value)
+        elif name == "output.tied" and of:
+            pass  # an output of its own begins as the embedding
+        elif value != of:
+            raise _no_part(f"{name} is {value}, and the parent's {of}", name, value)
 
 
-def _positions(architecture: Architecture) -> object:
-    value = architecture.positions.model_dump()
-    return {name: value[name] for name in value if name != "length"}
+def _frame(architecture: Architecture) -> dict[str, Any]:
+    """Every field beside the blocks by its path, where it is left out the value that counts."""
+    frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
+    frame["final_norm"] = architecture.has_final_norm
+    frame["embedding"] |= {
+        "d_embed": None if architecture.d_embed == architecture.d_model else architecture.d_embed,
+        "scaled": architecture.scaled_embedding,
+    }
+    frame["output"]["bias"] = architecture.output_bias
+    paths: dict[str, Any] = {}
+    for name, value in frame.items():
+        paths |= {f"{name}.{part}": of for part, of in value.items()} if isinstance(value, dict) else {name: value}
+    return paths
 
 
 def _check_block(index: int, child: Architecture, parent: Architecture, place: int) -> None:

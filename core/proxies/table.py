@@ -384,6 +384,8 @@ def _cells(path: Path, text: str) -> list[Any]:
         raise _wrong(path, f"not CSV: {error}", _KINDS) from None
     for number, row in enumerate(rows, 1):
         if None in row:
+            if ";" in text.partition("\n")[0]:
+                raise _wrong(path, "its cells are separated by semicolons", "commas between cells, points in numbers")
             raise _wrong(path, f"row {number} has more cells than the header has columns", "a cell for each column")
     return [{name: _number(value) for name, value in row.items()} for row in rows]
 

@@ -1,6 +1,6 @@
 """Maps an architecture to one of llama.cpp's architectures, or names what the GGUF format cannot express.
 
-Each of those (`GgufKind`) computes one family of models; `_RULES` says what may vary within it. A layer there is a
+Each of those (`GgufKind`) computes one family of models; `KIND_RULES` says what may vary within it. A layer there is a
 mixer of tokens (attention or short_conv) and a feed_forward: two blocks here.
 """
 
@@ -71,7 +71,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Rules:
+class KindRules:
     """What one of llama.cpp's architectures computes."""
 
     positions: Literal["learned", "rotary", "alibi"] = "rotary"
@@ -110,7 +110,7 @@ class _Rules:
     convolutions: bool = False
 
 
-_GPT2 = _Rules(
+_GPT2 = KindRules(
     positions="learned",
     norm_kind="layer",
     activations=("gelu_tanh",),
@@ -120,12 +120,12 @@ _GPT2 = _Rules(
     grouped=False,
     square=True,
 )
-_RULES: Mapping[GgufKind, _Rules] = {
+KIND_RULES: Mapping[GgufKind, KindRules] = {
     "gpt2": _GPT2,
-    "qwen2": _Rules(biases=("qkv",), square=True),
-    "qwen3": _Rules(qk_norm=True),
+    "qwen2": KindRules(biases=("qkv",), square=True),
+    "qwen3": KindRules(qk_norm=True),
     # llama.cpp computes every GELU by its tanh, and its own converter writes models of both kinds so.
-    "gptneox": _Rules(
+    "gptneox": KindRules(
         norm_kind="layer",
         activations=("gelu", "gelu_tanh"),
         gated=False,
@@ -137,7 +137,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
         parallel=(None, "own_norm"),
         tied=(False,),
     ),
-    "stablelm": _Rules(
+    "stablelm": KindRules(
         norm_kind="layer",
         biases=("none", "qkv"),
         square=True,
@@ -145,7 +145,7 @@ _RULES: Mapping[GgufKind, _Rules] = {
         parallel=(None, "shared_norm"),
         tied=(False,),
     ),
-    "phi2": _Rules(
+    "phi2": KindRules(
         norm_kind="layer",
         activations=("gelu_tanh",),
         gated=False,
@@ -157,14 +157,14 @@ _RULES: Mapping[GgufKind, _Rules] = {
         output_bias=True,
         tied=(False,),
     ),
-    "lfm2": _Rules(qk_norm=True, square=True, convolutions=True, free=frozenset({"n_kv_head"})),
-    "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
-    "smollm3": _Rules(without_positions=4),
-    "olmo2": _Rules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
-    "granite": _Rules(multipliers=True),
-    "gemma3": _Rules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
+    "lfm2": KindRules(qk_norm=True, square=True, convolutions=True, free=frozenset({"n_kv_head"})),
+    "llama": KindRules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
+    "smollm3": KindRules(without_positions=4),
+    "olmo2": KindRules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
+    "granite": KindRules(multipliers=True),
+    "gemma3": KindRules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
     "bloom": replace(_GPT2, positions="alibi", embedding_norm=True),
-    "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
+    "deci": KindRules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
 
@@ -219,7 +219,7 @@ def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[F
     first); with its faults.
     """
     by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
-    for kind, rules in _RULES.items():
+    for kind, rules in KIND_RULES.items():
         faults = list(_faults(architecture, kind, rules))
         if not faults:
             return kind, list(_unquantised(architecture, numbers))
@@ -242,7 +242,7 @@ def _layers(architecture: Architecture) -> tuple[GgufLayer, ...]:
     return tuple(layers)
 
 
-def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     yield from _frame_faults(architecture, kind, rules)
     mixers = (Attention, ShortConv) if rules.convolutions else (Attention,)
     for index, block in enumerate(architecture.blocks):
@@ -271,13 +271,13 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterat
         yield from _uneven(_of(architecture, FeedForward), kind, d_inner=lambda block: block.d_inner)
 
 
-def _expected_blocks(kind: GgufKind, rules: _Rules) -> str:
+def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
     if rules.parts:
         return f"its {kind} has attention and feed_forward"
     return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward in turns"
 
 
-def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     """Faults of everything but the blocks."""
     positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
     if positions.kind != rules.positions:
@@ -316,7 +316,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> 
         yield Fault("activation", architecture.activation, f"its {kind} has {' or '.join(rules.activations)}")
 
 
-def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     attentions = _of(architecture, Attention)
     if not attentions:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} has an attention among them")

@@ -178,12 +178,12 @@ def _prepared(package: Package, data: str) -> Prepared:
 
     prepared = find_prepared(Settings().data_folder, data)
     own, expected = prepared.vocab_size, package.architecture.embedding.vocab_size
-    if own == expected and same_tokens(package.folder, prepared.folder):
+    if own <= expected and same_tokens(package.folder, prepared.folder):
         return prepared
     other = f"{own} tokens, and this model {expected}" if own != expected else f"other {own} tokens than this model"
     trained = package.facts.get("dataset") or "its training data"
     raise InvalidInput(
-        f"{prepared.name} ({prepared.digest[:12]}) has {other}: it was trained on other data",
+        f"{prepared.name} ({prepared.digest[:12]}) has {other}",
         field="data",
         value=data,
         allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",

@@ -125,7 +125,7 @@ def card(
     name: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     licence: Licence = None,
 ) -> None:
-    """Write the model card of a trained model's folder again, with Hugging Face's tokenizer files. Needs no server."""
+    """Write the model card of a trained model's folder again. Needs no server."""
     from edgefront.core.evaluation.front_matter import check_licence
     from edgefront.core.evaluation.package import CARD, describe
 
@@ -166,7 +166,7 @@ def import_model(
 ) -> None:
     """Show a Hugging Face model or a GGUF file as a description, or write it with its weights and tokenizer to a folder
     for `model build`, `generate` and `evaluate`. Needs no server."""
-    from edgefront.core.evaluation.given_model import architecture_of, quantised_in, write_imported
+    from edgefront.core.evaluation.given_model import architecture_of, quantised_in, unread_tokenizer, write_imported
 
     architecture, tokenizer = architecture_of(folder), None
     if output is not None:
@@ -175,7 +175,13 @@ def import_model(
         if (formats := quantised_in(folder)) is not None:
             session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
         if tokenizer is None:
-            session.note("without a tokenizer: the model has none")
+            files = unread_tokenizer(folder)
+            session.note(
+                "without a tokenizer: there is none beside the model"
+                if files is None
+                else f"without a tokenizer: {files} is not read; transformers' AutoTokenizer.from_pretrained(FOLDER)"
+                ".save_pretrained(FOLDER) writes a tokenizer.json, which is"
+            )
         for name, number, file in () if tokenizer is None else tokenizer.left_out:
             session.note(f"without {name} {number} of {file}: the tokenizer has no such token")
     result = {

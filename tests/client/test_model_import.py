@@ -8,8 +8,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+import safetensors.numpy
 import torch
 from command_line import edgefront
 
@@ -17,7 +19,8 @@ from edgefront import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
 from edgefront.core.data.tokenizers.vocabulary import bytes_seen, characters_seen, words_by_frequency
-from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.evaluation.package import import_transformers, read_package, write_package
 from edgefront.core.graph.model_file import write_model
 from edgefront.core.nn.model import LanguageModel
@@ -166,6 +169,48 @@ def test_an_end_that_is_no_token_is_left_out_and_said(tmp_path: Path) -> None:
     assert done.returncode == exits.OK, done.stderr
     assert "without eos_token_id 128009 of generation_config.json" in done.stderr
     assert read_package(tmp_path / "mine").tokenizer.stops == (0,)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("Llama-3.2-1B", "Llama-3.2-1B"), (f"models--lab--tiny-1.5/snapshots/{'0a' * 20}", "tiny-1.5")],
+)
+def test_a_model_is_called_as_its_folder_or_its_repository(tmp_path: Path, place: str, name: str) -> None:
+    their_folder(tmp_path / place, 280)
+    import_transformers(tmp_path / place, tmp_path / "mine")
+    assert read_package(tmp_path / "mine").facts["name"] == name
+
+
+def test_a_tokenizer_of_another_form_is_said(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 280)
+    (tmp_path / "theirs" / "tokenizer.json").rename(tmp_path / "theirs" / "vocab.json")
+    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"))
+    assert done.returncode == exits.OK, done.stderr
+    assert "without a tokenizer: vocab.json is not read" in done.stderr
+
+
+def test_a_byte_order_mark_and_an_empty_file_are_no_riddle(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 280)
+    path = tmp_path / "theirs" / "tokenizer.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    (tmp_path / "empty.gguf").touch()
+    with pytest.raises(InvalidInput, match=r"empty\.gguf is empty"):
+        architecture_of(tmp_path / "empty.gguf")
+
+
+def test_weights_that_are_not_finite_are_refused_by_the_files_own_name(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 280)
+    path, name = tmp_path / "theirs" / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    tensors = safetensors.numpy.load_file(path)
+    tensors[name][3, 3] = np.nan
+    safetensors.numpy.save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(InvalidInput, match=f"numbers in {name} that are not finite"):
+        import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+    path.rename(path.with_name("model-00001-of-00001.safetensors"))
+    with pytest.raises(NotFound, match="beside model-00001-of-00001"):
+        import_transformers(tmp_path / "theirs", tmp_path / "mine")
 
 
 def test_a_folder_that_cannot_be_imported_leaves_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from edgefront.core.graph.gguf_reading import GgufFile
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import owning, parameters
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gguf import KIND_RULES
 
 pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed")
 
@@ -42,8 +43,12 @@ FOREIGN = {"gpt2": GPT2} | {
 }
 
 
-def rewritten(path: Path, changed: dict[str, Any], left_out: tuple[str, ...] = ("edgefront.",)) -> Path:
-    """The file as another program would have written it: without our description, and with other fields."""
+def rewritten(
+    path: Path, changed: dict[str, Any], left_out: tuple[str, ...] = ("edgefront.",), without: tuple[str, ...] = ()
+) -> Path:
+    """The file as another program would have written it: without our description, with other fields, and without some
+    tensors.
+    """
     import gguf
 
     reader, target = gguf.GGUFReader(path), path.with_suffix(".foreign.gguf")
@@ -57,7 +62,8 @@ def rewritten(path: Path, changed: dict[str, Any], left_out: tuple[str, ...] = (
     for name, value in changed.items():
         writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        if tensor.name not in without:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -117,6 +123,10 @@ def test_the_context_and_numbers_of_a_file_of_another_program(tmp_path: Path) ->
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon nan: it must be a positive"),
         ({"llama.context_length": 0}, "has llama.context_length 0"),
         ({"llama.block_count": 1}, "has blk.1.attn_k.weight, which is not a parameter"),
+        ({"llama.block_count": 5}, "lacks blk.2.attn_norm.weight"),
+        ({"tokenizer.ggml.tokens": ["a", "b"]}, r"has token_embd.weight of shape .*, not \(2, "),
+        ({"llama.attention.head_count_kv": 0}, "has llama.attention.head_count_kv 0 in layer 0, which attends"),
+        ({"llama.rope.freq_base_swa": 10000.0}, "has llama.rope.freq_base_swa 10000.0, not Gemma 3's"),
         ({"llama.feed_forward_length": 128}, r"has blk.0.ffn_gate.weight of shape \(96, 64\), not \(128, 64\)"),
     ],
 )
@@ -124,6 +134,72 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changed: dict[str,
     write_gguf(stack(*[attention(), inner()] * 2), 1, tmp_path / "model.gguf")
     with pytest.raises(InvalidInput, match=said):
         GgufFile(rewritten(tmp_path / "model.gguf", changed)).weights()
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_tensor_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    """Whichever it is; llama.cpp takes the embedding where there is no output, and StableLM's norm says how it is."""
+    import gguf
+
+    write_gguf(FOREIGN[name], 1, tmp_path / "model.gguf")
+    kind = GgufFile(tmp_path / "model.gguf").header.kind
+    for tensor in gguf.GGUFReader(tmp_path / "model.gguf").tensors:
+        if tensor.name.startswith("blk.0."):  # as the others
+            continue
+        path = rewritten(tmp_path / "model.gguf", {}, without=(tensor.name,))
+        if tensor.name == "output.weight" and True in KIND_RULES[kind].tied:
+            assert GgufFile(path).architecture.output.tied
+            continue
+        with pytest.raises(InvalidInput, match=rf"lacks {tensor.name}"):
+            GgufFile(path).weights()
+
+
+def test_a_file_states_the_name_and_the_licence_of_its_model(tmp_path: Path) -> None:
+    model, about = stack(attention(), inner()), {"name": "Ada's", "licence": "apache-2.0"}
+    write_gguf(model, GivenValues(lively_weights(model, 5), about), tmp_path / "Ada-1.5.gguf")
+    import_gguf(tmp_path / "Ada-1.5.gguf", tmp_path / "mine")
+    facts = read_package(tmp_path / "mine").facts
+    assert (facts["name"], facts["licence"]) == ("Ada's", "apache-2.0")
+    others = {"general.license": "other", "general.license.name": "Lab 1"}
+    path = rewritten(tmp_path / "Ada-1.5.gguf", others, ("edgefront.", "general.name"))
+    import_gguf(path.rename(tmp_path / "Ada-1.5-00001-of-00001.gguf"), tmp_path / "other")
+    facts = read_package(tmp_path / "other").facts
+    assert (facts["name"], facts["licence"]) == ("Ada-1.5", "Lab-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("gptneox", "use_parallel_residual"),
+        ("granite", "logit_scale"),
+        ("llama", "context_length"),
+        ("llama", "attention.layer_norm_rms_epsilon"),
+    ],
+)
+def test_a_field_that_llama_cpp_needs_is_needed(tmp_path: Path, name: str, field: str) -> None:
+    write_gguf(STACKS[name], 1, tmp_path / "model.gguf")
+    kind = GgufFile(tmp_path / "model.gguf").header.kind
+    with pytest.raises(InvalidInput, match=rf"lacks {kind}\.{field}"):
+        GgufFile(rewritten(tmp_path / "model.gguf", {}, ("edgefront.", f"{kind}.{field}")))
+
+
+def test_todays_gemma_3_states_the_base_of_its_local_layers(tmp_path: Path) -> None:
+    write_gguf(STACKS["gemma3"], 1, tmp_path / "model.gguf")
+    same = GgufFile(rewritten(tmp_path / "model.gguf", {"gemma3.rope.freq_base_swa": 10_000.0}))
+    assert same.architecture == STACKS["gemma3"]
+    with pytest.raises(InvalidInput, match=r"freq_base_swa 5000\.0, not Gemma 3's 10000"):
+        GgufFile(rewritten(tmp_path / "model.gguf", {"gemma3.rope.freq_base_swa": 5000.0}))
+
+
+def test_numbers_that_are_not_finite_are_refused_by_the_files_own_name(tmp_path: Path) -> None:
+    model = stack(attention(), inner())
+    write_gguf(model, 1, tmp_path / "model.gguf")
+    with (tmp_path / "model.gguf").open("r+b") as file:
+        file.seek(GgufFile(tmp_path / "model.gguf").header.tensors["blk.0.ffn_up.weight"].start)
+        file.write(np.float32("nan").tobytes())
+    with pytest.raises(InvalidInput, match=r"numbers in blk\.0\.ffn_up\.weight that are not finite"):
+        import_gguf(tmp_path / "model.gguf", tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
 
 
 def test_what_is_no_gguf_file_is_said(tmp_path: Path) -> None:
@@ -162,12 +238,16 @@ def test_a_file_without_a_tokenizer_is_read(tmp_path: Path) -> None:
     [
         ({"tokenizer.ggml.eos_token_id": "end"}, "has tokenizer.ggml.eos_token_id 'end', which is no token's number"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "has 2 types of tokens for"),
+        ({"tokenizer.ggml.pre": None}, "splits text by 'default', which is not known"),
+        ({"tokenizer.ggml.merges": None}, "lacks tokenizer.ggml.merges"),
     ],
 )
 def test_a_tokenizer_with_wrong_fields_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     gguf, _ = shipped(imported("smollm2", tmp_path), tmp_path)
+    missing = tuple(name for name, value in changed.items() if value is None)
+    path = rewritten(gguf, {} if missing else changed, ("edgefront.", *missing))
     with pytest.raises(InvalidInput, match=said):
-        import_gguf(rewritten(gguf, changed), tmp_path / "again")
+        import_gguf(path, tmp_path / "again")
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_without_a_generation_config_the_model_s_own_names_its_tokens(tmp_path: 
     assert ours.left_out == (("eos_token_id", BEYOND[0], "config.json"),)
     (tmp_path / "mine").mkdir()
     ours.save(tmp_path / "mine")
-    assert load_tokenizer(tmp_path / "mine", trained=False).stops == ours.stops
+    assert load_tokenizer(tmp_path / "mine").stops == ours.stops
     (tmp_path / "config.json").write_text('{"eos_token_id": "5"}')
     with pytest.raises(InvalidInput, match=r"/config\.json has eos_token_id .5., which is no token"):
         Pieces.given(path)
@@ -458,42 +458,23 @@ def test_a_flag_that_is_not_stated_is_as_the_tokenizer_puts_it(
         assert in_transformers(tmp_path)("the end")["input_ids"] == wanted
 
 
-def test_a_model_that_was_trained_without_a_beginning_gets_none(tmp_path: Path) -> None:
-    def earlier(folder: Path) -> None:
-        """Takes away what earlier versions did not write."""
-        for name in ("edgefront_tokenizer.json", "tokenizer_config.json"):
-            content = json.loads((folder / name).read_text())
-            for key in ("bos", "add_bos_token", "add_eos_token"):
-                content.pop(key, None)
-            (folder / name).write_text(json.dumps(content))
-
+def test_data_and_models_that_begin_otherwise_have_the_same_tokens(tmp_path: Path) -> None:
     begin = imported("llama3", tmp_path).tokenizer.bos
     assert begin is not None
-    trained, data = tmp_path / "mine", tmp_path / "data"
-    earlier(trained)
-    assert read_package(trained).tokenizer.bos == begin  # it was imported
-    facts = json.loads((trained / "result.json").read_text())
-    (trained / "result.json").write_text(json.dumps({**facts, "recipe": {"name": "a recipe"}}))
-    shutil.copytree(trained, data)
-    found = read_package(trained).tokenizer
-    assert found.bos is None
+    shutil.copytree(tmp_path / "mine", tmp_path / "data")
+    stored = json.loads((tmp_path / "mine" / "edgefront_tokenizer.json").read_text())
+    (tmp_path / "data" / "edgefront_tokenizer.json").write_text(json.dumps({**stored, "bos": None}))
+    found = load_tokenizer(tmp_path / "data")
     assert found.prompt("the end") == found.encode("the end")
-    assert load_tokenizer(data).bos is None  # data that was prepared earlier
-    found.save(trained)
-    assert json.loads((trained / "edgefront_tokenizer.json").read_text())["bos"] is None
-    config = json.loads((trained / "tokenizer_config.json").read_text())
+    assert same_tokens(tmp_path / "mine", tmp_path / "data")
+    assert same_tokens(tmp_path / "data", tmp_path / "mine")
+    found.save(tmp_path / "data")
+    config = json.loads((tmp_path / "data" / "tokenizer_config.json").read_text())
     assert (config["add_bos_token"], config["bos_token"]) == (False, "<|begin_of_text|>")
-    assert in_transformers(trained)("the end")["input_ids"] == found.encode("the end")
+    assert in_transformers(tmp_path / "data")("the end")["input_ids"] == found.encode("the end")
     vocabulary = vocabulary_of(found.hugging_face(), found.vocab_size)
     assert vocabulary is not None
     assert not vocabulary.add_bos
-    (trained / "result.json").write_text(json.dumps(facts))
-    assert read_package(trained).tokenizer.bos is None  # what is stored decides
-    assert same_tokens(trained, data)
-    assert same_tokens(data, trained)
-    stored = json.loads((trained / "edgefront_tokenizer.json").read_text())
-    (trained / "edgefront_tokenizer.json").write_text(json.dumps({**stored, "bos": begin}))
-    assert read_package(trained).tokenizer.prompt("the") == [begin, *found.encode("the")]
 
 
 def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         ("aé".encode()[:-1], "at byte 1$"),
         (gzip.compress(b"text", mtime=0), "at byte 1; it is compressed with gzip: decompress it first"),
         ("text".encode("utf-16"), "at byte 0; it seems to be UTF-16"),
+        (b"PAR1\x15\x04\xff", "it is Parquet: write its rows as JSON lines first"),
     ],
 )
 def test_invalid_utf8_is_reported_with_its_position(tmp_path: Path, raw: bytes, said: str) -> None:
@@ -130,8 +131,10 @@ def test_a_json_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("{", "line 2 of .* is not JSON"),
-        ('{"body": "x"}', "line 2 of .* has no text field 'text': it has body"),
-        ('{"text": 3}', "line 2 of .* has no text field 'text'"),
+        ('{"body": "x"}', "the field 'text' of line 2 of .* is missing: it has body"),
+        ('{"text": 3}', "the field 'text' of line 2 of .* is a int, not text"),
+        ('{"text": null}', "is null, not text"),
+        ('{"text": ["a"]}', "is a list, not text"),
         ("[1]", "line 2 of .* is not a JSON object, but a list"),
         ("[" * 100_000, "line 2 of .* is not JSON"),
     ],

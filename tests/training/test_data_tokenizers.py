@@ -28,7 +28,10 @@ from edgefront.core.data.tokenizers.vocabulary import (
     words_given,
 )
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.package import import_gguf
+from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.hugging_face import TOKENIZER
+from edgefront.core.spaces.architecture import Architecture
 
 SAMPLE = "the cat sat on the mat\nthe end\n" * 20
 ANY = st.text(max_size=40)
@@ -81,19 +84,50 @@ def test_a_loaded_tokenizer_is_the_saved_one(pieces: Pieces, tmp_path: Path) -> 
         assert loaded.decode(loaded.encode(text)) == text
 
 
-def test_a_tokenizer_under_its_former_names_is_loaded_and_the_same(pieces: Pieces, tmp_path: Path) -> None:
-    for number, tokenizer in enumerate(all_levels(pieces)):
-        new, old = tmp_path / f"new{number}", tmp_path / f"old{number}"
-        new.mkdir()
-        old.mkdir()
-        tokenizer.save(new)
-        if tokenizer.level == "bpe":
-            (old / "bpe.json").write_bytes((new / TOKENIZER).read_bytes())
-        (old / "tokenizer.json").write_bytes((new / FILE).read_bytes())
-        assert load_tokenizer(old).encode("the cat") == tokenizer.encode("the cat")
-        assert same_tokens(old, new)
-        assert same_tokens(new, old)
-        assert not same_tokens(tmp_path / "new0", old) or number == 0
+@pytest.mark.parametrize("level", ["bytes", "some bytes", "characters", "bpe"])
+def test_a_tokenizer_that_comes_back_from_gguf_is_the_same(pieces: Pieces, tmp_path: Path, level: str) -> None:
+    """And is no other of as many tokens."""
+    text = "the cat sat on the mat: naïve κόσμε\n"
+    tokenizer: Tokenizer = {
+        "bytes": Bytes(), "some bytes": bytes_seen([text]), "characters": characters_seen([text]), "bpe": pieces,
+    }[level]  # fmt: skip
+    other: Tokenizer = {
+        "bytes": Bytes(range(255, -1, -1)), "some bytes": bytes_seen([text.replace("t", "u")]),
+        "characters": characters_seen([text.replace("n", "q")]),
+        "bpe": Pieces.train(iter(["a dog ran, and ran, and ran"] * 3), pieces.vocab_size),
+    }[level]  # fmt: skip
+    layer = [{"kind": "attention", "n_head": 1}, {"kind": "feed_forward", "d_inner": 8}]
+    model = Architecture.parse(
+        {
+            "d_model": 8,
+            "positions": {"kind": "learned", "length": 8},
+            "embedding": {"vocab_size": tokenizer.vocab_size},
+            "blocks": layer,
+        }
+    )
+    write_gguf(model, 1, tmp_path / "model.gguf", files=tokenizer.hugging_face())
+    import_gguf(tmp_path / "model.gguf", tmp_path / "model")
+    for name, of in (("data", tokenizer), ("others", other)):
+        (tmp_path / name).mkdir()
+        of.save(tmp_path / name)
+    assert same_tokens(tmp_path / "model", tmp_path / "data")
+    assert same_tokens(tmp_path / "data", tmp_path / "model")
+    assert not same_tokens(tmp_path / "model", tmp_path / "others")
+
+
+def test_pieces_that_are_joined_in_another_order_are_other_tokens(tmp_path: Path) -> None:
+    described = {
+        "version": "1.0", "added_tokens": [],
+        "model": {"type": "BPE", "vocab": {token: number for number, token in enumerate(("a", "b", "c", "ab", "bc"))}},
+        "decoder": {"type": "Fuse"},
+    }  # fmt: skip
+    for name, merges in (("one", ["a b", "b c"]), ("other", ["b c", "a b"])):
+        (tmp_path / name).mkdir()
+        given = tmp_path / f"{name}.json"
+        given.write_text(json.dumps({**described, "model": {**described["model"], "merges": merges}}))
+        Pieces.given(given).save(tmp_path / name)
+    assert same_tokens(tmp_path / "one", tmp_path / "one")
+    assert not same_tokens(tmp_path / "one", tmp_path / "other")
 
 
 def test_words_are_the_most_frequent_first_and_others_unknown() -> None:

@@ -119,7 +119,7 @@ def test_models_that_cannot_be_evaluated_are_reported(
     other = package(tmp_path / "bytes").folder
     wrong = run("evaluate", other, "--data", data.folder).exception
     assert isinstance(wrong, InvalidInput)
-    assert "and this model 256: it was trained on other data" in str(wrong)
+    assert "has 11 tokens, and this model 256" in str(wrong)
     # As many tokens, but others: their perplexity would be a number without a meaning.
     (tmp_path / "text.txt").write_text(lines(200).replace("anna", "otto"))
     settings = Preparation(level="words", unit="line")

@@ -77,6 +77,10 @@ def at_path(path: Path, shares: Shares) -> Corpus:
         raise NotFound(f"there is no file or folder {path}")
     name = _plain(path.absolute().name)
     if not path.is_dir():
+        if not path.is_file():
+            raise _invalid(
+                path, f"{path} is not a file, but a pipe or a device, and is read more than once: save it first"
+            )
         return Corpus(name, path.parent, cut(path, shares), form=_form(path, [path]))
     files = _within(path)
     named = _named_splits(path, files)

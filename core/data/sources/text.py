@@ -30,6 +30,11 @@ _COMPRESSED = {
     b"BZh": "bzip2",
     b"\xfd7zXZ": "xz",
 }
+_OTHERS = {
+    b"PAR1": "is Parquet: write its rows as JSON lines first",
+    b"\xff\xfe": "seems to be UTF-16: convert it first",
+    b"\xfe\xff": "seems to be UTF-16: convert it first",
+}
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,9 @@ def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
         raise _wrong(part.path, f"{place} {error}", "one JSON object a line") from None
     text = record.get(field)
     if not isinstance(text, str):
-        there = ", ".join(record)
-        raise _wrong(part.path, f"{place} has no text field {field!r}: it has {there}", "objects with that field")
+        kind = "null" if text is None else f"a {type(text).__name__}"
+        what = f"is {kind}, not text" if field in record else f"is missing: it has {', '.join(record)}"
+        raise _wrong(part.path, f"the field {field!r} of {place} {what}", "objects with text in that field")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -216,9 +222,8 @@ def not_utf8(path: Path, at: int) -> InvalidInput:
     with path.open("rb") as file:
         head = file.read(8)
     packed = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
-    guess = f"; it is compressed with {packed}: decompress it first" if packed else ""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        guess = "; it seems to be UTF-16: convert it first"
+    other = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), None)
+    guess = f"; it is compressed with {packed}: decompress it first" if packed else f"; it {other}" if other else ""
     return _wrong(path, f"{path} is not UTF-8 at byte {at:,}{guess}", "UTF-8 text")
 
 

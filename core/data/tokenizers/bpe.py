@@ -119,7 +119,7 @@ class Pieces(Tokenizer):
         `InvalidInput` where it is none.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
             refuse_pointer(text, path)
             model = HuggingFace.from_str(text)
         except InvalidInput:
@@ -150,20 +150,13 @@ class Pieces(Tokenizer):
         return cls(model, special | own, stated)
 
     @classmethod
-    def read(cls, path: Path, content: Mapping[str, Any], trained: bool) -> Pieces:
-        """What `save` wrote: the pieces are in Hugging Face's own form, `content` says the rest.
-
-        `trained`, where that is of before it had `bos`: our data had none then, whatever is put around elsewhere.
-        """
-        text, special = path.read_text(encoding="utf-8"), content["special"]
+    def read(cls, path: Path, content: Mapping[str, Any]) -> Pieces:
+        """What `save` wrote: the pieces are in Hugging Face's own form, `content` says the rest."""
+        text, special, bos = path.read_text(encoding="utf-8"), content["special"], content["bos"]
         try:
             model, stated = HuggingFace.from_str(text), stated_in(path.parent)
-            pieces = cls(model, special, stated)
-            bos = content.get("bos", None if trained else pieces.bos)
-            if bos == pieces.bos:
-                return pieces
             tokens: dict[str, str] = {} if bos is None else {"bos_token": str(model.id_to_token(bos))}
-            adds = {**stated.adds, "add_bos_token": bos is not None}
+            adds = {**stated.adds, "add_bos_token": bos is not None} if bos is not None or stated.adds else {}
             return cls(model, special, replace(stated, tokens={**stated.tokens, **tokens}, adds=adds))
         except InvalidInput:
             raise
