@@ -202,7 +202,7 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({"model.safetensors": weights}), "architecture.json is missing"),
         (packed({"architecture.json": whole["architecture.json"]}), "model.safetensors is missing"),
         (packed({**whole, "model.safetensors": b"weights"}), "model.safetensors is not a safetensors file"),
-        (packed({**whole, "model.safetensors": infinite}), "contains numbers that are not finite"),
+        (packed({**whole, "model.safetensors": infinite}), "numbers in final_norm.bias that are not finite"),
         (
             packed({**whole, "model.safetensors": _changed(folder, norm, lambda entry: entry.update(dtype="F16"))}),
             f"has {norm} as F16",

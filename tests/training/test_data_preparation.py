@@ -376,7 +376,7 @@ def refusing_training(cls: type[Pieces], texts: Iterator[str], vocab_size: int) 
         (
             {"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"txt": "a"}\n'},
             {},
-            "line 1 of .*valid.jsonl has no text",
+            "line 1 of .*valid.jsonl is missing",
         ),
         ({"train.txt": "text\n", "valid.txt": "text\n\udcff"}, {}, "valid.txt is not UTF-8 at byte 5"),
         ({"train.txt": "text\n" * 30, "valid.txt": "text\n"}, {"vocab_size": 260}, "vocab_size must be at least 261"),
