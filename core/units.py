@@ -20,6 +20,11 @@ def plain(value: float) -> str:
     return f"{value:.0f}" if 1e6 <= value < _PLAIN else f"{value:g}"
 
 
+def rounded(value: float, digits: int) -> str:
+    """To so many significant digits, without an exponent: `1.23`, `12300`."""
+    return plain(float(f"{value:.{digits}g}"))
+
+
 def decimals(half_width: float) -> int:
     """Of a figure whose interval is so wide to each side: down to the first digit of that, or the second behind a 1 or
     2. `half_width` above 0.

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import work
 from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.search.computing import BASELINES, ComputeStep
+from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.settings import Settings
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
@@ -35,7 +36,7 @@ def take_short_steps(database: Database, target_id: str, settings: Settings) -> 
     step = take_step(database, target_id)
     if not isinstance(step, ComputeStep):
         return step
-    if step.number == BASELINES:  # takes milliseconds
+    if step.number == BEFORE_SEARCH:  # takes milliseconds
         return compute_and_store(database, step, settings)
     with database.write() as session:
         work.request(session, WorkKind.SEARCH, {target_id: step.owner}, database.now(session))

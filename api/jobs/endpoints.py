@@ -142,15 +142,16 @@ async def get_recommendation(
     responses={**answer(example("choices")), **errors(404)},
 )
 def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) -> ChoicesView:
-    """Of a job among published models, over all its targets: the highest published score within the limits, what others
-    trade, and the frontier over score, bits of a weight, latency and peak memory.
+    """Of a job among published models, over the targets of a device: the highest published score within the limits,
+    what others trade, and the frontier over score, bits of a weight, latency and peak memory. A job over several
+    devices has the answers of the others in `elsewhere`.
 
     Answered from what is known, for any limits, also while the job runs; those that are not given are those of the
-    job's first target.
+    device's targets.
     """
     with here.database.read() as session:
-        measured_job = choices.read(session, person, job_id, limits)
-    return measured_job.view()
+        measured = choices.read(session, person, job_id, limits)
+    return choices.answer(measured)
 
 
 @router.get(

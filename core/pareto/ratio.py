@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgefront.core.units import decimals, plain
+from edgefront.core.units import decimals, rounded
 
 WIDE = 0.4
 """Half an interval, on the logarithm, from which on its ends are named: to both sides alike it would be wrong."""
@@ -41,10 +41,10 @@ class Figure:
     def __str__(self) -> str:
         """`31.2 ± 0.9`, `180 (90 to 390)`; the value alone where no interval is known."""
         if not self.spread:
-            return f"{self.value:.4g}"
+            return rounded(self.value, 4)
         if self.spread > WIDE:
             low, high = self.value * math.exp(-self.spread), self.high
-            return f"{_two(self.value)} ({_two(low)} to {_two(high)})"
+            return f"{rounded(self.value, 2)} ({rounded(low, 2)} to {rounded(high, 2)})"
         half = self.value * math.sinh(self.spread)
         digits = decimals(half)
         return f"{self.value:.{digits}f} ± {half:.{digits}f}"
@@ -86,7 +86,7 @@ class Ratio:
         percent = 100 * abs(self.value - 1)
         word = more if self.value >= 1 else less
         if self.spread is None:
-            return f"{name} {_two(percent)} % {word} (one launch each)"
+            return f"{name} {rounded(percent, 2)} % {word} (one launch each)"
         if not (self.above or self.below):
             return f"no measurable difference in {name} ({self.change[1]})"
         return f"{name} {' '.join(self.change)} {word}" if self.spread else f"{name} {percent:.1f} % {word}"
@@ -98,8 +98,3 @@ class Ratio:
         half = 100 * self.value * math.sinh(self.spread)
         digits = decimals(half) if half else 1
         return f"{100 * abs(self.value - 1):.{digits}f}", f"± {half:.{digits}f} %"
-
-
-def _two(value: float) -> str:
-    """To two significant digits."""
-    return plain(float(f"{value:.2g}"))

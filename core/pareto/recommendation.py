@@ -72,13 +72,16 @@ def recommend(
     *,
     own: bool = False,
     inherits: bool = False,
+    deeper: str = "",
     ratio: QualityRatio = independent,
     dominance: Dominance = EVERY_DIFFERENCE,
 ) -> Recommendation:
     """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
 
     `own`: the stock model is the user's, with which is compared whether or not it is within the limits; `inherits`: the
-    others are parts of it. `ratio` is asked for two options with a predicted perplexity. `dominance` is the job's.
+    others are parts of it. `deeper` is the depth of the stock model that is predicted to be the largest within the
+    limits, where it was not measured. `ratio` is asked for two options with a predicted perplexity. `dominance` is the
+    job's.
     """
     ranked = _ranked(options, limits, proxy, own, ratio, dominance)
     by, best, baseline = ranked.by, ranked.best, ranked.baseline
@@ -100,6 +103,7 @@ def recommend(
         sentence = sentences.cut(best, baseline, limits)
     else:
         sentence = sentences.better(best, baseline, limits, proxy, own, ratio)
+    sentence += sentences.unmeasured(deeper)
     return Recommendation(sentence, by, sentences.short(best, baseline, own, ratio), best, baseline, traded)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgefront.core.pareto.options import NAMES, UNITS, Move, Option, OptionLimits, QualityRatio, difference
 from edgefront.core.pareto.ratio import Ratio
-from edgefront.core.units import MB, plain
+from edgefront.core.units import MB, plain, rounded
 
 MISTAKEN_UNIT_FACTOR = 100.0
 """A limit that everything exceeds by this factor may have been given in another unit."""
@@ -24,11 +24,12 @@ def trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str
 
 def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
     """`5 layers × 320, 29 ms, perplexity 32: 15 % better than stock`."""
-    parts = [best.name, f"{best.latency.value:.3g} ms" if best.token_ms is None else f"{best.token_ms:.3g} ms a token"]
+    time = best.latency.value if best.token_ms is None else best.token_ms
+    parts = [best.name, f"{rounded(time, 3)} ms{'' if best.token_ms is None else ' a token'}"]
     if best.stock:
         return f"{', '.join(parts)}: {'my model' if own else 'the stock model'}, nothing is better for sure"
     if best.perplexity is not None and (best.trained is not None or not best.relative):
-        parts.append(f"perplexity {best.perplexity.value:.3g}")
+        parts.append(f"perplexity {rounded(best.perplexity.value, 3)}")
     change = None if baseline is None else difference(best, baseline, ratio)
     if change is None:
         return ", ".join(parts)
@@ -96,10 +97,15 @@ def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
     return f"{_begin(limits)} {model} is the answer"
 
 
+def unmeasured(deeper: str) -> str:
+    """That a deeper stock model than the measured ones, named by its depth, is predicted to be within the limits."""
+    return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
+
+
 def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
     """About a part of a model, which has not been trained since it was cut."""
     assert best.predicted is not None
-    before = "" if whole.predicted is None else f"{whole.predicted.value:.4g} → "
+    before = "" if whole.predicted is None else f"{rounded(whole.predicted.value, 4)} → "
     return (
         f"{_begin(limits)} a part of my model is "
         f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{best.predicted} "
@@ -113,8 +119,8 @@ def nothing_fits(
     options: Sequence[Option], nearest: Option, moves: Sequence[Move], limits: OptionLimits, together: bool
 ) -> str:
     """What comes nearest, and the limits to move: each alone, or all `together`."""
-    figures = [f"{nearest.latency} ms"]
-    figures += [f"{nearest.value(name):.4g} {UNITS[name]}" for name in limits.given if name.endswith("token_ms")]
+    times = [name for name in limits.given if name.endswith("token_ms")]
+    figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
     words = _listed([_in_words(move) for move in moves], "and" if together else "or")
     takes = _listed([*figures, f"{nearest.memory.value / MB:.1f} MB"], "and")
     hint = _unit(options, limits)
@@ -175,10 +181,10 @@ def _end(best: Option, limits: OptionLimits) -> str:
 
 def _reaches(best: Option) -> str:
     if best.trained is not None:
-        return f"{best.name}, perplexity {best.trained:.4g} after training"
+        return f"{best.name}, perplexity {rounded(best.trained, 4)} after training"
     if best.predicted is not None and not best.relative:
         return f"{best.name}, predicted perplexity {best.predicted}{_of(best)}"
-    return f"{best.name}, {best.parameters / 1e6:.3g} M decoder parameters"
+    return f"{best.name}, {rounded(best.parameters / 1e6, 3)} M decoder parameters"
 
 
 def _of(option: Option) -> str:

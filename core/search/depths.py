@@ -19,7 +19,9 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import Goal
 
 MOST_DEPTHS = 5
-"""Depths that are measured at most, where the best model within limits is wanted."""
+"""Depths that are measured at most before the search, where the best model within limits is wanted."""
+MOST_AT_END = 8
+"""And after it: further launches may have moved a depth across a limit."""
 SECOND = 4
 """Place of the depth that is measured beside the shallowest: so many layers more say what one costs."""
 
@@ -49,26 +51,52 @@ class Depth:
         return [value / limit for value, limit in taken if limit is not None]
 
 
-def next_depths(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Sequence[Architecture]:
-    """The depths to measure next, of `every` by rising depth; none where those that were measured say enough. All at
-    once unless the best within limits is wanted.
+@dataclass(frozen=True)
+class _Bracket:
+    """The unmeasured depths between the deepest measured one within the limits and the first beyond them."""
+
+    between: Sequence[int]
+    guess: int | None
+    """Where the measured costs, continued linearly, say that the deepest one within the limits is."""
+
+
+def next_depths(
+    measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
+) -> Sequence[Architecture]:
+    """The depths to measure next, of `every` by rising depth; none where those that were measured say enough, or are
+    `most`. All at once unless the best within limits is wanted.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
         return () if measured else every
     if not measured:
         return [every[place] for place in sorted({0, min(SECOND, len(every) - 1)})]
-    places = {len(architecture.blocks): place for place, architecture in enumerate(every)}
-    known = {places[depth.blocks]: depth.shares(problem) for depth in measured}
-    beyond = [place for place, shares in known.items() if shares is not None and max(shares, default=0.0) > 1.0]
-    beyond += [places[depth.blocks] for depth in measured if depth.infeasible]
-    high = min(beyond, default=len(every))
-    low = max((place for place, shares in known.items() if shares is not None and place < high), default=-1)
-    between = [place for place in range(low + 1, high) if place not in known]
-    if not between or len(known) >= MOST_DEPTHS:
+    bracket = _bracket(measured, every, problem)
+    if not bracket.between or len(measured) >= most:
         return ()
+    middle = (bracket.between[0] + bracket.between[-1]) // 2
+    guess = middle if bracket.guess is None else bracket.guess
+    return [every[min(bracket.between, key=lambda place: (abs(place - guess), place))]]
+
+
+def predicted_within(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Architecture | None:
+    """The deepest unmeasured one, deeper than all measured ones within the limits, that is predicted to be within them.
+    None where there is none, or fewer than two measured depths say nothing of it.
+    """
+    bracket = _bracket(measured, every, problem)
+    within = [place for place in bracket.between if bracket.guess is not None and place <= bracket.guess]
+    return every[within[-1]] if within else None
+
+
+def _bracket(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> _Bracket:
+    places = {len(architecture.blocks): place for place, architecture in enumerate(every)}
+    known = {places[depth.blocks]: depth.shares(problem) for depth in measured if depth.blocks in places}
+    beyond = [places[depth.blocks] for depth in measured if depth.infeasible and depth.blocks in places]
+    beyond += [place for place, shares in known.items() if shares is not None and max(shares, default=0.0) > 1.0]
+    low = max((place for place, shares in known.items() if shares is not None and place not in beyond), default=-1)
+    high = min((place for place in beyond if place > low), default=len(every))
     rows = {place: shares for place, shares in known.items() if shares is not None}
-    guess = _deepest_within(rows, low, high, len(every)) if len(rows) > 1 else (low + high) // 2
-    return [every[min(between, key=lambda place: (abs(place - guess), place))]]
+    guess = _deepest_within(rows, low, high, len(every)) if len(rows) > 1 else None
+    return _Bracket([place for place in range(low + 1, high) if place not in known], guess)
 
 
 def _deepest_within(rows: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:

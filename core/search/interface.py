@@ -54,6 +54,23 @@ Times = Mapping[str, float]
 """Times of a generation in ms, by their names: first_token, token."""
 
 
+class _HasTimes(Protocol):
+    """A row with the times of a generation, in ms."""
+
+    @property
+    def total_ms(self) -> float | None: ...
+    @property
+    def first_token_ms(self) -> float | None: ...
+    @property
+    def token_ms(self) -> float | None: ...
+
+
+def times_of(row: _HasTimes) -> dict[str, float]:
+    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
+    times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
+    return {name: time for name, time in times.items() if time is not None}
+
+
 @dataclass(frozen=True)
 class Observation:
     """A measurement of the same device and protocol that is none of this search: a baseline, or of another job."""

@@ -88,6 +88,10 @@ class ListedSearch(PredictiveSearch):
         return super().needs(generation) | ({Need.RIVAL} if one_answer else set())
 
     def answer(self, context: Context) -> Answer:
+        # Of a model that the catalogue has no more nothing can be learnt.
+        known = {offer.architecture.digest for offer in self._offers}
+        results = tuple(result for result in context.snapshot.results if result.digest in known)
+        context = replace(context, snapshot=replace(context.snapshot, results=results))
         rival = context.snapshot.rival
         if rival is not None and not self._candidates(context.snapshot).worthwhile.any():
             return Answer((), 0.0, note=f"No other model of the list can be better here than what {rival.target} has.")

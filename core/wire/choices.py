@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from edgefront.core.number_formats import KvCache, WeightFormat
 from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.candidates import CandidateView
@@ -72,9 +76,13 @@ class OwnTrainingView(View):
 
 
 class ChoicesView(View):
-    """The best published model × format × runtime within limits, over all targets of a job among published models."""
+    """The best published model × format × runtime within limits, over the targets of a job among published models that
+    are of one device and have the same limits.
+    """
 
     job_id: Identifier
+    device: Annotated[str, Field(exclude_if=lambda device: not device)] = ""
+    """The device, or device class, of this answer, where the job has several answers."""
     score: str
     """TABLE:BENCHMARK."""
     score_about: str
@@ -103,3 +111,10 @@ class ChoicesView(View):
     """Models that the filters let through and that have no such score: they were not measured."""
     same_architecture: tuple[OtherModelView, ...] = ()
     """Models of the architecture of a measured one, with a lower score: they take the same time and memory."""
+    elsewhere: Annotated[tuple[ChoicesView, ...], Field(exclude_if=lambda elsewhere: not elsewhere)] = ()
+    """The answers of the job's other devices, each within the limits of its own targets."""
+
+    @property
+    def every(self) -> tuple[ChoicesView, ...]:
+        """The answers of all devices."""
+        return (self, *self.elsewhere)

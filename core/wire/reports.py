@@ -44,7 +44,7 @@ class Report(View):
     service: Annotated[str, Field(max_length=100)]
     job: JobView
     choices: ChoicesView | None = None
-    """The answer of a job among published models, over all its targets; None of others."""
+    """The answer of a job among published models, of each device; None of others."""
     targets: Annotated[tuple[ReportedTarget, ...], Field(max_length=64)] = ()
     """The answers of any other job, by target."""
     devices: Annotated[tuple[DeviceView, ...], Field(max_length=1000)] = ()
@@ -55,11 +55,12 @@ class Report(View):
 
     @property
     def recommended(self) -> tuple[tuple[TargetView, CandidateView], ...]:
-        """The recommended model of each target that has one; of a job among published models the one of all."""
+        """The recommended model of each target that has one; of a job among published models that of each device."""
         by_id = {target.id: target for target in self.job.targets}
         chosen = [each.recommendation.recommended for each in self.targets]
-        if self.choices is not None and self.choices.recommended is not None:
-            chosen.append(self.choices.recommended.candidate)
+        for view in () if self.choices is None else self.choices.every:
+            if view.recommended is not None:
+                chosen.append(view.recommended.candidate)
         return tuple(
             (by_id[candidate.target_id], candidate)
             for candidate in chosen
@@ -74,8 +75,8 @@ class Report(View):
             view = target.recommendation
             each += [view.baseline, *(other.candidate for other in view.runners_up), view.nearest]
             each += [*target.frontier.points, *target.frontier.baseline]
-        if self.choices is not None:
-            others = [other.choice for other in self.choices.runners_up]
-            nearest = [] if self.choices.nearest is None else [self.choices.nearest]
-            each += [choice.candidate for choice in (*others, *self.choices.frontier, *nearest)]
+        for answer in () if self.choices is None else self.choices.every:
+            others = [other.choice for other in answer.runners_up]
+            nearest = [] if answer.nearest is None else [answer.nearest]
+            each += [choice.candidate for choice in (*others, *answer.frontier, *nearest)]
         return tuple({candidate.id: candidate for candidate in each if candidate is not None}.values())

@@ -181,7 +181,7 @@ def _find_published(session: Session, request: JobRequest, explain: bool) -> Non
                 session.note(f"{searched.name}: {searched.note}")
 
     session.put({"job": ended.id, "state": ended.state, "choices": view}, say)
-    if view.recommended is None:
+    if any(each.recommended is None for each in view.every):
         raise typer.Exit(exits.NOTHING_FITS)
 
 

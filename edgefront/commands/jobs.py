@@ -304,7 +304,7 @@ def _recommend_published(session: Session, job: str, limits: dict[str, float | N
 
     view = session.client.jobs.choices(job, **limits)
     session.put(view, lambda: show(view, session.out, explain=explain))
-    if view.recommended is None:
+    if any(each.recommended is None for each in view.every):
         raise typer.Exit(exits.NOTHING_FITS)
 
 

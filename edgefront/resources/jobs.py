@@ -130,7 +130,8 @@ class Jobs:
     ) -> ChoicesView:
         """The best published model × format × runtime within limits that a job among published models has measured.
 
-        Limits that are not given are those of its first target. `InvalidInput` for a job that searches another space.
+        Limits that are not given are those of its targets; `elsewhere` has the answers of its other devices.
+        `InvalidInput` for a job that searches another space.
         """
         params = {
             "max_latency_ms": max_latency_ms,

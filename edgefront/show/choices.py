@@ -24,10 +24,14 @@ SHOWN = 4
 
 
 def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
-    """The answer at a glance: a sentence, a few choices beside each other, and how to get the recommended one. With
-    `explain` all choices, what is not known, and the user's own model among them.
+    """The answer of each device at a glance: a sentence, a few choices beside each other, and how to get the
+    recommended one. With `explain` all choices, what is not known, and the user's own model among them.
     """
+    for each in view.every:
+        _show(each, console, explain)
 
+
+def _show(view: ChoicesView, console: Console, explain: bool) -> None:
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=explain)
 

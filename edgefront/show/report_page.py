@@ -86,8 +86,8 @@ def _top(report: Report) -> Iterator[str]:
 
 def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
     targets = {target.id: target for target in report.job.targets}
-    if (view := report.choices) is not None:
-        yield "<h2>Answer</h2>"
+    for view in () if report.choices is None else report.choices.every:
+        yield f"<h2>{escape(f'Answer for {view.device}' if view.device else 'Answer')}</h2>"
         yield _paragraph(view.sentence, "answer")
         if view.note:
             yield _paragraph(view.note, "notice")
@@ -96,7 +96,7 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         yield from map(_soft, choices.notes(view))
         if view.own is not None:
             yield _soft(f"{view.own.sentence} {view.own.command}")
-        yield _figure(pictures.get(CHOICES), "Score against latency of the models on the frontier")
+        yield _figure(pictures.get(CHOICES + view.device), "Score against latency of the models on the frontier")
         yield "<h3>Measured as</h3>"
         measured = dict.fromkeys(choice.target_id for _, choice in rows)
         yield from (_setup(targets[target_id]) for target_id in measured if target_id in targets)
@@ -197,7 +197,7 @@ def _samples(report: Report) -> Iterator[str]:
 def _names(report: Report) -> dict[str, str]:
     """What candidates are called, by id."""
     if report.choices is not None:
-        rows = choices.choice_rows(report.choices)
+        rows = [row for view in report.choices.every for row in choices.choice_rows(view)]
         return {choice.candidate.id: f"{choices.choice_name(choice)} ({name})" for name, choice in rows}
     targets = {target.id: target.name for target in report.job.targets}
     recommended = {candidate.id for _, candidate in report.recommended}

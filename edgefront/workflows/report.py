@@ -90,8 +90,10 @@ def _commands(report: Report) -> Iterable[ReportedCommand]:
         named = f", {view.target}" if several else ""
         for title, command in recommendation.commands(view).items():
             yield ReportedCommand(title=f"{title}{named}", command=command)
-    if report.choices is not None and report.choices.commands:
-        yield ReportedCommand(title="get the recommended model", command="\n".join(report.choices.commands))
+    for choice in () if report.choices is None else report.choices.every:
+        named = f", {choice.device}" if choice.device else ""
+        if choice.commands:
+            yield ReportedCommand(title=f"get the recommended model{named}", command="\n".join(choice.commands))
 
 
 def model_file(digest: str) -> str:
@@ -100,8 +102,8 @@ def model_file(digest: str) -> str:
 
 
 def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """The frontier of each target as SVG, by the target's id; of a job among published models one, `CHOICES`. Without
-    matplotlib none, with a note that says what to install.
+    """The frontier of each target as SVG, by the target's id; of a job among published models one a device, by
+    `CHOICES` and its name. Without matplotlib none, with a note that says what to install.
     """
     from edgefront.extras import need
 
@@ -113,7 +115,7 @@ def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str,
     from edgefront.show.plot import plot_choices
 
     if report.choices is not None:
-        return {CHOICES: _svg(plot_choices(report.choices))}
+        return {CHOICES + view.device: _svg(plot_choices(view)) for view in report.choices.every}
     return {
         each.recommendation.target_id: _svg(job.plot(each.recommendation.target_id))
         for each in report.targets

@@ -58,7 +58,7 @@ def board(service: Service) -> SimulatedAgent:
 
 def answered(service: Service, job: JobView, limits: Limits = NO_LIMITS) -> ChoicesView:
     with service.database.read() as session:
-        return choices.read(session, service.user, job.id, limits).view()
+        return choices.answer(choices.read(session, service.user, job.id, limits))
 
 
 def better_on(job: JobView, best: ChoiceView, token_ms: float, memory_mb: float, slower: float = 1.0) -> list[str]:

@@ -12,6 +12,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.store.sql import Document
+from edgefront.core.units import rounded
 from edgefront.core.wire.predictions import AgreementView, CheckedView, JobAgreementView, PredictedView, SpanView
 
 LATEST = 500
@@ -119,11 +120,11 @@ def _sentence(latency: Agreement, memory: Agreement, widening: float) -> str:
     )
     if latency.hard and len(latency.spans) > 1:
         where = [
-            f"{100 * span.error:.0f} % from {span.low:.3g} to {span.high:.3g} ms "
+            f"{100 * span.error:.0f} % from {rounded(span.low, 3)} to {rounded(span.high, 3)} ms "
             f"({span.held} of {span.measured} within)"
             for span in latency.spans
         ]
         parts.append(f"Mean error by predicted latency: {', '.join(where)}.")
     if widening >= WIDENED:
-        parts.append(f"Audits have made the intervals of latency {widening:.3g} times as wide.")
+        parts.append(f"Audits have made the intervals of latency {rounded(widening, 3)} times as wide.")
     return " ".join(parts)

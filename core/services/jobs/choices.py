@@ -24,8 +24,10 @@ from edgefront.core.published import PublishedModel, format_loss, published_mode
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs.near_limits import NAMED, in_words
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.rivals import together
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.spaces import filter_of, space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
@@ -33,7 +35,7 @@ from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.units import MB, plain, rounded_up
+from edgefront.core.units import MB, plain, rounded, rounded_up
 from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView, OwnTrainingView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits, TargetRequest
 from edgefront.core.wire.recommendations import LimitMove
@@ -54,10 +56,13 @@ like that of published models.
 
 
 @dataclass(frozen=True)
-class MeasuredJob:
-    """What was read of a job: all that its answer follows from."""
+class MeasuredPlace:
+    """What was read of a job's targets that have one answer together: all that it follows from."""
 
     job_id: str
+    device: str
+    """Of which of the job's devices, and within which limits where one has several; empty where the job has one answer.
+    """
     request: JobRequest
     space: PublishedSpace
     active: bool
@@ -68,6 +73,10 @@ class MeasuredJob:
     """Protocols by target id, as `places`."""
     places: Mapping[str, str]
     """What `edgefront find --device` takes: a device, or `class=NAME`."""
+    near: tuple[ChoiceView, ...]
+    """Just beyond the limits, the nearest first."""
+    gone: tuple[str, ...]
+    """Measured models that are no longer in the catalogue."""
 
     def view(self) -> ChoicesView:
         """The answer, which needs no session."""
@@ -87,11 +96,13 @@ class MeasuredJob:
         coverage = f"which has {scored} of {scored + len(without)} such models"
         return ChoicesView(
             job_id=self.job_id,
+            device=self.device,
             score=str(self.space.score),
             score_about=table.protocol,
             score_source=table.source,
             limits=self.limits,
-            sentence=fallback.sentence if chosen is None else self._sentence(chosen, limits, coverage),
+            sentence=(f"{self.device}: " if self.device else "")
+            + (fallback.sentence if chosen is None else self._sentence(chosen, limits, coverage)),
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
@@ -116,9 +127,10 @@ class MeasuredJob:
         latency = str(_latency(best))
         times = [f"{latency} ms"]
         if best.candidate.token_ms is not None and best.candidate.first_token_ms is not None:
+            pace = rounded(1000 / best.candidate.token_ms, 3)
             times = [
-                f"first token after {best.candidate.first_token_ms:.4g} ms",
-                f"{best.candidate.token_ms:.4g} ms each further token ({1000 / best.candidate.token_ms:.3g} tokens/s)",
+                f"first token after {rounded(best.candidate.first_token_ms, 4)} ms",
+                f"{rounded(best.candidate.token_ms, 4)} ms each further token ({pace} tokens/s)",
             ]
         memory = (best.candidate.memory_bytes or 0) / MB
         return (
@@ -145,9 +157,10 @@ class MeasuredJob:
         place = place_words(self.places[best.target_id], self.protocols[best.target_id])
         return OwnTrainingView(
             sentence=(
-                f"Of one's own training a model of this shape is predicted perplexity {perplexity:.3g} ({low:.3g} to "
-                f"{high:.3g}; {law.label}), which no published score can be compared with. What a better shape would "
-                "gain, trained alike and no slower or larger than allowed, a search around it says."
+                f"Of one's own training a model of this shape is predicted perplexity {rounded(perplexity, 3)} "
+                f"({rounded(low, 3)} to {rounded(high, 3)}; {law.label}), which no published score can be compared "
+                "with. What a better shape would gain, trained alike and no slower or larger than allowed, a search "
+                "around it says."
             ),
             perplexity=perplexity,
             low=low,
@@ -170,18 +183,29 @@ class MeasuredJob:
                 f"llama.cpp holds the vocabulary of a published file, too: about {vocabulary_mb:.0f} MB more than was "
                 "measured" + (", which is above the limit." if with_it > (self.limits.memory_mb or math.inf) else ".")
             )
-        return " ".join(parts)
+        if best is not None:
+            better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
+            parts.append(in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits))
+        if self.gone:
+            parts.append(f"Left out, as the catalogue of this release has them no more: {', '.join(self.gone)}.")
+        return " ".join(part for part in parts if part)
 
 
-def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO_LIMITS) -> MeasuredJob:
-    """What is known of a job; limits that are not given are those of its first target.
+def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
+    """What is known of a job, by device and limits; limits that are not given are those of its targets.
 
     NotFound if there is no such job; InvalidInput where it is none among published models.
     """
     return _read(session, job_of(session, principal, job_id), asked)
 
 
-def _read(session: Session, job: Job, asked: Limits) -> MeasuredJob:
+def answer(places: Sequence[MeasuredPlace]) -> ChoicesView:
+    """The answer of the first, with the others in `elsewhere`; computed without a session."""
+    first, *others = (place.view() for place in places)
+    return first.model_copy(update={"elsewhere": tuple(others)})
+
+
+def _read(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
     request = JOB_REQUEST.read(job.request)
     space = space_of(request.space)
     if not isinstance(space, PublishedSpace):
@@ -192,43 +216,81 @@ def _read(session: Session, job: Job, asked: Limits) -> MeasuredJob:
             value=job.id,
             allowed="a job with space.published",
         )
-    targets = job_rows.targets(session, [job.id])
-    own = LIMITS.read(targets[0].limits)
-    limits = own.model_copy(update=asked.model_dump(exclude_none=True))
+    groups = together(job_rows.targets(session, [job.id]))
+    devices = [_device(group[0], request, groups) for group in groups]
+    return [
+        _of_place(session, job, request, space, group, asked, device if len(groups) > 1 else "")
+        for group, device in zip(groups, devices, strict=True)
+    ]
+
+
+def _device(target: Target, request: JobRequest, groups: Sequence[Sequence[Target]]) -> str:
+    """What an answer is of, in words that no other answer of the job has."""
+    asked = request.targets[target.position]
+    device = asked.device or asked.device_class or target.name
+    alike = sum(group[0].device_key == target.device_key for group in groups)
+    return device if alike == 1 else f"{device} ({target.name})"
+
+
+def _of_place(
+    session: Session,
+    job: Job,
+    request: JobRequest,
+    space: PublishedSpace,
+    targets: Sequence[Target],
+    asked: Limits,
+    device: str,
+) -> MeasuredPlace:
+    limits = LIMITS.read(targets[0].limits).model_copy(update=asked.model_dump(exclude_none=True))
     protocols = {target.id: PROTOCOL.read(target.protocol) for target in targets}
-    return MeasuredJob(
+    measured = [(target, row) for target in targets for row in rows.measured(session, target.id)]
+    known = [(target, row) for target, row in measured if row.genome[MODEL] in published_models()]
+    choices = {row.id: _choice(row, target, protocols[target.id]) for target, row in known}
+    near = [
+        choices[row.id]
+        for target in targets
+        for row in rows.just_beyond(session, target.id, limits, NAMED * len(targets), score=-math.inf)
+        if row.id in choices
+    ]
+    return MeasuredPlace(
         job_id=job.id,
+        device=device,
         request=request,
         space=space,
         active=any(target.state in ACTIVE_TARGETS for target in targets),
         limits=limits,
-        choices=tuple(
-            _choice(candidate, target, protocols[target.id])
-            for target in targets
-            for candidate in rows.measured(session, target.id)
-        ),
+        choices=tuple(choices.values()),
+        near=tuple(near),
+        gone=tuple(sorted({str(row.genome[MODEL]) for _, row in measured} - published_models().keys())),
         protocols=protocols,
         places={target.id: _place(request.targets[target.position]) for target in targets},
     )
 
 
 def short_of(session: Session, job: Job) -> dict[str, str]:
-    """Target id → the answer in a few words, of the target whose model it is; where nothing fits, of the first."""
-    measured = _read(session, job, NO_LIMITS)
-    view = measured.view()
-    if view.recommended is None:
-        return {
-            job_rows.targets(session, [job.id])[0].id: sentences.nothing_short(OptionLimits(**view.limits.model_dump()))
-        }
+    """Target id → the answer in a few words: of each device the target whose model it is; where nothing fits, the
+    first. Where this release has no such models any more, it says so for the first target.
+    """
+    targets = job_rows.targets(session, [job.id])
+    try:
+        places = _read(session, job)
+    except InvalidInput as error:
+        return {targets[0].id: str(error)}
+    return dict(_short(place) for place in places)
+
+
+def _short(place: MeasuredPlace) -> tuple[str, str]:
+    view = place.view()
     best = view.recommended
-    time = (
-        f"{best.candidate.latency_ms:.3g} ms"
-        if best.candidate.token_ms is None
-        else f"{best.candidate.token_ms:.3g} ms a token"
+    gone = f"; no longer in the catalogue: {', '.join(place.gone)}" if place.gone else ""
+    if best is None:
+        return next(iter(place.protocols)), sentences.nothing_short(OptionLimits(**view.limits.model_dump())) + gone
+    candidate = best.candidate
+    time = rounded(candidate.token_ms or candidate.latency_ms or 0.0, 3) + (
+        " ms a token" if candidate.token_ms else " ms"
     )
-    return {
-        best.target_id: f"{best.model} {best.weights}, {time}, {measured.space.score.benchmark} {plain(best.score)}"
-    }
+    score = f"{place.space.score.benchmark} {plain(best.score)}"
+    return best.target_id, f"{best.model} {best.weights}, {time}, {score}{gone}"
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:

@@ -7,13 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import Baseline, summary, versus
+from edgefront.core.search.depths import Depth, predicted_within
+from edgefront.core.search.interface import times_of
+from edgefront.core.search.problem import Problem
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries.frontier import Point
-from edgefront.core.states import CandidateRole, TargetState
+from edgefront.core.services.spaces import space_of
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import CandidateRole, CandidateState, TargetState
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.wire.candidates import Versus
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.units import MB
+from edgefront.core.wire.candidates import CandidateView, Versus
+from edgefront.core.wire.jobs import JobRequest, Limits
 
 
 def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
@@ -44,6 +51,35 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
     if target.state == TargetState.BASELINES and not points:
         return f"No frontier yet: {'my model is' if own else 'the stock models are'} measured before the search begins."
     return summary(rows_of(points), baseline, target.proxy, _half_widths(points), own=own)
+
+
+def depth_of(baseline: Candidate | CandidateView) -> Depth:
+    """What its launches say of a depth of the stock model."""
+    return Depth(
+        len(baseline.architecture["blocks"]),
+        baseline.latency_ms,
+        baseline.memory_bytes,
+        times_of(baseline),
+        baseline.state == CandidateState.INFEASIBLE,
+    )
+
+
+def unmeasured_depth(
+    request: JobRequest | None, baselines: Iterable[Candidate | CandidateView], limits: Limits
+) -> Architecture | None:
+    """The stock model that is predicted to be the deepest within these limits, where it was not measured."""
+    if request is None or not limits.any:
+        return None
+    problem = Problem(
+        latency_ms=limits.latency_ms,
+        memory_bytes=None if limits.memory_mb is None else limits.memory_mb * MB,
+        times_ms=limits.times,
+    )
+    try:
+        depths = space_of(request.space).baselines(request.baseline_layers)
+    except InvalidInput:  # of a space that this release does not have
+        return None
+    return predicted_within([depth_of(baseline) for baseline in baselines], depths, problem)
 
 
 def starts_from_model(request: JobRequest | None) -> bool:

@@ -38,7 +38,7 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
 from edgefront.core.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.units import MB, plain
+from edgefront.core.units import MB, plain, rounded
 from edgefront.core.wire.candidates import FrontierView
 from edgefront.core.wire.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
 
@@ -97,13 +97,13 @@ def _beyond(measurement: Measurement, limits: Limits) -> str:
     words = []
     latency, memory = measurement.latency_ms, measurement.memory_bytes
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
-        words.append(f"latency {latency:.4g} ms is above the limit of {limits.latency_ms:g} ms")
+        words.append(f"latency {rounded(latency, 4)} ms is above the limit of {plain(limits.latency_ms)} ms")
     for name, limit in limits.times.items():
         time = getattr(measurement, f"{name}_ms")
         if time is not None and time > limit:
-            words.append(f"{LATENCY_NAMES[name]} {time:.4g} ms is above the limit of {limit:g} ms")
+            words.append(f"{LATENCY_NAMES[name]} {rounded(time, 4)} ms is above the limit of {plain(limit)} ms")
     if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MB:
-        words.append(f"peak memory {memory / MB:.4g} MB is above the limit of {plain(limits.memory_mb)} MB")
+        words.append(f"peak memory {rounded(memory / MB, 4)} MB is above the limit of {plain(limits.memory_mb)} MB")
     return "; ".join(words)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +21,10 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model
+from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.measured_models import MeasuredModels
+from edgefront.core.services.jobs.near_limits import NAMED, in_words
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
@@ -33,8 +35,9 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.formatting import layers_in_words, model_in_words
 from edgefront.core.spaces.space import Genome
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
@@ -72,6 +75,8 @@ class Known(MeasuredModels):
     """How a target that was added later came to its candidates."""
     own_law: QualityLaw | None
     """The job's, for the budget that it searched for."""
+    near: tuple[CandidateView, ...]
+    """Just beyond the limits, with a higher score than all within."""
     trainers: tuple[str, ...]
     """Workers whose pace of training is known; none where the law knows one budget."""
 
@@ -84,7 +89,16 @@ class Known(MeasuredModels):
         """Computed without a session."""
         predicted = self._predicted()
         inherits = isinstance(self.law, CutLaw)
-        chosen = recommend(self.options(predicted), self.option_limits, self.proxy, inherits=inherits, **self.compared)
+        baselines = [candidate for candidate in self.candidates if candidate.role == CandidateRole.BASELINE]
+        deeper = unmeasured_depth(self.request, baselines, self.limits)
+        chosen = recommend(
+            self.options(predicted),
+            self.option_limits,
+            self.proxy,
+            inherits=inherits,
+            deeper="" if deeper is None else layers_in_words(deeper.canonical["blocks"]),
+            **self.compared,
+        )
         return self._view(chosen, predicted)
 
     def _predicted(self) -> Sequence[CandidateView]:
@@ -157,7 +171,8 @@ class Known(MeasuredModels):
         law = (
             "" if self.request is None else law_note(self.request, self.law, {score.dataset for score in self.trained})
         )
-        parts = (self._limits_note(), self._once(best), self.added, law)
+        near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
+        parts = (self._limits_note(), self._once(best), in_words(near, self.limits), self.added, law)
         return " ".join(text for text in parts if text)
 
     def _once(self, best: CandidateView | None) -> str:
@@ -274,6 +289,8 @@ def known_of(
     """What is known of a target within these limits; else as `read`."""
     trained = trained_of(session, row.id)
     searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
+    highest = max((candidate.proxy for candidate in searched), default=math.inf)
+    near = rows.just_beyond(session, row.id, limits, NAMED, score=highest)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
     searched += rows.some_within(session, row.id, limits, left) if left else []
     searched = searched or rows.nearest_to(session, row.id, limits, MAX_NEAREST)
@@ -302,6 +319,7 @@ def known_of(
         trained=trained_views(trained),
         law=law,
         own_law=own_law,
+        near=tuple(candidate_view(candidate, baseline) for candidate in near),
         dominance=dominance_of(job),
         trainers=tuple(paces.trainers(session)) if own_law is not None and own_law.train_budget else (),
     )

@@ -7,13 +7,15 @@ is measured again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.number_formats import BITS
 from edgefront.core.search.interface import Rival
 from edgefront.core.services.jobs.queries import candidates, jobs
-from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.stored import LIMITS, PROTOCOL
 from edgefront.core.states import Goal
 from edgefront.core.store.tables import Target
 from edgefront.core.wire.jobs import JobRequest
@@ -37,12 +39,36 @@ def target_ahead(session: Session, target: Target) -> Target | None:
     return other if rival is not None and (own is None or rival.rank > own.rank) else None
 
 
+def best_of_job(session: Session, target: Target) -> Rival | None:
+    """The best of the target and of the others that have one answer with it."""
+    every = [_best(session, target), rival_of(session, target)]
+    return max((best for best in every if best is not None), key=lambda best: best.rank, default=None)
+
+
+def bits_of(target: Target) -> int:
+    """Bits of a weight, as the target measures models."""
+    return BITS[format_of(PROTOCOL.read(target.protocol))]
+
+
+def together(targets: Sequence[Target]) -> list[list[Target]]:
+    """The targets that have one answer together: those of one device (class) with the same limits, in their order."""
+    groups: list[list[Target]] = []
+    for target in targets:
+        group = next((group for group in groups if _same_place(group[0], target)), None)
+        if group is None:
+            groups.append([target])
+        else:
+            group.append(target)
+    return groups
+
+
+def _same_place(target: Target, other: Target) -> bool:
+    return target.device_key == other.device_key and LIMITS.read(target.limits) == LIMITS.read(other.limits)
+
+
 def _others(session: Session, target: Target) -> list[tuple[Target, Rival]]:
-    others = [
-        other
-        for other in jobs.targets(session, [target.job_id])
-        if other.id != target.id and other.device_key == target.device_key and other.limits == target.limits
-    ]
+    siblings = jobs.targets(session, [target.job_id])
+    others = [other for other in siblings if other.id != target.id and _same_place(other, target)]
     return [(other, rival) for other in others if (rival := _best(session, other)) is not None]
 
 
@@ -50,4 +76,4 @@ def _best(session: Session, target: Target) -> Rival | None:
     best = candidates.best_within_limits(session, target.id)
     if best is None:
         return None
-    return Rival(best.digest, best.proxy, BITS[format_of(PROTOCOL.read(target.protocol))], target.name)
+    return Rival(best.digest, best.proxy, bits_of(target), target.name)

@@ -18,7 +18,7 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Measurement
-from edgefront.core.units import MB, plain, rounded_up
+from edgefront.core.units import MB, plain, rounded, rounded_up
 from edgefront.core.wire.jobs import JobRequest, SpaceRequest
 
 OUT_OF_REACH = 0.5
@@ -97,7 +97,7 @@ def _check_latency(fit: DeviceFit, asked: SpaceRequest, label: str, limit: float
     seconds = f"; if it was meant in seconds, it is {plain(1000 * limit)} ms" if 1000 * limit >= low else ""
     raise InvalidInput(
         f"latency_ms {plain(limit)} is below every model of {space.name}: on {label!r} the quickest is predicted to "
-        f"take {ms:.3g} ms ({low:.3g} to {high:.3g}){seconds}",
+        f"take {rounded(ms, 3)} ms ({rounded(low, 3)} to {rounded(high, 3)}){seconds}",
         field="latency_ms",
         value=limit,
         allowed=f"at least {plain(rounded_up(least))} ms",

@@ -24,12 +24,12 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.search.depths import Depth, next_depths
+from edgefront.core.search.depths import MOST_AT_END, next_depths
 from edgefront.core.search.interface import Need, Rival
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.comparison import rows_of
+from edgefront.core.services.jobs import near_limits, progress
+from edgefront.core.services.jobs.comparison import depth_of, rows_of
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
@@ -43,9 +43,10 @@ from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import device_data, snapshots, status_messages, supernets
-from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
+from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import (
+    BEFORE_SEARCH,
     apply_known_results,
     missing_launches,
     propose,
@@ -54,9 +55,9 @@ from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, CandidateState, Goal, JobState, Purpose, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
 from edgefront.core.store import outbox
-from edgefront.core.store.tables import Candidate, Generation, Job, Target
+from edgefront.core.store.tables import Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 STORE_BATCH = 100
@@ -105,7 +106,8 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     if _catch_up(session, request, target, now):
         return True
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
-        return _refine(session, request, target, now)
+        refined = _refine(session, request, target, now)
+        return replace(refined, owner=job.owner) if isinstance(refined, ComputeStep) else refined
     plan = resolved(session, request).plan(protocol, limits, added=request.targets[target.position].added)
     if target.state == TargetState.REFINING:
         return _reopen(session, target, plan, now)
@@ -143,7 +145,7 @@ def store(
         return False
     if not computed.proposed:  # the generation stays: it says what was known when the search ended
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
-    generation = None if step.number == BASELINES else job_rows.find_generation(session, target.id, step.number)
+    generation = None if step.number == BEFORE_SEARCH else job_rows.find_generation(session, target.id, step.number)
     begin, end = (
         (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + STORE_BATCH)
     )
@@ -156,10 +158,10 @@ def store(
         scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
         return False  # nothing is measured before
-    target.generation = step.number
     if generation is None:
         propose(session, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
         return due(session, target, now)
+    target.generation = step.number
     whole = len(computed.proposed)
     generation.proposals, generation.stored = whole, begin + len(part)
     begins = None if begin else whole
@@ -180,8 +182,9 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
 
 def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     """Whether the target, which is locked, still waits for the result of this step."""
-    if step.number == BASELINES:
-        return target.state == TargetState.BASELINES and target.candidates == len(step.depths)
+    if step.number == BEFORE_SEARCH:
+        baselines = candidate_rows.baseline_count(session, target.id)
+        return target.state in (TargetState.BASELINES, TargetState.REFINING) and baselines == len(step.depths)
     if target.state != TargetState.SEARCHING:
         return False
     unfinished = _unfinished(session, target)
@@ -270,11 +273,11 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         change_state(session, target, TargetState.SEARCHING, plan.algorithm.note, now)
         return True
     every = candidate_rows.baselines(session, target.id)
-    depths = [_depth(baseline) for baseline in every]
+    depths = [depth_of(baseline) for baseline in every]
     if next_depths(depths, plan.baselines(), plan.problem):
         if proxy_rows.waiting(session, [target.id]):
             return False
-        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=depths)
+        return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, depths=depths)
     points = frontier_rows.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
@@ -289,16 +292,6 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         target.started_at = now  # nothing of it was launched, and its search begins at once
     change_state(session, target, TargetState.SEARCHING, status_messages.opening(len(every), len(points), plan), now)
     return True
-
-
-def _depth(baseline: Candidate) -> Depth:
-    return Depth(
-        len(baseline.architecture["blocks"]),
-        baseline.latency_ms,
-        baseline.memory_bytes,
-        device_data.times_of(baseline),
-        baseline.state == CandidateState.INFEASIBLE,
-    )
 
 
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
@@ -419,9 +412,10 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     return True
 
 
-def _refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
+def _refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
     """Further launches of frontier points that one device alone has measured, and of those that are not certain, until
-    all are or the budget is spent.
+    all are or the budget is spent; then of what one launch alone decided: which depth of the stock model is the largest
+    within the limits, and which models are just beyond them.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
@@ -433,11 +427,36 @@ def _refine(session: Session, request: JobRequest, target: Target, now: datetime
     if uncertain:
         demand.add_launches(session, target, uncertain, purpose=Purpose.REFINEMENT, now=now)
         target.refinements += len(uncertain)
+        return False
+    step = _last_depth(session, target, request)
+    if step is not None:
+        return False if proxy_rows.waiting(session, [target.id]) else step
+    excluded = near_limits.excluded_once(session, request, target) if request.budget.refinement else []
+    if excluded:
+        demand.add_launches(session, target, excluded, purpose=Purpose.REFINEMENT, now=now)
+        target.refinements += len(excluded)
     else:
         end_target(session, target, TargetState.FINISHED, status_messages.closing(session, target), now)
         for other in job_rows.targets(session, [target.job_id]) if has_one_answer(request) else ():
             outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
     return False
+
+
+def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
+    """The step that proposes another depth of the stock model: further launches may have moved the deepest one within
+    the limits beyond them.
+    """
+    every = candidate_rows.baselines(session, target.id)
+    if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_rows.MAX_BASELINES:
+        return None
+    asked = request.targets[target.position]
+    plan = resolved(session, request).plan(
+        PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added
+    )
+    depths = [depth_of(baseline) for baseline in every]
+    if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
+        return None
+    return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MOST_AT_END, depths=depths)
 
 
 def _offers(session: Session, target: Target, request: JobRequest) -> Sequence[ScoredCandidate] | None:

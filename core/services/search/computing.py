@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from edgefront.core.search.depths import Depth, next_depths
+from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
 from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot, SupernetSearch
 from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.device_data import DeviceData
-from edgefront.core.services.search.proposing import Proposed
+from edgefront.core.services.search.proposing import BEFORE_SEARCH, Proposed
 from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
-
-BASELINES = -1
-"""Number of the step that proposes a target's baselines; generations count from 0."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class ComputeStep:
 
     target_id: str
     number: int
-    """The generation, or `BASELINES`."""
+    """The generation, or `BEFORE_SEARCH`."""
     plan: SearchPlan
     seed: int
     proxy_data: str | None
@@ -40,7 +37,7 @@ class ComputeStep:
     generation_id: str | None = None
     """The row in which the snapshot is stored; None: of baselines, and of supernets."""
     most: int | None = None
-    """Number of candidates that the budget leaves; None: unlimited."""
+    """Number of candidates that the budget leaves; None: unlimited. Of baselines how many depths there are to be."""
     device_data: DeviceData | None = None
     """What else is known of the device; None if the algorithm does not learn from it."""
     depths: Sequence[Depth] = ()
@@ -61,8 +58,8 @@ class ComputeStep:
         if self.describes_supernet is not None:
             return wanted_supernet(self.describes_supernet, self.snapshot, settings or Settings())
         note = ""
-        if self.number == BASELINES:
-            depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem)
+        if self.number == BEFORE_SEARCH:
+            depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MOST_DEPTHS)
             proposed = [Proposed(depth, self.plan.costs(depth), "baseline") for depth in depths]
         else:
             answer = self.plan.algorithm.answer(self._context())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -17,7 +17,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.search.interface import Observation, Rival, Snapshot
+from edgefront.core.search.interface import Observation, Rival, Snapshot, times_of
 from edgefront.core.services.jobs.rivals import rival_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
@@ -158,23 +158,6 @@ def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> l
     )
     every = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in typed(_Measured, rows)]
     return sorted(every, key=lambda figures: figures[0])
-
-
-class _HasTimes(Protocol):
-    """A row with the times of a generation, in ms."""
-
-    @property
-    def total_ms(self) -> float | None: ...
-    @property
-    def first_token_ms(self) -> float | None: ...
-    @property
-    def token_ms(self) -> float | None: ...
-
-
-def times_of(row: _HasTimes) -> dict[str, float]:
-    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
-    times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
-    return {name: time for name, time in times.items() if time is not None}
 
 
 def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:

@@ -36,6 +36,9 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Device, Measurement, Target, new_id
 from edgefront.core.units import MB
 
+BEFORE_SEARCH = -1
+"""The generation of baselines, and number of the step that proposes them; others count from 0."""
+
 
 @dataclass(frozen=True)
 class Proposed:
@@ -164,7 +167,7 @@ def _row(
         "measurement_id": None,
         "number": number,
         "role": role,
-        "generation": target.generation,
+        "generation": BEFORE_SEARCH if role == CandidateRole.BASELINE else target.generation,
         "operator": item.operator,
         "parents": list(item.parents),
         "genome": dict(item.genome),

@@ -13,10 +13,9 @@ from dataclasses import fields
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times
+from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times, times_of
 from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.jobs.queries.candidates import SearchCandidate
-from edgefront.core.services.search.device_data import times_of
 from edgefront.core.states import CandidateState
 from edgefront.core.store.sql import Document, Items
 

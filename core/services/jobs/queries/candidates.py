@@ -10,6 +10,7 @@ from sqlalchemy import (
     Select,
     and_,
     case,
+    false,
     func,
     insert,
     literal,
@@ -17,7 +18,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.orm import InstrumentedAttribute, Session, defer
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, defer
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.spaces.space import Genome
@@ -245,18 +246,71 @@ def measured(session: Session, target_id: str) -> list[Candidate]:
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
-    beyond: ColumnElement[float] = literal(1.0)
-    orders: list[Figure] = [Candidate.latency_ms, Candidate.memory_bytes]
-    for column, limit in bounds(limits):
-        beyond = beyond * case((column > limit, column / limit), else_=1.0)
-        orders += [column] if column.key in TIMES else []
+    limited = bounds(limits)
+    times = [column for column, _ in limited if column.key in TIMES]
     by_id: dict[str, Candidate] = {}
-    for order in (beyond, *orders):
+    for order in (_excess(limited), Candidate.latency_ms, Candidate.memory_bytes, *times):
         query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
         by_id |= {
             candidate.id: candidate for candidate in session.scalars(query.order_by(order, Candidate.id).limit(most))
         }
     return list(by_id.values())
+
+
+NEAR = 0.1
+"""Beyond a limit by at most this share of it is near: a launch in disturbed conditions takes longer by as much."""
+
+
+def just_beyond(
+    session: Session, target_id: str, limits: Limits, most: int, *, score: float | None = None, ties: bool = False
+) -> list[Candidate]:
+    """The `most` search candidates nearest to these limits, of those beyond them by `NEAR` or less, or by less than
+    half the interval of their latency.
+
+    Of a higher score than `score`, or with `ties` as high a one; if absent, those that no member of the frontier is as
+    good as in score and memory.
+    """
+    limited = bounds(limits)
+    if not limited:
+        return []
+    half = func.coalesce(Candidate.latency_half_width_ms / Candidate.latency_ms, 0.0)
+    near = [
+        or_(
+            column <= limit * (1 + NEAR),
+            false() if column is Candidate.memory_bytes else column * (1 - half) <= limit,
+        )
+        for column, limit in limited
+    ]
+    if score is None:
+        member = aliased(Candidate)
+        better = ~(
+            select(member.id)
+            .where(
+                member.target_id == target_id,
+                member.on_frontier == true(),
+                member.proxy >= Candidate.proxy,
+                member.memory_bytes <= Candidate.memory_bytes,
+            )
+            .exists()
+        )
+    else:
+        better = Candidate.proxy >= score if ties else Candidate.proxy > score
+    query = select(Candidate).where(
+        _measured(target_id),
+        Candidate.role == CandidateRole.SEARCH,
+        or_(*(column > limit for column, limit in limited)),
+        better,
+        *near,
+    )
+    return list(session.scalars(query.order_by(_excess(limited), Candidate.id).limit(most)))
+
+
+def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
+    """The product of a candidate's shares of the limits that it exceeds."""
+    beyond: ColumnElement[float] = literal(1.0)
+    for column, limit in limited:
+        beyond = beyond * case((column > limit, column / limit), else_=1.0)
+    return beyond
 
 
 class CheckedCandidate(NamedTuple):

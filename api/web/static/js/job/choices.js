@@ -8,23 +8,25 @@ import { markOf } from "../shared/mark.js";
 export function showChoices(view) {
   byId("choices").hidden = false;
   const [table, benchmark] = [view.score.slice(0, view.score.indexOf(":")), view.score.slice(view.score.indexOf(":") + 1)];
-  setText(byId("choices-title"), view.recommended ? `Recommended: ${view.recommended.model} in ${view.recommended.weights}` : "No published model within the limits");
-  setText(byId("choices-sentence"), view.sentence);
-  setText(byId("choices-note"), view.note);
+  const every = [view, ...(view.elsewhere ?? [])]; // An answer a device.
+  const recommended = every.filter((each) => each.recommended).map((each) => `${each.recommended.model} in ${each.recommended.weights}${each.device ? ` on ${each.device}` : ""}`);
+  setText(byId("choices-title"), recommended.length ? `Recommended: ${recommended.join(", ")}` : "No published model within the limits");
+  setText(byId("choices-sentence"), every.map((each) => each.sentence).join(" "));
+  setText(byId("choices-note"), every.map((each) => each.note && each.device ? `${each.device}: ${each.note}` : each.note).filter(Boolean).join(" "));
   setText(byId("choices-benchmark"), benchmark);
   byId("choices-benchmark").title = `${table}: ${view.score_about} (${view.score_source})`;
   const rows = new Map(); // Each choice once, under the first name that it has.
-  for (const [name, choice, trade] of [
-    ["Recommended", view.recommended, "–"],
-    ...view.runners_up.map(({ choice, trade }) => ["Runner-up", choice, trade]),
-    ...view.frontier.map((choice) => ["Frontier", choice, "–"]),
-    ["Nearest", view.nearest, "–"],
-  ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, choice, trade));
+  for (const each of every) for (const [name, choice, trade] of [
+    ["Recommended", each.recommended, "–"],
+    ...each.runners_up.map(({ choice, trade }) => ["Runner-up", choice, trade]),
+    ...each.frontier.map((choice) => ["Frontier", choice, "–"]),
+    ["Nearest", each.nearest, "–"],
+  ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, each.device, choice, trade));
   byId("choices-table").tBodies[0].replaceChildren(...rows.values());
   byId("choices-others").hidden = rows.size === 0;
   setText(byId("choices-measured"), view.measured);
-  setText(byId("choices-commands"), view.commands.join("\n"));
-  byId("choices-get").hidden = view.commands.length === 0;
+  setText(byId("choices-commands"), every.flatMap((each) => each.commands).join("\n"));
+  byId("choices-get").hidden = every.every((each) => each.commands.length === 0);
   byId("choices-own").hidden = view.own === null;
   setText(byId("choices-own-sentence"), view.own?.sentence ?? "");
   setText(byId("choices-own-command"), view.own?.command ?? "");
@@ -34,10 +36,10 @@ export function showChoices(view) {
   setText(byId("choices-alike"), view.same_architecture.length ? `Of the same architecture as one of these, with a lower score: ${listed(view.same_architecture)}.` : "");
 }
 
-function row(name, choice, trade) {
+function row(name, device, choice, trade) {
   const { candidate, kv_cache: cache } = choice;
   return element("tr", { class: name === "Recommended" ? "recommended" : null },
-    element("th", { scope: "row", text: name }),
+    element("th", { scope: "row", text: device ? `${name}, ${device}` : name }),
     element("td", { class: "wrap", text: choice.model }),
     element("td", { text: choice.weights + (cache === null || cache === "f16" ? "" : `, cache ${cache}`) }),
     element("td", { text: choice.runtime }),
