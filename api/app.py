@@ -37,7 +37,6 @@ from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.api.models import endpoints as models
-from edgefront.api.owners import endpoints as owners
 from edgefront.api.predictions import endpoints as predictions
 from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
@@ -122,7 +121,6 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         catalogue,
         quality_laws,
         keys,
-        owners,
         sessions,
         health,
         pages,

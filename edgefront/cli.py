@@ -25,7 +25,6 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
-    owners,
     predict,
     proxy,
     quality,
@@ -72,7 +71,6 @@ finetune.add_to(app)
 app.add_typer(devices.app, name="device")
 app.add_typer(access.tokens, name="token")
 app.add_typer(access.keys, name="key")
-app.add_typer(owners.app, name="owner")
 
 
 def _version(asked: bool) -> None:

@@ -19,7 +19,7 @@ from edgefront.core.wire.jobs import Quality, TrainingBudget
 from edgefront.core.wire.predictions import PredictionsView
 from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
-from edgefront.resources.access import Keys, Owners
+from edgefront.resources.access import Keys
 from edgefront.resources.candidates import Candidates, frontier
 from edgefront.resources.catalogue import Catalogue
 from edgefront.resources.fleet import Devices, Tokens
@@ -69,7 +69,6 @@ class Client:
         self.devices = Devices(self._transport)
         self.tokens = Tokens(self._transport)
         self.keys = Keys(self._transport)
-        self.owners = Owners(self._transport)
         self.catalogue = Catalogue(self._transport)
 
     def __enter__(self) -> Client:

@@ -6,6 +6,7 @@ from typing import Any
 
 import simulated_agent as simulated
 
+from edgefront.core.errors import Unavailable
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings
@@ -14,8 +15,7 @@ from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView, Limits
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.workers.results import process_results
-from edgefront.workers.searching import advance_target
+from edgefront.workers import results, searching
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -30,6 +30,24 @@ def request(**changes: Any) -> JobRequest:
         "seed": 7,
     }
     return JobRequest.model_validate(value | changes)
+
+
+def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
+    """Advances a target as far as possible now, as a worker does at its last attempt."""
+    try:
+        while (step := searching.next_compute_step(database, target_id)) is not None:
+            if not searching.compute_and_store(database, step, settings):
+                return
+    except Unavailable:
+        return
+    except Exception as error:
+        searching.fail(database, target_id, searching.in_words(error))
+
+
+def process_results(database: Database, target_id: str | None) -> None:
+    """Processes all reports of a target, as a worker does at its last attempt."""
+    while results.process_some(database, target_id, is_last=True):
+        pass
 
 
 class Inbox:

@@ -64,8 +64,12 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
     return app
 
 
-class Slots(bootsteps.Step):  # type: ignore[misc]
-    """Tells the application's `Worker` how many tasks Celery executes at once, and from which queues."""
+class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Tells the application's `Worker` how many tasks Celery executes at once, and from which queues; and that it
+    stops, before Celery waits for those tasks.
+    """
+
+    requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
@@ -75,6 +79,11 @@ class Slots(bootsteps.Step):  # type: ignore[misc]
         conf.edgefront_worker.queues = tuple(
             queue for queue in work.QUEUES if work_queue(conf.edgefront_settings, queue.name) in served
         )
+
+    def stop(self, worker: Any) -> None:
+        worker.app.conf.edgefront_worker.stop()
+
+    terminate = stop
 
 
 def _queue(name: str) -> Queue:

@@ -53,13 +53,6 @@ def compute_step(database: Database, target_id: str, settings: Settings) -> None
             work.wake(session, work.SHORT)
 
 
-def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
-    """Advances a target as far as possible now; `settings` as in `ComputeStep.compute`."""
-    while (step := next_compute_step(database, target_id)) is not None:
-        if not compute_and_store(database, step, settings):
-            return
-
-
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
     """Advances a target as far as possible without computing, one committed step at a time.
 
@@ -75,37 +68,24 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 def take_step(database: Database, target_id: str) -> bool | ComputeStep:
     """Takes and commits one step of a target; returns whether another can be taken at once, or the step to compute."""
-    try:
-        return _committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
-    except Unavailable as error:
-        _log.warning("target %s: %s", target_id, error)
-    except Exception as error:
-        _fail(database, target_id, error)
-    return False  # if the database is away, the sweep sends it again
+    return committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
 
 
 def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
     """Computes a step, and stores the result in parts, one transaction each; returns whether another step can be taken
-    at once.
+    at once. `settings` as in `ComputeStep.compute`.
     """
     more: bool | ComputeStep = step
-    try:
-        computed = step.compute(settings)
-        while isinstance(more, ComputeStep):
-            more = _committed(
-                database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
-            )
-    except Unavailable as error:
-        _log.warning("target %s: %s", step.target_id, error)
-        return False  # the sweep sends the task again
-    except Exception as error:
-        _fail(database, step.target_id, error)
-        return False
+    computed = step.compute(settings)
+    while isinstance(more, ComputeStep):
+        more = committed(
+            database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
+        )
     return more
 
 
-def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
-    """Runs the step in a separate transaction."""
+def committed(database: Database, step: Callable[[Session], Result]) -> Result:
+    """Runs the step in a separate transaction; again, up to `ATTEMPTS` times, where another has locked its rows."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with database.write() as session:
@@ -117,20 +97,10 @@ def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
 
 
 def fail(database: Database, target_id: str, reason: str) -> None:
-    """Ends a target that cannot continue, and says why. Otherwise every sweep would try it again, and nobody would see
-    the error.
-    """
+    """Ends a target that cannot continue, and says why."""
     note = f"The search cannot continue: {reason}"
-    try:
-        while _committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session))):
-            pass
-    except Unavailable as away:
-        _log.warning("target %s: %s", target_id, away)
-
-
-def _fail(database: Database, target_id: str, error: Exception) -> None:
-    _log.error("target %s cannot continue", target_id, exc_info=error)
-    fail(database, target_id, in_words(error))
+    while committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session))):
+        pass
 
 
 def in_words(error: Exception) -> str:

@@ -21,7 +21,7 @@ from edgefront.core.services.jobs import law
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.quality import refits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.work import Claim, Ending, Queue, interval_s
+from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
@@ -50,11 +50,11 @@ class Worker:
         self.queues = queues
         self.scoring = Scoring(database, settings)
         self._stopping = threading.Event()
-        self._do: Mapping[WorkKind, Callable[[Claim], bool | Ending | None]] = {
-            WorkKind.RESULTS: lambda held: results.process_some(database, held.subject or None),
+        self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
+            WorkKind.RESULTS: lambda held: results.process_some(database, held.subject or None, is_last=held.is_last),
             WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
             WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
-            WorkKind.SCORE: lambda held: self.scoring.compute(held),
+            WorkKind.SCORE: lambda held: self.scoring.compute(held.subject),
             WorkKind.REFIT: lambda held: laws.refit(database, held.subject),
             WorkKind.MOVE_LAW: lambda held: laws.move(database, held.subject),
         }
@@ -67,8 +67,13 @@ class Worker:
         }
 
     def stop(self) -> None:
-        """Claims nothing more, and gives up the score that is being computed."""
+        """Claims nothing more, and releases what is being done: a stop costs no attempt."""
         self._stopping.set()
+        try:
+            with self.database.write() as session:
+                work.release_all(session, self.holder)
+        except Unavailable as error:
+            _log.warning("what this worker does was not released: %s", error)
         self.scoring.stop()
 
     def requested(self, kind: WorkKind, subject: str) -> None:
@@ -109,20 +114,32 @@ class Worker:
 
     def _process(self, held: Claim) -> Callable[[Session, datetime], None]:
         """Does what was claimed; returns what ends the claim."""
-        ending = Ending.DONE
+        outcome, fault = Outcome.DONE, ""
         if held.is_lost and held.kind in self._give_up:
-            self._give_up[held.kind](held.subject, f"{held.attempts - 1} workers died of it")
+            fault = f"{held.attempts - 1} workers died of it"
         else:
             try:
                 with self._extended(held):
-                    ending = _ending(self._do[held.kind](held))
+                    outcome = Outcome.MORE if self._do[held.kind](held) else Outcome.DONE
             except Unavailable:
                 with suppress(Unavailable), self.database.write() as session:
-                    work.release(session, held)
+                    work.release_claim(session, held)
                 raise
-            except Exception:
-                _log.exception("%s %s failed; the sweep requests it again", held.kind, held.subject)
-        return lambda session, now: work.finish(session, held, now, ending)
+            except Exception as error:
+                _log.exception("attempt %d of %s %s failed", held.attempts, held.kind, held.subject)
+                outcome = Outcome.FAILED
+                if held.is_last:
+                    fault = f"{held.attempts} attempts; the last: {searching.in_words(error)}"
+        if fault and self._is_held(held):
+            outcome = Outcome.DONE
+            if held.kind in self._give_up:
+                self._give_up[held.kind](held.subject, fault)
+        return lambda session, now: work.finish(session, held, now, outcome)
+
+    def _is_held(self, held: Claim) -> bool:
+        """Whether the claim is still this worker's: a stop has released it."""
+        with self.database.write() as session:
+            return work.extend(session, held, self.database.now(session))
 
     @contextmanager
     def _extended(self, held: Claim) -> Iterator[None]:
@@ -145,13 +162,6 @@ class Worker:
                 _log.warning("the claim on %s %s was not extended: %s", held.kind, held.subject, error)
             except Exception:  # it is tried again: without this thread the claim would expire
                 _log.exception("the claim on %s %s was not extended", held.kind, held.subject)
-
-
-def _ending(said: bool | Ending | None) -> Ending:
-    """`said`: how it ended, or whether there is more to do."""
-    if isinstance(said, Ending):
-        return said
-    return Ending.MORE if said else Ending.DONE
 
 
 def _owners(session: Session, kind: WorkKind, subject: str) -> dict[str, str]:

@@ -287,7 +287,7 @@ async def extend_job(
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    work = partial(extend, here.database, person, job_id, request, in_reach, here.settings)
+    work = partial(extend, here.database, person, job_id, request, in_reach)
     job = await here.slow.run(person.owner, work)
     here.changed()
     return job

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from edgefront.core.addresses import LOOPBACK
@@ -90,24 +90,8 @@ class HttpSettings(_Group):
 
 
 class OwnerSettings(_Group):
-    waiting_launches: int = Field(default=200_000, ge=1)
-    """Launches of one owner that may wait for devices. A job that would ask for more at once is refused."""
-    running_jobs: int = Field(default=100, ge=1)
-    """Running and paused jobs of one owner."""
-    trainings: int = Field(default=200, ge=1)
-    """Trainings of one owner that wait, run or are paused."""
     stored_bytes: int | None = Field(default=None, ge=1)
     """Bytes of the files of one owner's trainings; further trainings are refused beyond. Unbounded if absent."""
-    weights: dict[str, float] = Field(default={})
-    """Owner → weight, 1 for those not named: of two with weights 2 and 1 the first gets two of three turns of a
-    device. Counts for jobs submitted from then on."""
-
-    @field_validator("weights")
-    @classmethod
-    def _positive(cls, weights: dict[str, float]) -> dict[str, float]:
-        if any(not 0.01 <= weight <= 100 for weight in weights.values()):
-            raise ValueError("a weight is a number from 0.01 to 100")
-        return weights
 
 
 class DataSettings(_Group):

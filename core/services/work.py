@@ -4,42 +4,39 @@ A message names a kind of work and a subject. The worker that receives it reques
 whose turn it is, which may be another: the rows decide who does what, a message only wakes. So it does no harm that a
 message is lost, is late, or comes twice.
 
-Turns are those of start-time fair queueing (Goyal, Vin, Cheng 1996), as on the queues of devices
-(`jobs.queries.turns`): an owner's item begins at the turn that is served now, or one behind the owner's last. So owners
-that have much to do alternate, and one that has little waits for one item of each other owner at most.
+Each queue serves its owners by turns (`services.turns`).
 
 A claim holds until `CLAIM` has passed since it was extended last. The item of a worker that died goes to another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Table, bindparam, case, delete, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
+from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.states import WorkKind
 from edgefront.core.store import sql
+from edgefront.core.store.clock import over
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import WorkItem
-from edgefront.core.store.tables.base import UtcDateTime
 
 CLAIM = timedelta(seconds=20)
 """A claim that is not extended for so long belonged to a worker that died."""
 
-MAX_ATTEMPTS = 10
-"""Workers that may die of an item, or attempts that may fail, before it is given up."""
-MAX_SCORE_ATTEMPTS = 3
-"""Attempts of a score before it is given up: each may take minutes, and all of a device's memory."""
+MAX_ATTEMPTS = 3
+"""Attempts before an item is given up: an exception uses one up, and so does a worker that dies. One that stops
+releases what it holds (`release_all`)."""
 
 
-class Ending(Enum):
+class Outcome(Enum):
     """How the work on an item ended."""
 
     DONE = auto()
@@ -94,161 +91,96 @@ class Claim:
     @property
     def is_last(self) -> bool:
         """Whether no further attempt follows this one."""
-        return self.attempts >= _max_attempts(self.kind)
+        return self.attempts >= MAX_ATTEMPTS
 
     @property
     def is_lost(self) -> bool:
         """Whether the last attempt ended without a word: the item is to be given up."""
-        return self.attempts > _max_attempts(self.kind)
-
-
-def _max_attempts(kind: WorkKind) -> int:
-    return MAX_SCORE_ATTEMPTS if kind == WorkKind.SCORE else MAX_ATTEMPTS
-
-
-def _free(now: datetime | BindParameter[datetime]) -> ColumnElement[bool]:
-    return or_(WorkItem.claimed_until.is_(None), WorkItem.claimed_until <= now)
-
-
-def _of(kinds: Collection[WorkKind]) -> ColumnElement[bool]:
-    return or_(*(WorkItem.kind == kind for kind in kinds))
-
-
-def _requested(insert: postgresql.Insert | sqlite.Insert) -> sql.Prepared:
-    turn = insert.excluded.turn
-    values: dict[str, BindParameter[Any]] = {  # each of its column's type
-        name: bindparam(name) for name in ("kind", "subject", "owner", "turn", "requested_at")
-    }
-    return sql.Prepared(
-        insert.values(**values, again=False, fence=0, attempts=0).on_conflict_do_update(
-            index_elements=["kind", "subject"],
-            set_={
-                "again": WorkItem.claimed_until.is_not(None),
-                "turn": case((WorkItem.turn > turn, turn), else_=WorkItem.turn),
-            },
-        )
-    )
-
-
-# Every task sends these, so they are made once.
-_NOW = bindparam("now", type_=UtcDateTime)
-_ITS = (WorkItem.kind == bindparam("its_kind")) & (WorkItem.subject == bindparam("its_subject"))
-_OF_CLAIM = _ITS & (WorkItem.fence == bindparam("its_fence"))
-_TABLE = cast(Table, WorkItem.__table__)
-_REQUEST = {"postgresql": _requested(postgresql.insert(_TABLE)), "sqlite": _requested(sqlite.insert(_TABLE))}
-_WAITS = WorkItem.claimed_until.is_(None)
-_TURNS = {
-    queue: sql.Prepared(
-        select(
-            func.min(WorkItem.turn).filter(_WAITS),
-            func.max(WorkItem.turn).filter(~_WAITS),
-            func.max(WorkItem.turn).filter(WorkItem.owner == bindparam("owner")),
-        ).where(_of(queue.kinds))
-    )
-    for queue in QUEUES
-}
-_HELD_BY = {
-    is_short: sql.Prepared(
-        select(WorkItem.owner, func.count())
-        .where(WorkItem.holder == bindparam("holder"), _of(kinds), WorkItem.claimed_until > _NOW)
-        .group_by(WorkItem.owner)
-    )
-    for is_short, kinds in ((True, SHORT.kinds), (False, (*SEARCH.kinds, *SCORES.kinds)))
-}
-_NEXT = {
-    queue: sql.Prepared(
-        select(WorkItem.kind, WorkItem.subject, WorkItem.owner, WorkItem.fence, WorkItem.attempts)
-        .where(_of(queue.kinds), _free(_NOW), ~sql.any_of(WorkItem.owner, sql.texts("busy")))
-        .order_by(WorkItem.turn, WorkItem.requested_at, WorkItem.subject)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    for queue in QUEUES
-}
-_CLAIM = sql.Prepared(
-    update(_TABLE)
-    .where(_ITS)
-    .values(
-        holder=bindparam("holder"),
-        claimed_until=bindparam("until", type_=UtcDateTime),
-        again=False,
-        fence=_TABLE.c.fence + 1,
-        attempts=_TABLE.c.attempts + 1,
-    )
-)
-_LOCK = sql.Prepared(select(WorkItem.owner, WorkItem.again).where(_OF_CLAIM).with_for_update())
-_DONE = sql.Prepared(delete(_TABLE).where(_OF_CLAIM))
-_WAIT = sql.Prepared(
-    update(_TABLE)
-    .where(_OF_CLAIM)
-    .values(
-        turn=bindparam("next"),
-        requested_at=_NOW,
-        holder=None,
-        claimed_until=None,
-        again=False,
-        attempts=bindparam("spent"),
-    )
-)
+        return self.attempts > MAX_ATTEMPTS
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
     """Requests work for each subject (subject → owner), unless it waits already; another owner who wants it too may
     bring its turn forward. One that is being done is done once more: what its worker has read may be of before.
     """
-    turns = {owner: _next_turn(session, queue_of(kind), owner) for owner in set(subjects.values())}
+    by_owner: dict[str, list[str]] = {}
     for subject, owner in subjects.items():
-        values = {"kind": kind, "subject": subject, "owner": owner, "turn": turns[owner], "requested_at": now}
-        _REQUEST[session.get_bind().dialect.name].run(session, values)
-        turns[owner] += 1
+        by_owner.setdefault(owner, []).append(subject)
+    for owner, of_owner in by_owner.items():
+        for subject, turn in zip(of_owner, _turns(session, kind, owner, len(of_owner)), strict=True):
+            insert = sql.upsert(session, WorkItem).values(
+                kind=kind, subject=subject, owner=owner, turn=turn, requested_at=now, again=False, fence=0, attempts=0
+            )
+            earlier = case((WorkItem.turn > insert.excluded.turn, insert.excluded.turn), else_=WorkItem.turn)
+            values = {"again": WorkItem.claimed_until.is_not(None), "turn": earlier}
+            session.execute(insert.on_conflict_do_update(index_elements=["kind", "subject"], set_=values))
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
     """The item of the queue whose turn it is, for a worker that does at most `slots` of what is short, or of what is
     long, at once. None if nothing waits for it.
-
-    Of several slots an owner gets all but one, so that long work of one owner does not block another's.
     """
     sql.lock_name(session, "work", holder)
-    of_holder = _HELD_BY[queue == SHORT].run(session, {"holder": holder, "now": now})
-    held: dict[str, int] = dict(of_holder)
-    if sum(held.values()) >= slots:
+    alike = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
+    of_holder = (WorkItem.holder == holder, WorkItem.kind.in_(alike), ~_is_free(now))
+    if (session.scalar(select(func.count()).where(*of_holder)) or 0) >= slots:
         return None
-    busy = [owner for owner, count in held.items() if count >= max(1, slots - 1)]
-    for kind, subject, owner, fence, attempts in _NEXT[queue].run(session, {"busy": busy, "now": now}):
-        values = {"its_kind": kind, "its_subject": subject, "holder": holder, "until": now + CLAIM}
-        _CLAIM.run(session, values)
-        return Claim(kind, subject, owner, fence + 1, attempts + 1)
-    return None
+    item = session.scalar(
+        select(WorkItem)
+        .where(WorkItem.kind.in_(queue.kinds), _is_free(now))
+        .order_by(WorkItem.turn, WorkItem.requested_at, WorkItem.subject)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    )
+    if item is None:
+        return None
+    item.holder, item.claimed_until, item.again = holder, now + CLAIM, False
+    item.fence += 1
+    item.attempts += 1
+    session.flush()
+    return Claim(item.kind, item.subject, item.owner, item.fence, item.attempts)
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
     """Holds the item for `CLAIM` from now; False if it is another worker's by now."""
-    statement = update(WorkItem).where(_held(held)).values(claimed_until=now + CLAIM)
+    statement = update(WorkItem).where(_is(held)).values(claimed_until=now + CLAIM)
     return bool(session.execute(statement.returning(WorkItem.fence)).first())
 
 
-def finish(session: Session, held: Claim, now: datetime, ending: Ending = Ending.DONE) -> None:
+def finish(session: Session, held: Claim, now: datetime, outcome: Outcome = Outcome.DONE) -> None:
     """Ends a claim. What is not done, or was requested again meanwhile, waits for its owner's next turn."""
-    asked = {"its_kind": held.kind, "its_subject": held.subject, "its_fence": held.fence}
-    for owner, again in _LOCK.run(session, asked):
-        if ending == Ending.DONE and not again:
-            _DONE.run(session, asked)
-        else:
-            turn = _next_turn(session, queue_of(held.kind), owner)
-            attempts = held.attempts if ending == Ending.FAILED else 0
-            _WAIT.run(session, {**asked, "next": turn, "now": now, "spent": attempts})
+    item = session.scalar(select(WorkItem).where(_is(held)).with_for_update().execution_options(populate_existing=True))
+    if item is None:
+        return
+    if outcome == Outcome.DONE and not item.again:
+        session.delete(item)
+        return
+    (item.turn,) = _turns(session, held.kind, item.owner, 1)
+    item.attempts = held.attempts if outcome == Outcome.FAILED else 0
+    item.requested_at, item.holder, item.claimed_until, item.again = now, None, None, False
 
 
-def release(session: Session, held: Claim) -> None:
-    """Gives an item back undone, at no cost of attempts: any worker may do it at once."""
-    values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1}
-    session.execute(update(WorkItem).where(_held(held)).values(values))
+def release(session: Session, *conditions: ColumnElement[bool]) -> None:
+    """Gives items back undone, at no cost of attempts: any worker may do them at once, and their claims are void."""
+    values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1, "fence": WorkItem.fence + 1}
+    held = WorkItem.claimed_until.is_not(None)
+    session.execute(update(WorkItem).where(held, *conditions).values(values))
+
+
+def release_claim(session: Session, held: Claim) -> None:
+    """`release` of one claim."""
+    release(session, _is(held))
+
+
+def release_all(session: Session, holder: str) -> None:
+    """`release` of all that a worker holds: it stops."""
+    release(session, WorkItem.holder == holder)
 
 
 def resend(session: Session, now: datetime) -> None:
     """Wakes workers for items that nobody does; called by the sweep."""
-    open_kinds = set(session.scalars(select(WorkItem.kind).where(_free(now)).distinct()))
+    open_kinds = set(session.scalars(select(WorkItem.kind).where(_is_free(now)).distinct()))
     for queue in QUEUES:
         if open_kinds.intersection(queue.kinds):
             wake(session, queue)
@@ -260,15 +192,18 @@ def wake(session: Session, queue: Queue, workers: int = 1) -> None:
         enqueue(session, tasks.WORK, queue=queue.name, number=number)
 
 
-def _held(held: Claim) -> ColumnElement[bool]:
-    return (WorkItem.kind == held.kind) & (WorkItem.subject == held.subject) & (WorkItem.fence == held.fence)
+def _is(held: Claim) -> ColumnElement[bool]:
+    return and_(WorkItem.kind == held.kind, WorkItem.subject == held.subject, WorkItem.fence == held.fence)
 
 
-def _next_turn(session: Session, queue: Queue, owner: str) -> float:
-    """The turn of what the owner requests now: see the module."""
-    ((waiting, claimed, own),) = _TURNS[queue].run(session, {"owner": owner})
-    served: float = waiting if waiting is not None else claimed or 0.0
-    return served if own is None else max(served, own + 1)
+def _is_free(now: datetime) -> ColumnElement[bool]:
+    return or_(WorkItem.claimed_until.is_(None), over(WorkItem.claimed_until, now, CLAIM))
+
+
+def _turns(session: Session, kind: WorkKind, owner: str, count: int) -> list[float]:
+    there, waits = WorkItem.kind.in_(queue_of(kind).kinds), WorkItem.claimed_until.is_(None)
+    queue = TurnQueue(WorkItem, waiting=(there, waits), served=(there, ~waits))
+    return next_turns(session, queue, WorkItem.owner == owner, count)
 
 
 PER_HOLD = 4

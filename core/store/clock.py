@@ -1,9 +1,16 @@
-"""The database's clock, extrapolated by this machine's."""
+"""The database's clock, extrapolated by this machine's; and stored times, after that clock was set back.
+
+Whatever waits for a stored time compares by `is_over` or `over`: a time further ahead than it can have been set is from
+before the clock was set back. Otherwise the wait would last as long as the clock was moved.
+"""
 
 from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, or_
 
 KEPT_S = 1.0
 """Seconds for which an answer is extrapolated before the clock is queried again."""
@@ -11,6 +18,25 @@ KEPT_S = 1.0
 SLEPT_S = 0.05
 """A difference in seconds between this machine's monotonic and wall clock that means that it slept or was set: the
 answer is then too old."""
+
+MARGIN = timedelta(seconds=10)
+"""The clocks of two processes differ by less."""
+
+
+def is_over(end: datetime, now: datetime, longest: timedelta) -> bool:
+    """Whether a wait that was stored by its end is over. `longest`: the most that an end is ever ahead."""
+    return not now < end <= now + longest + MARGIN
+
+
+def over(end: Any, now: datetime, longest: timedelta) -> ColumnElement[bool]:
+    """`is_over` of a column."""
+    return or_(end <= now, end > now + longest + MARGIN)
+
+
+def elapsed_s(since: datetime, now: datetime) -> float:
+    """Seconds since a stored time; infinitely many since one that is ahead of the clock."""
+    seconds = (now - since).total_seconds()
+    return seconds if seconds > -MARGIN.total_seconds() else float("inf")
 
 
 class Clock:

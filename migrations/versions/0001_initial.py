@@ -77,7 +77,6 @@ sa.Table(
     required("state", states(10, "active", "draining", "revoked")),
     required("facts", JSON),
     sa.Column("facts_digest", sa.String(16)),
-    required("class_next", sa.Boolean, server_default=sa.false()),
     required("protocol_version", sa.Integer),
     required("enrolled_at", UTC),
     sa.Column("last_seen_at", UTC),
@@ -103,7 +102,6 @@ sa.Table(
     sa.Column("idempotency_key", sa.String(200)),
     required("state", states(10, "running", "paused", "cancelled", "finished", "failed"), index=True),
     sa.Column("reason", sa.Text),
-    required("weight", sa.Double, server_default="1"),
     sa.Column("wanted_law", sa.String(80)),
     required("last_event", sa.Integer),
     required("created_at", UTC),
@@ -140,19 +138,6 @@ sa.Table(
     sa.UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
     sa.Index("ix_measurement_device", "device_key", "protocol_digest", "state", "id"),
     partial_index("ix_measurement_pooled", "device_key", "protocol_digest", "id", where="launches > 1"),
-)
-sa.Table(
-    "owner_bounds",
-    METADATA,
-    sa.Column("id", sa.String(40), primary_key=True),
-    required("owner", sa.String(100), index=True),
-    sa.Column("weight", sa.Double),
-    sa.Column("running_jobs", sa.Integer),
-    sa.Column("waiting_launches", sa.Integer),
-    sa.Column("trainings", sa.Integer),
-    sa.Column("stored_bytes", sa.BigInteger),
-    required("set_at", UTC),
-    required("set_by", sa.String(100)),
 )
 sa.Table(
     "proxy_score",
@@ -195,13 +180,6 @@ sa.Table(
     METADATA,
     sa.Column("comparability_key", sa.String(16), primary_key=True),
     required("wanted_at", UTC),
-)
-sa.Table(
-    "training_turn",
-    METADATA,
-    sa.Column("owner", sa.String(100), primary_key=True),
-    sa.Column("queue", sa.String(10), primary_key=True),
-    required("taken_at", UTC),
 )
 sa.Table(
     "work_item",
@@ -310,7 +288,6 @@ sa.Table(
     required("settled", sa.Integer),
     required("launches_done", sa.Integer),
     required("refinements", sa.Integer),
-    required("last_turn", sa.Double, server_default="0"),
     required("busy_s", sa.Double),
     required("measuring_s", sa.Double),
     sa.Column("started_at", UTC),
@@ -484,6 +461,7 @@ sa.Table(
     sa.Column("gpus", sa.Integer),
     sa.Column("memory_bytes", sa.BigInteger),
     sa.Column("queue", sa.String(10)),
+    sa.Column("turn", sa.Double),
     required(
         "state", states(10, "queued", "starting", "training", "evaluating", "paused", "cancelled", "done", "failed")
     ),
@@ -514,10 +492,9 @@ sa.Table(
     sa.UniqueConstraint("owner", "idempotency_key", "position"),
     sa.UniqueConstraint("owner", "import_digest"),
     sa.CheckConstraint(
-        f"kind = 'import' OR ({' AND '.join(f'{column} IS NOT NULL' for column in TRAINED)})",
-        name="trained",
+        f"kind = 'import' OR ({' AND '.join(f'{column} IS NOT NULL' for column in TRAINED)})", name="trained"
     ),
-    sa.Index("ix_training_state", "state", "queue", "id"),
+    sa.Index("ix_training_state", "state", "queue", "turn"),
     partial_index("ix_training_worker", "worker", where="state IN ('starting', 'training', 'evaluating')"),
 )
 sa.Table(

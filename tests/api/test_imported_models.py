@@ -287,9 +287,7 @@ def test_a_large_model_is_refused(
 def test_an_owner_has_as_many_bytes_as_the_admin_allows(
     sqlite_service: Service, bob: httpx.Client, folder: Path
 ) -> None:
-    admin = sqlite_service.client("admin", "root")
-    answer = admin.patch("/v1/owners/bob", json={"stored_bytes": 1000})
-    assert answer.status_code == 200, answer.text
+    sqlite_service.settings.owners.stored_bytes = 1000
     document = problem(bob.post(PATH, content=body(folder)), 409)
     assert (document["kind"], document["bound"]) == ("bound-reached", "owners.stored_bytes")
     nothing_is_left(sqlite_service, bob)

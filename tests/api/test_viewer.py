@@ -23,8 +23,8 @@ from edgefront.core.store.tables import Base
 COMPUTES = {"predict", "import_model", "describe"}
 """What a viewer may send: nothing of it is stored."""
 SIGNING = {"open_session", "close_session"}
-FOR_ADMINS = {"list_enrolment_tokens", "get_enrolment_token", "list_owners"}
-FOR_USERS = {"list_keys", "get_owner"}
+FOR_ADMINS = {"list_enrolment_tokens", "get_enrolment_token"}
+FOR_USERS = {"list_keys"}
 CACHES = {"artifact", "access_version", "web_session"}
 """Tables that reading writes to: files that were built for a download, and sign-ins."""
 

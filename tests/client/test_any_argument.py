@@ -18,12 +18,12 @@ from rough_server import Rough, answer, rough_server
 
 import edgefront
 from edgefront import Client
-from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.wire.events import read_job_event
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport
 
-RESOURCES = ("jobs", "candidates", "models", "trainings", "devices", "tokens", "keys", "owners", "catalogue")
+RESOURCES = ("jobs", "candidates", "models", "trainings", "devices", "tokens", "keys", "catalogue")
 NOT_ASKED = {"close", "to_pandas"}
 """Methods that send nothing, or need an extra."""
 
@@ -106,26 +106,6 @@ def test_nothing_but_an_error_of_this_project_comes_out(
             list(islice(outcome, 3)) if inspect.isgenerator(outcome) else outcome
 
     check()
-
-
-@pytest.mark.parametrize(
-    ("bounds", "field"),
-    [
-        ({"running_jobs": 10**20}, "running_jobs"),
-        ({"weight": float("nan")}, "weight"),
-        ({"trainings": 1.5}, "trainings"),
-        ({"runing_jobs": 1}, "runing_jobs"),
-    ],
-)
-def test_bounds_that_the_request_refuses_name_the_field(
-    bounds: dict[str, Any], field: str, client: Client, rough: Rough
-) -> None:
-    before = len(rough.seen)
-    with pytest.raises(InvalidInput, match=field) as caught:
-        client.owners.set("anna", **bounds)
-    assert (caught.value.field, caught.value.allowed != "") == (field, True)
-    assert repr(caught.value.value) == repr(bounds[field])
-    assert len(rough.seen) == before
 
 
 def test_an_answer_of_another_release_says_what_could_not_be_read(client: Client, rough: Rough) -> None:

@@ -245,19 +245,6 @@ def test_devices_tokens_and_keys(running: Running) -> None:
     assert edgefront("--key", key["key"], "job", "list", home=running.home).returncode == exits.NO_ACCESS
 
 
-def test_owners(running: Running) -> None:
-    owner = read(running, "key", "create", "dora")["owner"]
-    view = read(running, "owner", "set", owner, "--running-jobs", "3", "--weight", "2", "--stored-mib", "5")
-    assert (view["running_jobs"]["most"], view["weight"], view["stored_bytes"]["most"]) == (3, 2.0, 5 << 20)
-    shown = show(running, "owner", "show", owner)
-    assert "for this owner" in shown
-    assert "running_jobs 3" in shown
-    assert owner in show(running, "owner", "list")
-    assert read(running, "owner", "reset", owner)["running_jobs"]["set_for_owner"] is False
-    assert "back to the settings" in show(running, "owner", "show", owner)
-    assert edgefront("owner", "set", owner, home=running.home).returncode == exits.USAGE
-
-
 def test_url_and_key_before_and_behind_the_command(running: Running, tmp_path: Path) -> None:
     place = ("--url", running.service.url, "--key", running.service.key)
     for arguments in ((*place, "job", "list"), ("job", "list", *place), ("job", *place[:0], "list", *place)):

@@ -32,15 +32,12 @@ from edgefront.core.errors import InvalidInput, TooManyRequests
 from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.search.computing import Computed, ComputeStep
-from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
-from edgefront.core.services.work import SCORES, SEARCH, Claim
+from edgefront.core.services.work import SCORES
 from edgefront.core.spaces.catalogue import space
-from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Candidate, Training, WebSession
+from edgefront.core.store.tables import Training, WebSession, WorkItem
 from edgefront.core.wire.jobs import JobView
 from edgefront.workers.work import Worker
 
@@ -316,49 +313,6 @@ def of(searches: Searches, owner: str) -> Searches:
     return other
 
 
-def test_a_long_computation_of_one_owner_does_not_hold_up_another(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ann = Searches(database)
-    agent = SimulatedAgent(database, by_size())
-    jobs = [ann.create(request(name=f"ann {number}", seed=number)) for number in range(3)]
-    jobs.append(of(ann, "bob").create(request(seed=9)))
-    ann.work()
-    while agent.step():
-        pass
-    ann.inbox.clear()
-    begun, may_end = threading.Semaphore(0), threading.Event()
-    compute = ComputeStep.compute
-
-    def long_for_ann(step: ComputeStep, settings: Settings | None = None) -> Computed | WantedSupernet:
-        if step.owner == "ann":
-            begun.release()
-            assert may_end.wait(60)
-        return compute(step, settings)
-
-    def proposed(number: int) -> int:
-        with database.read() as session:
-            query = select(func.count()).where(Candidate.job_id == jobs[number].id, Candidate.role == "search")
-            return session.scalar(query) or 0
-
-    monkeypatch.setattr(ComputeStep, "compute", long_for_ann)
-    worker = Worker(database, Settings(), slots=3)  # one is left to what is short
-    with ThreadPoolExecutor(3) as slots:
-        try:
-            for job in jobs:
-                worker.requested(WorkKind.ADVANCE, job.targets[0].id)
-            slots.submit(worker.work, SEARCH)
-            assert begun.acquire(timeout=60)
-            slots.submit(worker.work, SEARCH).result(60)
-            assert proposed(3) == 10
-            assert not begun.acquire(blocking=False), "an owner has all slots but one"
-            may_end.set()
-            until(lambda: [proposed(number) for number in range(4)] == [10] * 4)
-        finally:
-            may_end.set()
-            worker.stop()
-
-
 def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Searches(database)
     SimulatedAgent(database, by_size())
@@ -372,10 +326,10 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
     assert len(jobs) == 3
     worker, order = Worker(database, Settings()), []
 
-    def compute(held: Claim) -> None:
+    def compute(score_id: str) -> None:
         with database.write() as session:
-            scoring.store_score(session, held.subject, 1.0, None, database.now(session))
-        order.append(held.owner)
+            scoring.store_score(session, score_id, 1.0, None, database.now(session))
+            order.append(session.get_one(WorkItem, ("score", score_id)).owner)
 
     monkeypatch.setattr(worker.scoring, "compute", compute)
     worker.work(SCORES)
@@ -403,10 +357,10 @@ def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -
             row.state = "done"
     pool.user = principal(database, "bob")
     pool.submit("bob again")
-    claim = pool.claim(Machine("another worker", 1, 1 << 40))
-    assert claim is not None
+    claims = [pool.claim(Machine(f"another worker {number}", 1, 1 << 40)) for number in range(2)]
     with database.read() as session:
-        assert session.get_one(Training, claim.training_id).owner == "bob"
+        owned = [session.get_one(Training, claim.training_id).owner for claim in claims if claim is not None]
+    assert owned == ["ann", "bob"]
 
 
 def test_a_turn_is_taken_by_whatever_starts_and_outlives_it(database: Database, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from databases import ON_SQLITE
 from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_size, failing, principal
-from simulated_service import Service, request
+from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -15,7 +15,6 @@ from edgefront.core.services.measuring import release_leases
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch
-from edgefront.workers.searching import advance_target
 
 
 @ON_SQLITE

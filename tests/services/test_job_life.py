@@ -9,7 +9,7 @@ import pytest
 from databases import ON_SQLITE
 from job_rows import candidates, launches
 from simulated_agent import SimulatedAgent, by_size, principal
-from simulated_service import Service, request
+from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -23,7 +23,6 @@ from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, Job, Measurement, Target
 from edgefront.core.wire.jobs import Limits
-from edgefront.workers.searching import advance_target
 
 
 def digests(service: Service, job_id: str) -> list[tuple[int, str, str]]:

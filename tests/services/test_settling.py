@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory
+from simulated_service import advance_target, process_results
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
@@ -14,8 +15,6 @@ from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.result_processing import BATCH, process
 from edgefront.core.store.tables import Candidate, Event, Job, Launch, Measurement, Target
-from edgefront.workers.results import process_results
-from edgefront.workers.searching import advance_target
 
 
 def states(world: World, table: Any) -> list[str]:

@@ -474,9 +474,7 @@ def test_anothers_trainings(sqlite_pool: Pool) -> None:
 # Whatever happens in whatever order ----------------------------------------------------------------------------------
 
 STEPS = st.lists(
-    st.sampled_from(
-        ["claim", "report", "done", "stopped", "asked", "invalid", "failed", "expire", "pause", "resume", "cancel"]
-    ),
+    st.sampled_from(["claim", "report", "done", "stopped", "invalid", "failed", "expire", "pause", "resume", "cancel"]),
     max_size=14,
 )
 
@@ -505,8 +503,6 @@ def test_any_order_of_messages_leaves_a_consistent_row(lasting_pool: Pool, steps
                 say(pool, claim, Report(state="training", step=1, steps=2))
             elif step == "expire":
                 expire(pool, 61)
-            elif step == "asked":
-                finish(pool, claim, Outcome("stopped", asked=True))
             elif step in ("done", "stopped", "invalid", "failed"):
                 finish(pool, claim, Outcome(step))  # type: ignore[arg-type]
             else:

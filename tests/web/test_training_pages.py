@@ -136,7 +136,7 @@ def test_pause_resume_cancel_and_delete_ask_before_they_destroy(
     seen.until(STATE, "cancelling")
     with pool.database.write() as session:
         now = pool.database.now(session)
-        training_claims.finish(session, training, claim.fence, Report(), Outcome("stopped", asked=True), now)
+        training_claims.finish(session, training, claim.fence, Report(), Outcome("stopped"), now)
     seen.until(STATE, "cancelled")
     seen.page.get_by_role("button", name="Delete…").click()
     seen.page.get_by_role("button", name="Delete the training").click()

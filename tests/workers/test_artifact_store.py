@@ -219,7 +219,7 @@ def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_st
         finally:
             claim.end(5)
 
-    assert ended(1, "done") == Outcome("stopped", "its result could not be uploaded in time", asked=True)
+    assert ended(1, "done") == Outcome("stopped", "its result could not be uploaded in time")
     assert ended(2, "stopped") == Outcome("stopped")
     assert any("is unavailable" in note for note in notes)
     (tmp_path / "store").unlink()

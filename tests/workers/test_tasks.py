@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
-from simulated_service import Service, request
+from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -28,7 +28,7 @@ from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
 from edgefront.workers import tasks as worker_tasks
-from edgefront.workers.searching import ATTEMPTS, advance_target
+from edgefront.workers.searching import ATTEMPTS
 from edgefront.workers.tasks import sweep_once
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,8 @@
     {"value": 1.25}  or  {"reason": "why this model has no score"}
 
 It computes on one thread with low priority, and the system kills it first when memory runs out, so that its parent
-survives. It exits when its standard input closes, also in the middle of a score.
+survives. It exits when its standard input closes, also in the middle of a score, and not by a signal to the whole group
+of its worker, which would look like a failure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -28,6 +30,8 @@ from edgefront.core.spaces.architecture import Architecture
 
 def main() -> None:
     """Processes requests until the input ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     answers = _own_output()
     _step_back()
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()

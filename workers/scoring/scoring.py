@@ -13,11 +13,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
-from edgefront.core.services.work import Claim, Ending
 from edgefront.core.store.database import Database
 
 REST_S = 60.0
@@ -40,18 +39,15 @@ class Scoring:
         self._busy: set[Child] = set()
         self._stopping = False
 
-    def compute(self, held: Claim) -> Ending:
-        """Computes a score, unless it is there or no live target waits for it."""
+    def compute(self, score_id: str) -> None:
+        """Computes a score, unless it is there or no live target waits for it. Raises EdgefrontError if the child
+        process ends without one.
+        """
         with self._database.read() as session:
-            task = scoring.task_of(session, held.subject)
-        if task is None:
-            return Ending.DONE
-        answer, fault = self._compute(task)
-        if answer is None and not held.is_last:
-            return Ending.FAILED
-        result = answer or {"reason": f"{held.attempts} attempts; the last: {fault}"}
-        self._store(task.id, result.get("value"), result.get("reason"))
-        return Ending.DONE
+            task = scoring.task_of(session, score_id)
+        if task is not None:
+            answer = self._compute(task)
+            self._store(task.id, answer.get("value"), answer.get("reason"))
 
     def give_up(self, score_id: str, why: str) -> None:
         """The model stays without this score."""
@@ -72,8 +68,8 @@ class Scoring:
         for child in children:
             child.end()
 
-    def _compute(self, task: scoring.ScoreTask) -> tuple[dict[str, Any] | None, str]:
-        """The child's response, or None and how the child ended."""
+    def _compute(self, task: scoring.ScoreTask) -> dict[str, Any]:
+        """The child's response."""
         request = {
             "architecture": task.architecture,
             "proxy": task.proxy,
@@ -87,27 +83,28 @@ class Scoring:
             try:
                 request["data"] = str(find_dataset(name, self._settings.data_folder))
             except (InvalidInput, NotFound) as error:
-                return {"reason": error.detail}, ""
+                return {"reason": error.detail}
         child = self._take()
         if child is None:
-            return None, "the worker ended"
+            raise EdgefrontError("the worker ended")
         answer: dict[str, Any] | None = None
         try:
-            answer, fault = self._ask(child, task.proxy, request)
+            answer = self._ask(child, task.proxy, request)
         finally:
             self._release(child, works=answer is not None)
-        return answer, fault
+        return answer
 
-    def _ask(self, child: Child, proxy: str, request: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    def _ask(self, child: Child, proxy: str, request: dict[str, Any]) -> dict[str, Any]:
         end = time.monotonic() + self._settings.scoring.timeout_s
         child.ask(request)
         while (left := end - time.monotonic()) > 0:
             line = child.line(min(left, POLL_S))
             if line:
-                return json.loads(line), ""
+                answer: dict[str, Any] = json.loads(line)
+                return answer
             if line is None:
-                return None, f"the process that computed {proxy} {child.fate()}"
-        return None, f"{proxy} took longer than {self._settings.scoring.timeout_s:g} s"
+                raise EdgefrontError(f"the process that computed {proxy} {child.fate()}")
+        raise EdgefrontError(f"{proxy} took longer than {self._settings.scoring.timeout_s:g} s")
 
     def _take(self) -> Child | None:
         """A child that computes nothing; None if all are ended."""

@@ -37,6 +37,8 @@ _TAIL = 64
 _ENDING_OF_CODE = {
     EXIT_DONE: TrainingEnding.DONE,
     EXIT_STOPPED: TrainingEnding.STOPPED,
+    -signal.SIGTERM: TrainingEnding.STOPPED,
+    -signal.SIGINT: TrainingEnding.STOPPED,
     EXIT_SMALLER: TrainingEnding.SMALLER,
     EXIT_INVALID: TrainingEnding.INVALID,
 }
@@ -115,7 +117,7 @@ class RunReader:
             return Outcome(TrainingEnding.INVALID, reason)
         if asked:
             unsaved = "it was stopped before it had written a checkpoint of its last steps"
-            return Outcome(TrainingEnding.STOPPED, "" if ending is not None else unsaved, asked=True)
+            return Outcome(TrainingEnding.STOPPED, "" if ending is not None else unsaved)
         if ending is not None:
             note = "" if status is None or ending != TrainingEnding.SMALLER else (status.error or "")
             return Outcome(ending, note or reason)

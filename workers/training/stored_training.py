@@ -158,7 +158,7 @@ class StoredTraining:
             self._in_background(lambda: self._publish(result=is_done, last=True), note, hold_unless_hurried)
         except _Hurried:
             if is_done:
-                return Outcome(TrainingEnding.STOPPED, "its result could not be uploaded in time", asked=True)
+                return Outcome(TrainingEnding.STOPPED, "its result could not be uploaded in time")
         return outcome
 
     def end(self, timeout_s: float = 0.0) -> None:

@@ -90,7 +90,6 @@ class OwnDevice:
     device_class: str
     state: DeviceState
     facts_digest: str | None
-    class_next: bool
     last_seen_at: datetime | None
     quarantine: str | None = None
     reported_at: datetime | None = None
@@ -111,7 +110,6 @@ _SET_FACTS = (
     .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
 )
 _INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
-_CLASS_NEXT = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(class_next=bindparam("next"))
 _WORKED = Prepared(
     _SEEN.values(
         reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
@@ -143,10 +141,6 @@ def write_facts(session: Session, device_id: str, facts: Document) -> None:
 
 def set_instances(session: Session, device_id: str, instances: Document) -> None:
     session.execute(_INSTANCES, {"device": device_id, "found": instances})
-
-
-def set_class_next(session: Session, device_id: str, value: bool) -> None:
-    session.execute(_CLASS_NEXT, {"device": device_id, "next": value})
 
 
 def seen(session: Session, device_id: str, now: datetime) -> None:

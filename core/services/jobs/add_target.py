@@ -13,15 +13,12 @@ from edgefront.core.services.jobs.job_views import job_views
 from edgefront.core.services.jobs.lifecycle import add_target
 from edgefront.core.services.jobs.placement import Place, place_target
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.quotas import check_jobs, check_launches, of_added_target
 from edgefront.core.services.jobs.resolve import check_target
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.jobs.transitions import change_job
-from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import LIVE_JOBS, JobState, KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import lock_name
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView, TargetRequest
 
@@ -35,7 +32,6 @@ def extend_job(
     job_id: str,
     asked: AddedTargetRequest,
     in_reach: Callable[[JobRequest], None] | None = None,
-    settings: Settings | None = None,
 ) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
     are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
@@ -45,8 +41,6 @@ def extend_job(
         InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
         NotFound: no such job, device or device class.
         Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
-        BoundReached: its owner has as many launches that wait as the admin allows (`settings`), or it has finished and
-            there are as many running jobs.
     """
     principal.require(KeyRole.USER)
     with database.read() as session:
@@ -62,12 +56,7 @@ def extend_job(
         if locked is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
         _must_be_extensible(job)
-        lock_name(session, "owner", job.owner)
-        owners = (settings or Settings()).owners
-        if job.state == JobState.FINISHED:
-            check_jobs(session, job.owner, owners)
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
-        check_launches(session, job.owner, of_added_target(request), owners)
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
         place = place_target(

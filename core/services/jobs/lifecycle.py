@@ -12,7 +12,6 @@ from edgefront.core.errors import Conflict
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
@@ -22,17 +21,14 @@ from edgefront.core.services.jobs.job_views import job_views
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
-from edgefront.core.services.jobs.queries.turns import give_up_turns
-from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.settings import OwnerSettings, Settings
+from edgefront.core.services.settings import Settings
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
-from edgefront.core.store.sql import lock_name
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, TargetRequest
 
@@ -57,7 +53,6 @@ def submit_job(
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
-        BoundReached: the owner has as many jobs, or launches that wait, as the admin allows.
     """
     principal.require(KeyRole.USER)
     digest = request_digest(request.model_dump(mode="json"))
@@ -72,11 +67,7 @@ def submit_job(
     if in_reach is not None:
         in_reach(job.request)
     with database.write() as session:
-        lock_name(session, "owner", principal.owner)
-        owners = (settings or Settings()).owners
-        return _create(
-            session, principal, job, resolution.proxy_data, digest, idempotency_key, owners, database.now(session)
-        )
+        return _create(session, principal, job, resolution.proxy_data, digest, idempotency_key, database.now(session))
 
 
 def _create(
@@ -86,7 +77,6 @@ def _create(
     proxy_data: str | None,
     digest: str,
     idempotency_key: str | None,
-    owners: OwnerSettings,
     now: datetime,
 ) -> JobView:
     """`digest` is that of the request as it was sent, without what it leaves open."""
@@ -94,8 +84,6 @@ def _create(
     faults = Faults()
     places = place(session, request, faults)
     faults.raise_first()
-    if idempotency_key is None or rows.find_by_key(session, principal.owner, idempotency_key) is None:
-        check_bounds(session, principal.owner, request, owners)
     job = Job(
         name=request.name,
         owner=principal.owner,
@@ -103,7 +91,6 @@ def _create(
         request_digest=digest,
         idempotency_key=idempotency_key,
         state=JobState.RUNNING,
-        weight=bounds_of(session, principal.owner, owners).weights.get(principal.owner, 1.0),
         created_at=now,
         updated_at=now,
     )
@@ -191,7 +178,6 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     unspent = demand.refinements_among(withdrawn)
     for target in targets:
         target.refinements -= unspent[target.id]
-        give_up_turns(target)
     supernet_plan.pause(session, [target.id for target in targets], now)
     change_job(session, job, JobState.PAUSED, None, now)
     return _view(session, job, now)

@@ -69,7 +69,7 @@ def start(
         return ProbeView(**dict(chosen.plan), id=None, job_id=job_id, state=ProbeState.PLANNED)
     with database.write() as session:
         job = job_rows.lock_job(session, job_id) or job_of(session, principal, job_id)
-        _store(session, principal, job, chosen, settings, (digest, idempotency_key), database.now(session))
+        _store(session, principal, job, chosen, (digest, idempotency_key), database.now(session))
     return view(database, principal, job_id)
 
 
@@ -78,7 +78,6 @@ def _store(
     principal: Principal,
     job: Job,
     chosen: ChosenTrainings,
-    settings: Settings,
     request: tuple[str, str | None],
     now: datetime,
 ) -> None:
@@ -98,7 +97,7 @@ def _store(
     if first is not None:  # another request was faster with the same key
         check_same(first.request_digest, digest, f"probe {first.id}")
         return
-    made = [create_planned(session, principal, each, settings, now)[0] for each in chosen.trainings]
+    made = [create_planned(session, principal, each, now)[0] for each in chosen.trainings]
     trainings = tuple(
         planned.model_copy(update={"training_id": training.id})
         for planned, training in zip(chosen.plan.trainings, made, strict=True)

@@ -15,7 +15,6 @@ from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
 from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import can_read_on, device_keys, runnable
-from edgefront.core.services.fleet.device_keys import key_of_class
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
@@ -99,9 +98,8 @@ class Claimed(NamedTuple):
 def claim(
     session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
 ) -> Claimed:
-    """Takes up to `max_items` wanted launches that the device can run, by their turns (`jobs.queries.turns`).
-
-    Those for it alone and those of its class get half of them each, or what the others leave.
+    """Takes up to `max_items` wanted launches that the device can run, by their turns (`services.turns`): those for
+    it alone and those of its class.
 
     Where none is wanted, further launches of uncertain frontier points are made and taken (`remeasure`). `items` is
     empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, holds
@@ -185,26 +183,17 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
     unfit: set[str] = set()
     unread: set[str] = set()
     while True:
-        rows = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
+        rows = launches.claimable(session, own, shared, unfit, max_items, unread)
         protocols = {row.protocol_digest: read_protocol(row.protocol) for row in rows}
         able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
         fit = {key: protocol for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
         refused = protocols.keys() - fit
         unknown = {row.digest for row in rows if not can_read_on(session, device, row.architecture)}
         if not refused and not unknown:
-            _alternate(session, device, rows, max_items)
             return [_item(row, fit[row.protocol_digest]) for row in rows]
         # What it cannot run may stand before what it can: look again without those protocols and architectures.
         unfit |= refused
         unread |= unknown
-
-
-def _alternate(session: Session, device: devices.OwnDevice, rows: Sequence[WantedLaunch], max_items: int) -> None:
-    """Gives the last launch of an odd number to the device's own queue and to its class's in turn."""
-    shared = sum(row.device_key == key_of_class(device.device_class) for row in rows)
-    had_more = shared > max_items // 2
-    if max_items % 2 and rows and device.class_next == had_more and (had_more or shared < len(rows)):
-        devices.set_class_next(session, device.id, not device.class_next)
 
 
 def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeasedItem:

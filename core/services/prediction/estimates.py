@@ -18,7 +18,6 @@ from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import placement
 from edgefront.core.services.jobs.placement import Place
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.quotas import check_bounds
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.rivals import has_one_answer
@@ -72,9 +71,6 @@ def estimate(
     baselines = [{baseline.digest for baseline in plan_.baselines()} for plan_ in plans]
     placed: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
-        if plans:
-            owners = (settings or Settings()).owners
-            faults.attempt(lambda: check_bounds(session, principal.owner, request, owners))
         places = placement.place(session, request, faults)
         for index, place in places.items() if plans else ():
             placed.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))

@@ -92,11 +92,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `asked`: it was asked to stop, and did."""
+    """How a run ended."""
 
     ending: TrainingEnding
     reason: str = ""
-    asked: bool = False
     result: Document | None = None
     scores: Sequence[Score] = ()
 
@@ -126,7 +125,6 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.running_since = None
     training.started_at = training.started_at or now
-    rows.take_turn(session, training, now)
     change_state(session, training, TrainingState.STARTING, now)
     return TrainingClaim(training.id, training.fence)
 
@@ -220,7 +218,8 @@ def store_manifest(session: Session, training_id: str, fence: int, manifest: Doc
 def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
     """The run has ended: stores its last report and determines the training's new state, which is returned.
 
-    A training with a request to pause or cancel does so unless it is done. A failed one waits for another attempt, up
+    A training with a request to pause or cancel does so unless it is done. One that was stopped, by whomever, waits in
+    its queue at no cost. A failed one waits for another attempt, up
     to `MAX_ATTEMPTS` in a row without a new checkpoint.
     """
     training = held(session, training_id, fence)
@@ -238,7 +237,7 @@ def finish(session: Session, training_id: str, fence: int, said: Report, outcome
         _end(session, training, TrainingState.FAILED, now)
     elif training.wanted == TrainingCommand.CANCEL:
         _end(session, training, TrainingState.CANCELLED, now)
-    elif outcome.ending == TrainingEnding.SMALLER or (outcome.ending == TrainingEnding.STOPPED and outcome.asked):
+    elif outcome.ending in (TrainingEnding.SMALLER, TrainingEnding.STOPPED):
         _release(session, training, now, outcome.reason)
     else:
         _count_attempt(session, training, outcome.reason or "the run ended", now)

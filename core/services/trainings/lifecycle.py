@@ -7,11 +7,10 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import BoundReached, Conflict
+from edgefront.core.errors import Conflict
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
@@ -33,7 +32,7 @@ from edgefront.core.services.trainings.views import licence_of, training_view, t
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
-from edgefront.core.store.sql import Document, lock_name
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.wire.trainings import (
     MetricPage,
@@ -73,7 +72,7 @@ def submit_trainings(
         InvalidInput: architecture, recipe, overrides, data set or bounds are invalid; names the field.
         NotFound: no such model, candidate, job or target.
         Conflict: the key was used with another request.
-        BoundReached: the owner has as many trainings as the admin allows.
+        BoundReached: the owner's files take as many bytes as the settings allow.
     """
     principal.require(KeyRole.USER)
     with database.read() as session:
@@ -84,7 +83,7 @@ def submit_trainings(
                 return _same(session, former, _digest(request))
     planned = plan_trainings(database, principal, request, settings)
     with database.write() as session:
-        return create_planned(session, principal, planned, settings, database.now(session), idempotency_key)
+        return create_planned(session, principal, planned, database.now(session), idempotency_key)
 
 
 def plan_trainings(
@@ -102,28 +101,12 @@ def create_planned(
     session: Session,
     principal: Principal,
     planned: PlannedTrainings,
-    settings: Settings,
     now: datetime,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
     """Stores what was planned, with whatever else the transaction stores."""
     check_chosen(session, planned.chosen)
-    lock_name(session, "owner", principal.owner)
-    if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
-        _check_bound(session, principal.owner, len(planned.plan.subjects), settings)
     return _create(session, principal, planned, idempotency_key, now)
-
-
-def _check_bound(session: Session, owner: str, asked: int, settings: Settings) -> None:
-    used, most = rows.unfinished(session, owner), bounds_of(session, owner, settings.owners).trainings
-    if used + asked > most:
-        raise BoundReached(
-            f"{used:,} trainings of {owner!r} wait, run or are paused, and {asked:,} more are asked for; at most "
-            f"{most:,} are allowed: cancel some, wait for them to end, or ask an admin for more (owners.trainings)",
-            bound="owners.trainings",
-            used=used,
-            most=most,
-        )
 
 
 def _create(
@@ -328,6 +311,7 @@ def _row(
 
 
 def _begin(session: Session, training: Training, now: datetime) -> None:
+    rows.take_turn(session, training)
     log_state(session, training, now)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
+from edgefront.core.services.trainings.queries.trainings import take_turn
 from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
@@ -53,6 +54,7 @@ def resume(session: Session, training: Training, now: datetime) -> None:
     if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
         training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None
         training.attempts, training.failed_at_checkpoint = 0, None
+        take_turn(session, training)
         change_state(session, training, TrainingState.QUEUED, now)
         enqueue(session, tasks.TRAIN, queue=training.queue)
     elif training.state in LIVE_TRAININGS:

@@ -1,6 +1,6 @@
 """All tables, imported in one place so that the metadata is complete."""
 
-from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentToken, OwnerBounds, WebSession
+from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentToken, WebSession
 from edgefront.core.store.tables.artifact import Artifact
 from edgefront.core.store.tables.base import Base, new_id, random_ids
 from edgefront.core.store.tables.candidate import Candidate
@@ -10,7 +10,7 @@ from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
 from edgefront.core.store.tables.quality import LawVersion, Probe, WantedRefit
-from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric, TrainingTurn
+from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
 from edgefront.core.store.tables.work import WorkItem
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "LawVersion",
     "Lease",
     "Measurement",
-    "OwnerBounds",
     "Probe",
     "ProxyScore",
     "ProxyWait",
@@ -38,7 +37,6 @@ __all__ = [
     "Training",
     "TrainingEvent",
     "TrainingMetric",
-    "TrainingTurn",
     "WantedRefit",
     "WebSession",
     "WorkItem",

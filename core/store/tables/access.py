@@ -51,22 +51,6 @@ class EnrolmentToken(Base):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
-class OwnerBounds(Base):
-    """What an admin has set for an owner. The newest row of an owner counts; the others are its history."""
-
-    __tablename__ = "owner_bounds"
-
-    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("own"))
-    owner: Mapped[str] = mapped_column(String(100), index=True)
-    weight: Mapped[float | None]  # this and the following: None for that of the settings
-    running_jobs: Mapped[int | None]
-    waiting_launches: Mapped[int | None]
-    trainings: Mapped[int | None]
-    stored_bytes: Mapped[int | None] = mapped_column(BigInt)
-    set_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    set_by: Mapped[str] = mapped_column(String(100))  # the admin key's name
-
-
 class WebSession(Base):
     """A browser session (cookie), opened with an API key; ends with the key."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import ForeignKey, Index, String, Text, false
+from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, validates
 
 from edgefront.core.states import DeviceState
@@ -30,7 +30,6 @@ class Device(Base):
     state: Mapped[DeviceState] = mapped_column(state_type(DeviceState, 10), default=DeviceState.ACTIVE)
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
     facts_digest: Mapped[str | None] = mapped_column(String(16))  # set with the facts
-    class_next: Mapped[bool] = mapped_column(default=False, server_default=false())  # its class has the next odd turn
     protocol_version: Mapped[int]
     enrolled_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -31,7 +31,6 @@ class Job(Base):
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     state: Mapped[JobState] = mapped_column(state_type(JobState, 10), index=True)
     reason: Mapped[str | None] = mapped_column(Text)
-    weight: Mapped[float] = mapped_column(default=1.0, server_default="1")  # of its owner: more gets more turns
     wanted_law: Mapped[str | None] = mapped_column(String(80))  # to which it is being moved: core.services.jobs.law
     last_event: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -66,7 +65,6 @@ class Target(Base):
     settled: Mapped[int] = mapped_column(default=0)
     launches_done: Mapped[int] = mapped_column(default=0)
     refinements: Mapped[int] = mapped_column(default=0)  # refinement launches that were requested
-    last_turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of the last launch it asked for
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

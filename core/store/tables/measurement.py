@@ -93,7 +93,7 @@ class Launch(Base):
     device_key: Mapped[str] = mapped_column(String(120))
     state: Mapped[LaunchState] = mapped_column(state_type(LaunchState, 12))
     purpose: Mapped[Purpose] = mapped_column(state_type(Purpose, 10, "purpose"))
-    turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # lowest first: services.jobs.queries.turns
+    turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # lowest first: services.turns
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))

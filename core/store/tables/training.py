@@ -25,7 +25,7 @@ class Training(Base):
         UniqueConstraint("owner", "idempotency_key", "position"),
         UniqueConstraint("owner", "import_digest"),
         CheckConstraint(f"kind = 'import' OR ({' AND '.join(f'{name} IS NOT NULL' for name in _TRAINED)})", "trained"),
-        Index("ix_training_state", "state", "queue", "id"),
+        Index("ix_training_state", "state", "queue", "turn"),
         Index("ix_training_worker", "worker", postgresql_where=_LIVE, sqlite_where=_LIVE),
     )
 
@@ -60,6 +60,7 @@ class Training(Base):
     gpus: Mapped[int | None]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
     queue: Mapped[str | None] = mapped_column(String(10))
+    turn: Mapped[float | None]  # lowest first: services.turns
     # Progress.
     state: Mapped[TrainingState] = mapped_column(state_type(TrainingState, 10))
     wanted: Mapped[TrainingCommand] = mapped_column(state_type(TrainingCommand, 10, "wanted"))
@@ -87,16 +88,6 @@ class Training(Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_event: Mapped[int] = mapped_column(default=0)
-
-
-class TrainingTurn(Base):
-    """When a training of an owner was last started from a queue: owners take turns."""
-
-    __tablename__ = "training_turn"
-
-    owner: Mapped[str] = mapped_column(String(100), primary_key=True)
-    queue: Mapped[str] = mapped_column(String(10), primary_key=True)
-    taken_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class TrainingEvent(Base):

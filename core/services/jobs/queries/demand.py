@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
-from edgefront.core.services.jobs.queries.turns import take_turns
+from edgefront.core.services.jobs.queries.turns import launch_turns
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
@@ -164,7 +164,7 @@ def add_launches(
         for launch_id, measurement_id, turn in zip(
             random_ids("lau", len(measurement_ids)),
             measurement_ids,
-            take_turns(session, target, len(measurement_ids)),
+            launch_turns(session, target, len(measurement_ids)),
             strict=True,
         )
     ]

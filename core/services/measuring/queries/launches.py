@@ -53,6 +53,7 @@ class WantedLaunch(NamedTuple):
     id: str
     fence: int
     device_key: str
+    turn: float
     digest: str
     architecture: str
     """JSON, as it is stored: it is passed on, not read."""
@@ -135,7 +136,7 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-ClaimQuery = Select[str, int, str, str, str, str, str, int]
+ClaimQuery = Select[str, int, str, float, str, str, str, str, int]
 
 
 def _claimable(device_key: ColumnElement[str]) -> ClaimQuery:
@@ -144,6 +145,7 @@ def _claimable(device_key: ColumnElement[str]) -> ClaimQuery:
             Launch.id,
             Launch.fence,
             Launch.device_key,
+            Launch.turn,
             Measurement.digest,
             json_text(Measurement.architecture).label("architecture"),
             json_text(Measurement.protocol).label("protocol"),
@@ -179,16 +181,13 @@ def claimable(
     excluded_protocols: Collection[str],
     limit: int,
     excluded_architectures: Collection[str] = (),
-    *,
-    class_next: bool = False,
 ) -> list[WantedLaunch]:
-    """The first wanted launches that no other claim has locked, locked, with the columns that an agent needs.
-
-    Where both keys have some, each gets half; of an odd number the class gets one more if `class_next`.
+    """The first wanted launches of both keys that no other claim has locked, locked, with the columns that an agent
+    needs.
     """
 
-    def claim(query: Prepared, most: int) -> list[WantedLaunch]:
-        asked = {"own": own_key, "shared": shared_key, "most": most}
+    def claim(query: Prepared) -> list[WantedLaunch]:
+        asked = {"own": own_key, "shared": shared_key, "most": limit}
         if not excluded_protocols and not excluded_architectures:
             return fetch(session, WantedLaunch, query, asked)
         fit = cast(ClaimQuery, query.statement)
@@ -198,12 +197,10 @@ def claimable(
             fit = fit.where(~any_of(Measurement.digest, excluded_architectures))
         return fetch(session, WantedLaunch, fit, asked)
 
-    own = claim(_CLAIMABLE, limit)
+    own = claim(_CLAIMABLE)
     if all(row.device_key == shared_key for row in own):
         return own
-    share = max(limit - len(own), (limit + class_next) // 2)
-    shared = claim(_CLAIMABLE_SHARED, share) if share else []
-    return own[: limit - len(shared)] + shared
+    return sorted([*own, *claim(_CLAIMABLE_SHARED)], key=lambda row: (row.turn, row.id))[:limit]
 
 
 _START = (

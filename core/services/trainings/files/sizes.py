@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgefront.core.errors import BoundReached
-from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import FOLDER, files_in, training_folder
 from edgefront.core.services.trainings.files.objects import ObjectStore
@@ -37,11 +36,11 @@ def check_stored(database: Database, owner: str, settings: Settings, added: int 
     """Raises `BoundReached` where the files of the owner's trainings take all that they may, or would with `added`
     bytes more.
     """
-    with database.read() as session:
-        most = bounds_of(session, owner, settings.owners).stored_bytes
-        ids = [] if most is None else rows.ids_of(session, owner)
+    most = settings.owners.stored_bytes
     if most is None:
         return
+    with database.read() as session:
+        ids = rows.ids_of(session, owner)
     used = stored_bytes(settings, ids)
     if used < most and used + added <= most:
         return

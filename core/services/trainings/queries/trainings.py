@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, delete, false, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, delete, false, func, literal, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
-from edgefront.core.store import sql
+from edgefront.core.services.turns import TurnQueue, next_turns
+from edgefront.core.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store.sql import Document, any_of, typed
-from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
+from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 _MEASURED = 16
 """Measurements that a model card lists at most."""
@@ -71,12 +71,6 @@ def page(
     return list(session.scalars(query))
 
 
-def unfinished(session: Session, owner: str) -> int:
-    """Number of an owner's trainings that have not ended."""
-    query = select(func.count()).select_from(Training)
-    return session.scalar(query.where(Training.owner == owner, Training.state.not_in(ENDED_TRAININGS))) or 0
-
-
 def ids_of(session: Session, owner: str) -> list[str]:
     return list(session.scalars(select(Training.id).where(Training.owner == owner)))
 
@@ -128,29 +122,17 @@ def held_by(session: Session, worker: str) -> list[HeldTraining]:
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
     """The next waiting training of the queue that fits, locked; rows that others have locked are skipped. `memory`:
     number of GPUs (0 without any) → bytes that a training with so many may need, on each.
-
-    Owners take turns: first comes who has the fewest that run, of these who has had none started for longest
-    (`take_turn`), and of one owner's the oldest.
     """
-    running = (
-        select(Training.owner, func.count().label("trainings"))
-        .where(Training.queue == queue, Training.state.in_(LIVE_TRAININGS))
-        .group_by(Training.owner)
-        .subquery()
-    )
-    turn = and_(TrainingTurn.owner == Training.owner, TrainingTurn.queue == Training.queue)
     query = (
         select(Training)
-        .outerjoin(running, running.c.owner == Training.owner)
-        .outerjoin(TrainingTurn, turn)
         .where(
             Training.state == TrainingState.QUEUED,
             Training.queue == queue,
             or_(false(), *(_fits(gpus, size) for gpus, size in memory.items())),
         )
-        .order_by(func.coalesce(running.c.trainings, 0), TrainingTurn.taken_at.asc().nulls_first(), Training.id)
+        .order_by(Training.turn, Training.id)
         .limit(1)
-        .with_for_update(skip_locked=True, key_share=True, of=Training)
+        .with_for_update(skip_locked=True, key_share=True)
     )
     return session.scalar(query.execution_options(populate_existing=True))
 
@@ -161,10 +143,17 @@ def _fits(gpus: int, memory_bytes: int) -> ColumnElement[bool]:
     )
 
 
-def take_turn(session: Session, training: Training, now: datetime) -> None:
-    """Notes that a training of this owner is started now; it stays noted when the training is deleted."""
-    statement = sql.upsert(session, TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
-    session.execute(statement.on_conflict_do_update(index_elements=["owner", "queue"], set_={"taken_at": now}))
+def take_turn(session: Session, training: Training) -> None:
+    """Gives the training its turn in its queue (`services.turns`)."""
+    there = Training.queue == training.queue
+    queue = TurnQueue(
+        Training,
+        waiting=(Training.state == TrainingState.QUEUED, there),
+        served=(Training.state.in_(LIVE_TRAININGS), there),
+    )
+    with session.no_autoflush:
+        (training.turn,) = next_turns(session, queue, Training.owner == training.owner, 1)
+    session.flush()
 
 
 def expired(session: Session, now: datetime) -> list[Training]:
@@ -179,14 +168,14 @@ def expired(session: Session, now: datetime) -> list[Training]:
 
 
 def ahead_of(session: Session, training: Training) -> int:
-    """About how many trainings of the queue come before this one: its owner's older ones, and as many of each other
-    owner, and one.
-    """
-    queued = (Training.state == TrainingState.QUEUED, Training.queue == training.queue)
-    own = select(func.count()).where(*queued, Training.owner == training.owner, Training.id < training.id)
-    older = session.scalar(own) or 0
-    others = select(func.count()).where(*queued, Training.owner != training.owner).group_by(Training.owner)
-    return older + sum(min(waiting, older + 1) for waiting in session.scalars(others))
+    """How many trainings of the queue come before this one, of those that wait now."""
+    place = tuple_(literal(training.turn), literal(training.id))
+    query = select(func.count()).where(
+        Training.state == TrainingState.QUEUED,
+        Training.queue == training.queue,
+        tuple_(Training.turn, Training.id) < place,
+    )
+    return session.scalar(query) or 0
 
 
 def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:

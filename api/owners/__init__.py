@@ -1,1 +1,0 @@
-"""Owners and their bounds."""
