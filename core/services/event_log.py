@@ -19,6 +19,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
+from edgefront.core.services.stored import RowReader
 from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
@@ -103,7 +104,14 @@ def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[
     """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
     log = _log_of(owner_id)
     asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
-    return [log.view.model_validate(dict(row._mapping)) for row in session.execute(log.after, asked)]
+    return [_view(log.view, dict(row._mapping)) for row in session.execute(log.after, asked)]
+
+
+def _view(view: type[LogView], row: Document) -> LogView:
+    """An event; of a kind or with data that this release cannot read as it is, so that the log goes on."""
+    reader = RowReader()
+    event = reader.read(lambda: view.model_validate(row))
+    return event or view.model_construct(**{**row, "data": {"note": reader.note()}})
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:

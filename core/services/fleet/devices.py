@@ -24,6 +24,7 @@ from edgefront.core.services.access.keys import (
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.stored import RowReader
 from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.tables import Device, EnrolmentToken
 from edgefront.core.validation import existing
@@ -294,26 +295,39 @@ def view(session: Session, device: Device, now: datetime) -> DeviceView:
 def views(session: Session, devices: Sequence[Device], now: datetime) -> list[DeviceView]:
     """Views of devices, in a fixed number of queries."""
     leased = rows.leased_counts(session, [device.id for device in devices])
-    return [
-        DeviceView(
-            id=device.id,
-            name=device.name,
-            device_class=device.device_class,
-            owner=device.owner,
-            state=DeviceState(device.state),
-            online=device.state != DeviceState.REVOKED and _online(device, now),
-            last_seen_at=device.last_seen_at,
-            enrolled_at=device.enrolled_at,
-            facts=DeviceFacts.model_validate(device.facts),
-            leased=leased.get(device.id, 0),
-            measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
-            quarantine=device.quarantine,
-            drift=drift.in_words(device.drift),
-            audits=device.audits,
-            audits_held_share=device.audits_held / device.audits if device.audits else None,
-        )
-        for device in devices
-    ]
+    return [_view(device, leased.get(device.id, 0), now) for device in devices]
+
+
+def _view(device: Device, leased: int, now: datetime) -> DeviceView:
+    reader = RowReader()
+    facts = reader.read(lambda: DeviceFacts.model_validate(device.facts))
+    moved = reader.read(lambda: drift.in_words(device.drift))
+    return DeviceView(
+        id=device.id,
+        name=device.name,
+        device_class=device.device_class,
+        owner=device.owner,
+        state=DeviceState(device.state),
+        online=device.state != DeviceState.REVOKED and _online(device, now),
+        last_seen_at=device.last_seen_at,
+        enrolled_at=device.enrolled_at,
+        facts=facts
+        or DeviceFacts(
+            hostname="",
+            system="",
+            architecture="",
+            cpu=(reader.note() or "")[:200],
+            cores=1,
+            memory_bytes=1,
+            runtimes=(),
+        ),
+        leased=leased,
+        measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
+        quarantine=device.quarantine,
+        drift=reader.note(moved),
+        audits=device.audits,
+        audits_held_share=device.audits_held / device.audits if device.audits else None,
+    )
 
 
 def _online(device: Device, now: datetime) -> bool:

@@ -7,7 +7,8 @@ results and of a move to another law, or the scores of its trained candidates.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as quality_rows
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, RowReader
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -77,21 +78,28 @@ def _computed(
     published = {id_ for id_, request in requests.items() if request is not None and request.space.published}
     found: dict[str, str] = {}
     for job_id in published:
-        found |= choices.short_of(session, jobs[job_id])
+        reader = RowReader()
+        found |= reader.read(partial(choices.short_of, session, jobs[job_id])) or {}
+        found |= {target.id: said for target in targets if target.job_id == job_id and (said := reader.note())}
     searched = [target for target in targets if target.job_id not in published]
     untrained = [target for target in searched if not scores[target.id].number]
     members: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in rows.frontiers_and_baselines(session, [target.id for target in untrained]):
         members[candidate.target_id].append(candidate)
     for target in searched:
-        job, limits = jobs[target.job_id], LIMITS.read_or(target.limits, Limits())
-        known: MeasuredModels
+        job, limits, reader = jobs[target.job_id], LIMITS.read_or(target.limits, Limits()), RowReader()
+        known: Callable[[], MeasuredModels]
         if target in untrained:
-            known = _on_frontier(session, job, requests[job.id], target, limits, members[target.id])
+            known = partial(_on_frontier, session, job, requests[job.id], target, limits, members[target.id])
         else:  # which of all within the limits are the best by prediction decides whether trainings count
-            known = recommendation.known_of(session, job, target, limits)
-        found[target.id] = known.short()
+            known = partial(recommendation.known_of, session, job, target, limits)
+        short = reader.read(partial(_short, known)) or ""
+        found[target.id] = reader.note() or short
     return found
+
+
+def _short(known: Callable[[], MeasuredModels]) -> str:
+    return known().short()
 
 
 def _on_frontier(

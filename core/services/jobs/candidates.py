@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import orjson
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, case, func, or_
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
@@ -19,16 +21,19 @@ from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import demand, lists
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.lists import Order
-from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.jobs.views import candidate_view, predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
+from edgefront.core.services.stored import RowReader
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of
-from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.store.tables import Candidate, Job, Launch, Target
 from edgefront.core.units import MB
 from edgefront.core.validation import one_of
 from edgefront.core.wire.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 from edgefront.core.wire.jobs import NO_LIMITS, Limits
+
+_RESULT: TypeAdapter[LaunchResult | None] = TypeAdapter(LaunchResult | None)
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1
@@ -230,10 +235,14 @@ def list_launches(session: Session, principal: Principal, candidate_id: str) -> 
     candidate, _ = candidate_of(session, principal, candidate_id)
     if candidate.measurement_id is None:
         return []
-    return [
-        LaunchView.model_validate(launch, from_attributes=True)
-        for launch in demand.launches_of(session, candidate.measurement_id)
-    ]
+    return [_launch_view(launch) for launch in demand.launches_of(session, candidate.measurement_id)]
+
+
+def _launch_view(launch: Launch) -> LaunchView:
+    reader = RowReader()
+    result = reader.read(lambda: _RESULT.validate_python(launch.result))
+    own = {name: getattr(launch, name) for name in LaunchView.model_fields if name not in ("result", "reason")}
+    return LaunchView(**own, reason=reader.note(launch.reason), result=result)
 
 
 def export_rows(
@@ -254,8 +263,9 @@ def export_rows(
         for candidate in lists.stream(session, conditions, order):
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
-            row |= {name: (candidate.predicted or {}).get(field) for name, field in PREDICTED.items()}
-            row["predicted_label"] = label_of(candidate.predicted) or None
+            predicted = predicted_of(candidate.predicted)
+            row |= {name: predicted.get(field) for name, field in PREDICTED.items()}
+            row["predicted_label"] = label_of(predicted) or None
             row |= {
                 "target": targets[candidate.target_id],
                 "parents": " ".join(candidate.parents),

@@ -29,12 +29,12 @@ from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries.frontier import Point
-from edgefront.core.services.jobs.views import candidate_entry, candidate_view, trained_views
+from edgefront.core.services.jobs.views import candidate_entry, candidate_view, predicted_of, trained_views
 from edgefront.core.services.quality.expected import perplexity_of
 from edgefront.core.services.quality.laws import known_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
 from edgefront.core.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
@@ -307,6 +307,8 @@ def frontier_view(
     trained = trained_of(session, row.id, dataset)
     request = JOB_REQUEST.read_or(job.request, None)
     epsilon = 0.0 if request is None else request.epsilon
+    reader = RowReader()
+    reference = reader.read(lambda: REFERENCE.validate_python(row.reference))
     points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
@@ -323,14 +325,14 @@ def frontier_view(
         target_id=row.id,
         target=row.name,
         hypervolume=row.hypervolume,
-        reference=row.reference,
+        reference=reference,
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(_points(members), baseline, row, request),
         own_model=starts_from_model(request),
-        note="" if request is None else added_note(session, request, row),
+        note=reader.note("" if request is None else added_note(session, request, row)) or "",
         perplexity_of=perplexity_of(
-            {(point.predicted or {}).get("law") for point in (*shown, *beside)},
+            {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
             None if request is None else known_law_of(session, request),
         ),
         epsilon=epsilon,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.trust import published_trust
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERENCE, RowReader
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
@@ -32,7 +33,7 @@ LOOKED_AT = 32
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
     """Views of jobs with their targets, in a fixed number of queries.
 
-    If a stored request cannot be read, the view has an empty one, and the job's reason contains the error.
+    Where a stored document cannot be read, the view has an empty one, and the reason or the target's note says so.
     """
     targets = job_rows.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
@@ -55,37 +56,40 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     answers = answers_of(session, jobs, targets)
     views = []
     for job in jobs:
+        reader = RowReader()
+        request = reader.read(partial(JOB_REQUEST.read, job.request))
+        trust = reader.read(partial(_trust, session, request)) or ProxyTrust()
         own = [target for target in targets if target.job_id == job.id]
-        request = JOB_REQUEST.read_or(job.request, None)
+        of_targets = [
+            _target_view(
+                job,
+                request,
+                target,
+                _TargetFacts(
+                    frontier=frontiers[target.id],
+                    baseline=baselines[target.id],
+                    online=online[target.device_key],
+                    devices=facts.get(target.device_key, ()),
+                    scoring=scoring.get(target.id, 0),
+                    held_back=held_back.get(target.device_key),
+                    unconfirmed=unconfirmed.get(target.id, 0),
+                    marked=marked.get(target.id, 0),
+                    answer=answers.get(target.id, ""),
+                ),
+                now,
+            )
+            for target in own
+        ]
         views.append(
             JobView(
                 id=job.id,
                 name=job.name,
                 owner=job.owner,
                 state=JobState(job.state),
-                reason=job.reason,
+                reason=reader.note(job.reason),
                 request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
-                proxy_trust=ProxyTrust() if request is None else published_trust(session, request),
-                targets=tuple(
-                    _target_view(
-                        job,
-                        request,
-                        target,
-                        _TargetFacts(
-                            frontier=frontiers[target.id],
-                            baseline=baselines[target.id],
-                            online=online[target.device_key],
-                            devices=facts.get(target.device_key, ()),
-                            scoring=scoring.get(target.id, 0),
-                            held_back=held_back.get(target.device_key),
-                            unconfirmed=unconfirmed.get(target.id, 0),
-                            marked=marked.get(target.id, 0),
-                            answer=answers.get(target.id, ""),
-                        ),
-                        now,
-                    )
-                    for target in own
-                ),
+                proxy_trust=trust,
+                targets=tuple(of_targets),
                 created_at=job.created_at,
                 updated_at=job.updated_at,
                 finished_at=job.finished_at,
@@ -93,6 +97,10 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
             )
         )
     return views
+
+
+def _trust(session: Session, request: JobRequest | None) -> ProxyTrust:
+    return ProxyTrust() if request is None else published_trust(session, request)
 
 
 class _TargetFacts(NamedTuple):
@@ -117,29 +125,33 @@ class _TargetFacts(NamedTuple):
 def _target_view(
     job: Job, request: JobRequest | None, target: Target, facts: _TargetFacts, now: datetime
 ) -> TargetView:
+    reader = RowReader()
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
-    return TargetView(
+    waits = partial(progress.note, job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back)
+    said = reader.read(waits) or target.note
+    view = TargetView(
         id=target.id,
         name=target.name,
         device=device,
         state=TargetState(target.state),
-        protocol=PROTOCOL.read_or(target.protocol, MeasurementProtocol()),
-        limits=LIMITS.read_or(target.limits, Limits()),
+        protocol=reader.read(partial(PROTOCOL.read, target.protocol)) or MeasurementProtocol(),
+        limits=reader.read(partial(LIMITS.read, target.limits)) or Limits(),
         generation=target.generation,
         candidates=target.candidates,
         settled=target.settled,
-        planned=progress.planned(request, target),
+        planned=reader.read(partial(progress.planned, request, target)),
         launches_done=target.launches_done,
         frontier_size=target.frontier_size,
         unconfirmed=facts.unconfirmed,
         marked=facts.marked,
         hypervolume=target.hypervolume,
-        reference=target.reference,
+        reference=reader.read(partial(REFERENCE.validate_python, target.reference)),
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
-        seconds_left=progress.seconds_left(job, request, target, now),
+        seconds_left=reader.read(partial(progress.seconds_left, job, request, target, now)),
         devices_online=facts.online,
-        note=progress.note(job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back),
+        note="",
         answer=facts.answer,
         summary=summary_of(facts.frontier, as_baseline(facts.baseline), target, request),
     )
+    return view.model_copy(update={"note": reader.note(said) or ""})

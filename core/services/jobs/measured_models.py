@@ -64,7 +64,8 @@ class MeasuredModels:
         return [
             _option(candidate, trained.get(candidate.id), self.proxy)
             for candidate in candidates
-            if candidate.state in MEASURED_CANDIDATES  # one that waits for a second launch may be wrong
+            # One that waits for a second launch may be wrong; one without blocks cannot be read.
+            if candidate.state in MEASURED_CANDIDATES and candidate.architecture
         ]
 
     def _ratio(self, option: Option, other: Option) -> Ratio:

@@ -16,6 +16,7 @@ from edgefront.core.services.jobs.genes import MAX_CANDIDATES as MAX_GENOMES
 from edgefront.core.services.jobs.queries import points as rows
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.queries.points import Window
+from edgefront.core.services.jobs.views import predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.store.tables import Candidate
@@ -71,6 +72,7 @@ def read(
     kept = rows.kept(session, row.id, trained | set(keep), searched=searched, evenly=MAX_GENOMES)
     by_id |= {point.id: point for point in kept}
     points = sorted(by_id.values(), key=lambda point: point.number)
+    documents = [predicted_of(point.predicted) for point in points]
     header = {
         "job_id": job.id,
         "target_id": row.id,
@@ -79,8 +81,8 @@ def read(
         "measured": measured,
         "latency_ms": latency,
         "memory_bytes": memory,
-        "relative_to": next((name for point in points if (name := (point.predicted or {}).get("relative_to"))), None),
-        "label": " or ".join(dict.fromkeys(text for point in points if (text := label_of(point.predicted)))),
+        "relative_to": next((name for each in documents if (name := each.get("relative_to"))), None),
+        "label": " or ".join(dict.fromkeys(text for each in documents if (text := label_of(each)))),
         "ids": [point.id for point in points],
     }
     return encode(header, _columns(points))
@@ -97,7 +99,7 @@ def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, floa
 
 
 def _columns(points: Sequence[rows.MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
-    predicted = [point.predicted or {} for point in points]
+    predicted = [predicted_of(point.predicted) for point in points]
     columns = {
         name: _floats([getattr(point, name) for point in points])
         for name in (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.comparison import versus_baseline
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
+from edgefront.core.services.stored import RowReader, described
 from edgefront.core.states import CandidateState, JobEventKind
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate
@@ -20,8 +22,13 @@ from edgefront.core.wire.predictions import PredictedView
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
     """A candidate; compared with the target's baseline if it is measured and not a baseline itself.
 
-    Rows were validated when they were written; validating thousands of them again would be slow.
+    Rows were validated when they were written; validating thousands of them again would be slow. What has not even the
+    form of an architecture or a prediction is left out, and the reason says so.
     """
+    reader = RowReader()
+    architecture = reader.read(lambda: described(candidate.architecture)) or {}
+    predicted = reader.read(lambda: _predicted(candidate.predicted))
+    parents = reader.read(lambda: _ids(candidate.parents)) or ()
     return CandidateView.model_construct(
         id=candidate.id,
         job_id=candidate.job_id,
@@ -30,16 +37,16 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         role=candidate.role,
         generation=candidate.generation,
         operator=candidate.operator,
-        parents=tuple(candidate.parents),
+        parents=parents,
         state=CandidateState(candidate.state),
-        reason=candidate.reason,
+        reason=reader.note(candidate.reason),
         digest=candidate.digest,
         decoder_parameters=candidate.decoder_parameters,
         total_parameters=candidate.total_parameters,
         weight_bytes=candidate.weight_bytes,
         flops=candidate.flops,
         proxy=candidate.proxy,
-        predicted=_predicted(candidate.predicted),
+        predicted=predicted,
         latency_ms=candidate.latency_ms,
         latency_half_width_ms=candidate.latency_half_width_ms,
         latency_p90_ms=candidate.latency_p90_ms,
@@ -52,12 +59,27 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         versus_baseline=versus_baseline(candidate, baseline),
         created_at=candidate.created_at,
         measured_at=candidate.measured_at,
-        architecture=candidate.architecture,
+        architecture=architecture,
     )
 
 
+def _ids(stored: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(stored, list) or not all(isinstance(id_, str) for id_ in stored):
+        raise InvalidInput("parents are no identifiers", field="parents")
+    return tuple(stored)
+
+
+def predicted_of(stored: Document | None) -> Document:
+    """A candidate's stored prediction; empty where that is nothing, or cannot be read."""
+    return stored if isinstance(stored, dict) else {}
+
+
 def _predicted(stored: Document | None) -> PredictedView | None:
-    return None if stored is None else PredictedView.model_construct(**{**stored, "label": label_of(stored)})
+    if stored is None:
+        return None
+    if unknown := stored.keys() - PredictedView.model_fields.keys():
+        raise InvalidInput(f"predicted has {', '.join(sorted(unknown))}", field="predicted")
+    return PredictedView.model_construct(**{**stored, "label": label_of(stored)})
 
 
 def candidate_entry(candidate: Candidate) -> Entry:

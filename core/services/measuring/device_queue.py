@@ -12,6 +12,7 @@ from edgefront.core.services.access.ownership import owns
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.measuring.queries import device_queue as rows
+from edgefront.core.services.stored import PROTOCOL, RowReader, described
 from edgefront.core.wire.service import DeviceWork, HeldLaunch, QueuedLaunches
 
 SHOWN = 50
@@ -35,14 +36,18 @@ def device_work(session: Session, principal: Principal, id_or_name: str) -> Devi
 
 def _held(principal: Principal, row: rows.Held) -> HeldLaunch:
     seen = row.owner is not None and owns(principal, row.owner)
+    reader = RowReader()
+    architecture = reader.read(lambda: described(row.architecture)) or {}
+    protocol = reader.read(lambda: PROTOCOL.read(row.protocol))
+    said = reader.note() or ""
     return HeldLaunch(
         launch_id=row.id,
         purpose=row.purpose,
         started_at=row.started_at,
         digest=row.digest,
-        architecture=row.architecture,
-        runtime=row.protocol["runtime"],
-        mode=row.protocol["mode"],
+        architecture=architecture,
+        runtime=said if protocol is None else protocol.runtime,
+        mode=said if protocol is None else protocol.mode,
         job_id=row.job_id if seen else None,
         job_name=row.job_name if seen else None,
         candidate_id=row.candidate_id if seen else None,

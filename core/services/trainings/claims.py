@@ -351,7 +351,7 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Doc
     if not said.whole:
         stored = training_log.metrics_at(session, training_id, merged)
         return [stored.get(step, {}) | metric for step, metric in sorted(merged.items())], None
-    stored = {metric["step"]: metric for metric in training_log.metrics(session, training_id)}
+    stored = dict(training_log.metrics(session, training_id))
     gone = sorted(set(stored) - set(merged))
     training_log.remove_metrics(session, training_id, gone)
     put = [metric for step, metric in sorted(merged.items()) if stored.get(step) != metric]

@@ -14,6 +14,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import RowReader
 from edgefront.core.services.trainings.files.sizes import check_stored
 from edgefront.core.services.trainings.plan import (
     Chosen,
@@ -227,8 +228,14 @@ def list_metrics(
     training = training_of(session, principal, training_id)
     limit = max(1, min(limit, MAX_METRICS))
     metrics = training_log.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
-    items = tuple(MetricView(**metric) for metric in metrics[:limit])
+    items = tuple(_metric_view(step, metric) for step, metric in metrics[:limit])
     return MetricPage(items=items, next_step=items[-1].step if len(metrics) > limit else None)
+
+
+def _metric_view(step: int, stored: Document) -> MetricView:
+    reader = RowReader()
+    view = reader.read(lambda: MetricView(**stored))
+    return view or MetricView(step=step, tokens=0, seconds=0.0, extra={"note": reader.note()})
 
 
 def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.training_time import Pace, flops_per_token
+from edgefront.core.services.stored import RowReader
 from edgefront.core.services.trainings.queries import paces as rows
 from edgefront.core.services.trainings.queries.paces import EndedTraining
 from edgefront.core.spaces.architecture import Architecture
@@ -56,7 +57,12 @@ def list_trainers(database: Database) -> list[TrainerView]:
     """The workers that have trained a model to its end, with their paces, by name."""
     with database.read() as session:
         ended = {name: rows.ended_by(session, name) for name in rows.trainers(session)}
-    return [TrainerView(name=name, gpus=trainings[0].gpus, pace=_view(trainings)) for name, trainings in ended.items()]
+    known = {name: [each for each in trainings if _can_be_read(each)] for name, trainings in ended.items()}
+    return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
+
+
+def _can_be_read(training: EndedTraining) -> bool:
+    return RowReader().read(lambda: Architecture.model_validate(training.trained or training.architecture)) is not None
 
 
 def _view(ended: Sequence[EndedTraining]) -> TrainerPace:

@@ -32,7 +32,7 @@ def read_probabilities(
     if training.kind != TrainingKind.SUPERNET:
         raise NotFound(f"training {training.id} trains one model: only a supernet has probabilities")
     by_seed: dict[int, list[Document]] = {}
-    for metric in training_log.metrics(session, training.id):
+    for _, metric in training_log.metrics(session, training.id):
         if "probabilities" in metric.get("extra", {}):
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
     searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.stored import PROTOCOL, RowReader, described
 from edgefront.core.services.trainings.files.models import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -25,6 +27,8 @@ from edgefront.core.wire.trainings import (
     TrainingBudget,
     TrainingView,
 )
+
+_DOCUMENT: TypeAdapter[Document | None] = TypeAdapter(Document | None)
 
 
 def training_views(session: Session, trainings: Sequence[Training]) -> list[TrainingView]:
@@ -111,8 +115,10 @@ def evaluation_view(row: Evaluation) -> EvaluationView:
 def _view(
     session: Session, training: Training, scores: Sequence[Evaluation], measured: tuple[Candidate, Target] | None
 ) -> TrainingView:
-    last = training.last_metric
-    return TrainingView(
+    reader = RowReader()
+    last, budget = training.last_metric, training.budget
+    asked = reader.read(lambda: (start_of(training), inherits(training), licence_of(training))) or (None, False, None)
+    view = TrainingView(
         id=training.id,
         name=training.name,
         owner=training.owner,
@@ -120,10 +126,10 @@ def _view(
         state=TrainingState(training.state),
         wanted=training.wanted,
         reason=training.reason,
-        note=_note(session, training),
+        note="",
         digest=training.digest,
-        architecture=training.architecture,
-        trained=training.trained,
+        architecture=reader.read(lambda: training.architecture and described(training.architecture)) or {},
+        trained=reader.read(lambda: None if training.trained is None else described(training.trained)),
         decoder_parameters=training.decoder_parameters,
         job_id=training.job_id,
         target_id=training.target_id,
@@ -131,11 +137,11 @@ def _view(
         measured=None if measured is None else _measured(*measured),
         dataset=training.dataset,
         dataset_digest=training.dataset_digest,
-        recipe=training.recipe,
-        start=start_of(training),
-        inherit=inherits(training),
-        licence=licence_of(training),
-        budget=None if training.budget is None else TrainingBudget(**training.budget),
+        recipe=reader.read(lambda: _DOCUMENT.validate_python(training.recipe)),
+        start=asked[0],
+        inherit=asked[1],
+        licence=asked[2],
+        budget=None if budget is None else reader.read(lambda: TrainingBudget(**budget)),
         requires=_requirements(training),
         queue=None if training.queue is None else f"train-{training.queue}",
         seed=training.seed,
@@ -147,16 +153,17 @@ def _view(
         tokens=training.tokens,
         seconds=training.seconds,
         seconds_left=training.seconds_left,
-        last_metric=None if last is None else MetricView(**last),
-        result=training.result,
-        formats=formats_of_trained(training),
-        evaluations=tuple(evaluation_view(row) for row in scores),
+        last_metric=None if last is None else reader.read(lambda: MetricView(**last)),
+        result=reader.read(lambda: _DOCUMENT.validate_python(training.result)),
+        formats=reader.read(lambda: formats_of_trained(training)) or (),
+        evaluations=tuple(view for row in scores if (view := reader.read(partial(evaluation_view, row))) is not None),
         created_at=training.created_at,
         started_at=training.started_at,
         updated_at=training.updated_at,
         finished_at=training.finished_at,
         last_event=training.last_event,
     )
+    return view.model_copy(update={"note": reader.note(_note(session, training)) or ""})
 
 
 def _requirements(training: Training) -> Requirements | None:

@@ -15,10 +15,14 @@ from edgefront.core.store.tables import Evaluation, TrainingMetric, WantedRefit,
 _AT_ONCE = 500
 
 
-def metrics(session: Session, training_id: str, *, after: int = -1, limit: int | None = None) -> list[Document]:
-    """The reports of steps above `after`, in order."""
-    query = select(TrainingMetric.data).where(TrainingMetric.training_id == training_id, TrainingMetric.step > after)
-    return list(session.scalars(query.order_by(TrainingMetric.step).limit(limit)))
+def metrics(
+    session: Session, training_id: str, *, after: int = -1, limit: int | None = None
+) -> list[tuple[int, Document]]:
+    """Steps above `after` with their reports, in order."""
+    query = select(TrainingMetric.step, TrainingMetric.data).where(
+        TrainingMetric.training_id == training_id, TrainingMetric.step > after
+    )
+    return [(row.step, row.data) for row in session.execute(query.order_by(TrainingMetric.step).limit(limit))]
 
 
 def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, Document]:

@@ -70,5 +70,6 @@ def _latest(session: Session, *of: object) -> list[EndedTraining]:
         Training.recipe["precision"].as_string().label("precision"),
         Training.recipe["compile"].as_boolean().label("compile"),
     )
-    query = select(*columns).where(*_ENDED, *of)  # type: ignore[arg-type]
+    readable = Training.recipe["segment"].as_integer().is_not(None)
+    query = select(*columns).where(*_ENDED, readable, *of)  # type: ignore[arg-type]
     return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))
