@@ -87,10 +87,9 @@ class RowReader:
             return None
 
     def note(self, said: str | None = None) -> str | None:
-        """`said`, and before it `cannot be read: …` where something could not be."""
-        if not self._faults:
-            return said
-        return f"cannot be read: {'; '.join(self._faults)}" + (f". {said}" if said else "")
+        """`said`, and before it `cannot be read: …` where something could not be that it does not name."""
+        faults = [fault for fault in self._faults if fault not in (said or "")]
+        return ". ".join([*([f"cannot be read: {'; '.join(faults)}"] if faults else []), *([said] if said else [])]) or said
 
 
 def in_words(error: Exception) -> str:
