@@ -88,8 +88,9 @@ class RowReader:
 
     def note(self, said: str | None = None) -> str | None:
         """`said`, and before it `cannot be read: …` where something could not be that it does not name."""
-        faults = [fault for fault in self._faults if fault not in (said or "")]
-        return ". ".join([*([f"cannot be read: {'; '.join(faults)}"] if faults else []), *([said] if said else [])]) or said
+        if not (faults := [fault for fault in self._faults if fault not in (said or "")]):
+            return said
+        return f"cannot be read: {'; '.join(faults)}" + (f". {said}" if said else "")
 
 
 def in_words(error: Exception) -> str:
