@@ -1,4 +1,4 @@
-"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md` and `docs/measuring.md`, to
+"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`, to
 which a test holds them.
 """
 

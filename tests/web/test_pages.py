@@ -192,7 +192,7 @@ def test_every_page_loads_a_script_of_its_own() -> None:
 
 def test_words_are_explained_as_in_the_documentation() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    concepts = "".join((docs / page).read_text() for page in ("concepts.md", "measuring.md"))
+    concepts = "".join((docs / page).read_text() for page in ("concepts.md", "frontiers.md", "measuring.md"))
     plain = " ".join(re.sub(r"\[([^\]]+)\]\([^)]+\)|[*`]", r"\1", concepts).split())
     assert [name for name, says in WORDS.items() if says not in plain] == []
     used = {name for path in TEMPLATES for name in re.findall(r"words\.(\w+)", path.read_text())}
