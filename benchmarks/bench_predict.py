@@ -1,7 +1,7 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
 Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
-over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
+over them. `spread` chooses the launches as the search does (`tests/hwgpt.py`), `random` at random.
 
     python benchmarks/bench_predict.py [--table CSV] [--column NAME] [--json]   # HW-GPT-Bench, or a table of that form
     python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda]    # this machine, real launches
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from from_tests import from_tests
 from numpy.typing import NDArray
 from record import RESULTS, append, table
 
@@ -36,10 +37,10 @@ from edgefront.core.measurement.statistics import median
 from edgefront.core.prediction.features import features
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
-from edgefront.core.prediction.spread import spread
-from edgefront.core.prediction.table import PROTOCOL, read_table
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
+
+hwgpt = from_tests("hwgpt")
 
 SIZES = (10, 20, 50, 100)
 CHOICES = ("spread", "random")
@@ -164,7 +165,7 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
 
 def chosen(choice: str, shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int) -> NDArray[np.int64]:
     if choice == "spread":
-        return spread(shapes, protocol, count, seed)
+        return hwgpt.spread(shapes, protocol, count, seed)
     return np.sort(np.random.default_rng(seed).permutation(len(shapes))[:count])
 
 
@@ -201,7 +202,7 @@ def judge_memory(shapes: Shapes, protocol: MeasurementProtocol, peak: NDArray[np
     for count in SIZES[:2]:
         errors, held = [], []
         for split in range(splits if len(shapes) >= count + MIN_UNSEEN else 0):
-            seen = spread(shapes, protocol, count, split)
+            seen = hwgpt.spread(shapes, protocol, count, split)
             unseen = np.setdiff1d(np.arange(len(shapes)), seen)
             predictor = MemoryPredictor.fit(shapes.take(seen), protocol, peak[seen])
             mean, low, high = predictor.predict(shapes.take(unseen))
@@ -225,10 +226,13 @@ def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
 
 
 def judge_table(options: argparse.Namespace) -> None:
-    found = read_table(options.table, [options.column])
+    found = hwgpt.read_table(options.table, [options.column])
     must_suffice(options.table.name, found.shapes)
     measured = found.columns[options.column]
-    both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
+    both = {
+        choice: judge(found.shapes, hwgpt.PROTOCOL, measured, choice=choice, splits=options.splits)
+        for choice in CHOICES
+    }
     if not options.json:
         table(
             f"{options.column} of {options.table.name}",
@@ -251,7 +255,7 @@ def judge_table(options: argparse.Namespace) -> None:
 
 def must_suffice(name: str, shapes: Shapes) -> None:
     """`InvalidInput` names the last row where too few architectures differ; rows count from the file's first line."""
-    _, first = np.unique(features(shapes, PROTOCOL), axis=0, return_index=True)
+    _, first = np.unique(features(shapes, hwgpt.PROTOCOL), axis=0, return_index=True)
     least = SIZES[0] + MIN_UNSEEN
     if len(first) >= least:
         return

@@ -20,13 +20,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from from_tests import from_tests
 from record import RESULTS
 from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
-from edgefront.core.prediction.table import PROTOCOL, read_table
 from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.evolution import Evolution
@@ -39,6 +39,8 @@ from edgefront.core.spaces.base_space import Frame, Stock
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.lts import LTS_GPT2, LtsSpace
+
+hwgpt = from_tests("hwgpt")
 
 Figure = Callable[[Shapes], np.ndarray]
 HWGPT = Path(__file__).resolve().parents[1] / "tests" / "golden" / "hwgpt_latency_s.csv.gz"
@@ -219,13 +221,13 @@ def device(name: str) -> Device:
             replayed(shapes, np.array([row[key] for row in mine], dtype=float)) for key in ("latency_ms", "peak_bytes")
         ]
         return Device(name, LTS, MeasurementProtocol(), "lts-gpt2-wikitext103", (3, 6, 9, 12), *figures)
-    found = read_table(HWGPT)
+    found = hwgpt.read_table(HWGPT)
     latency = replayed(found.shapes, found.columns[DEVICES[name]])
 
     def memory(shapes: Shapes) -> np.ndarray:
-        return activations_and_weights(shapes, PROTOCOL)
+        return activations_and_weights(shapes, hwgpt.PROTOCOL)
 
-    return Device(name, HWGPT_S, PROTOCOL, "hwgpt-gpt2-openwebtext", (10, 11, 12), latency, memory)
+    return Device(name, HWGPT_S, hwgpt.PROTOCOL, "hwgpt-gpt2-openwebtext", (10, 11, 12), latency, memory)
 
 
 DEVICES = {"here": "latency_ms", "helix": "helix_cpu_ms", "alldlc": "cpu_alldlc_ms"}

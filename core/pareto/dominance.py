@@ -19,8 +19,6 @@ from edgefront.core.pareto.frontier import Mask, Points, checked_points, nondomi
 
 MAX_EPSILON = 0.5
 """Bound of ε: with a larger one, models that clearly differ would count as equal."""
-_SLACK = 1e-9
-"""Tolerance for rounding, used where more points than necessary do no harm."""
 _BELOW_ALL = 750.0
 """A number above minus the logarithm of any positive float."""
 
@@ -61,16 +59,6 @@ class Dominance:
         mask = np.zeros(len(checked), dtype=bool)
         mask[leading] = nondominated(boxes[leading] * (1.0, -1.0, -1.0))
         return mask
-
-    def reach(self, proxy: float, latency_ms: float, memory_bytes: float) -> tuple[float, float, float]:
-        """The corner (highest proxy, least latency, least memory) of all points that this one can keep off the
-        frontier, and of few more."""
-        if self.epsilon == 0:
-            return proxy, latency_ms, memory_bytes
-        factor = (1.0 + self.epsilon) * (1.0 + _SLACK)
-        raised = proxy * factor if proxy > 0 else proxy / factor
-        highest = proxy + math.log(factor) if self.logarithmic else raised
-        return highest, latency_ms / factor, memory_bytes / factor
 
     def _places(self, points: Points) -> Points:
         """Coordinates in units of boxes, higher is better in each."""

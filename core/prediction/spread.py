@@ -1,50 +1,14 @@
-"""Which architectures to measure first, so that few launches teach most; and which launches carry a process."""
+"""Which of many rows lie farthest apart: architectures to measure first, launches that carry a process."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.features import descriptors, features
-
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _DIGITS = 9
-
-
-def spread(shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int) -> Indices:
-    """Rows of `count` architectures that stand for all of them, the same for the same seed.
-
-    The rows are cut into as many cells of nearly equal size, always across the descriptor in which a cell is widest (a
-    k-d tree), and one is drawn from each: far apart as in a grid, but as likely to be usual or extreme as any row, so
-    that errors on them tell of errors on the others. `InvalidInput` if there are fewer rows.
-    """
-    if not 1 <= count <= len(shapes):
-        raise InvalidInput(
-            f"count must be 1 to {len(shapes)}, the number of architectures, not {count}",
-            field="count",
-            value=count,
-            allowed=f"1 to {len(shapes)}",
-        )
-    rng = np.random.default_rng(seed)
-    scaled = _scaled(descriptors(shapes, features(shapes, protocol)))
-    ties = rng.random(len(shapes))
-    cells, chosen = [(np.arange(len(shapes)), count)], []
-    while cells:
-        rows, quota = cells.pop()
-        if quota == 1:
-            chosen.append(int(rows[rng.integers(len(rows))]))
-            continue
-        widest = int(np.argmax(np.round(scaled[rows].var(axis=0), _DIGITS)))
-        rows = rows[np.lexsort((ties[rows], scaled[rows, widest]))]
-        first = quota // 2
-        cut = len(rows) * first // quota
-        cells += [(rows[:cut], first), (rows[cut:], quota - first)]
-    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def standardised(rows: Floats) -> tuple[Floats, Floats]:

@@ -45,7 +45,7 @@ from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -93,6 +93,11 @@ def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]
     """
     _check_names(kind, tuple(result.keys()))
     return [kind._make(row) for row in result]
+
+
+def columns(table: type[Base], kind: type[NamedTuple]) -> tuple[InstrumentedAttribute[Any], ...]:
+    """The columns of a table that the fields of `kind` name."""
+    return tuple(getattr(table, name) for name in kind._fields)
 
 
 def _check_names(kind: type[NamedTuple], names: tuple[str, ...]) -> None:

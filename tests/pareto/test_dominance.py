@@ -84,19 +84,6 @@ def test_one_after_the_other_in_any_order_is_all_at_once(
     assert archive == members(dominance, points, names(points))
 
 
-@given(many, dominances)
-@settings(max_examples=300)
-def test_what_a_point_keeps_off_the_frontier_is_within_its_reach(points: list[Point], dominance: Dominance) -> None:
-    """So that when it gets worse, all that may join are looked at."""
-    for point in points:
-        quality, latency, memory = dominance.reach(*point)
-        for other in points:
-            if all(a >= b for a, b in zip(box(point, dominance), box(other, dominance), strict=True)):
-                assert other[0] <= quality
-                assert other[1] >= latency
-                assert other[2] >= memory
-
-
 @given(many)
 def test_without_epsilon_every_difference_counts(points: list[Point]) -> None:
     assert Dominance().frontier(points, names(points)).tolist() == nondominated(points).tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hwgpt import PROTOCOL, Table, read_table, spread
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
@@ -15,8 +16,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.calibration import widening
 from edgefront.core.prediction.features import NAMES, features
 from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.prediction.spread import spread
-from edgefront.core.prediction.table import PROTOCOL, Table, read_table
+from edgefront.core.prediction.spread import farthest
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 
@@ -249,3 +249,12 @@ def test_three_launches_are_enough_to_begin_with() -> None:
     predicted = LatencyPredictor.fit(shapes.take([0, 20, 40]), HYBRIDS, latency[[0, 20, 40]]).predict(shapes)
     assert np.isfinite(predicted.high).all()
     assert (predicted.high / predicted.ms > 1.1).all()
+
+
+def test_the_farthest_rows_leave_none_far_away() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    chosen = farthest(rows, 40)
+    distance = np.min(np.linalg.norm(rows[:, None] - rows[chosen][None], axis=2), axis=1)
+    assert len(set(chosen.tolist())) == 40
+    assert distance.max() < 0.6
+    assert len(farthest(rows[:5], 40)) == 5

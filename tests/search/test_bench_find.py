@@ -32,7 +32,7 @@ def test_every_search_begins_with_the_same_launches_and_only_improves(bench: Any
 
 def test_a_replayed_device_has_the_latencies_of_its_table(bench: Any) -> None:
     devices = importlib.import_module("find_devices")
-    found = devices.read_table(devices.HWGPT)
+    found = devices.hwgpt.read_table(devices.HWGPT)
     measured = found.columns["helix_cpu_ms"]
     assert bench.device("helix").latency_ms(found.shapes) == pytest.approx(measured, rel=1e-6)
 

@@ -28,7 +28,6 @@ from edgefront.core.services.stored import RowReader
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Launch, Target
-from edgefront.core.units import MB
 from edgefront.core.validation import one_of
 from edgefront.core.wire.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 from edgefront.core.wire.jobs import NO_LIMITS, Limits
@@ -304,15 +303,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.generation is not None:
         # Numbers outside the column's range are replaced by its bound: no row has them.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
-    limits = filters.limits
-    if limits.latency_ms is not None:
-        conditions.append(Candidate.latency_ms <= limits.latency_ms)
-    if limits.memory_mb is not None:
-        conditions.append(Candidate.memory_bytes <= _bounded(limits.memory_mb * MB))
-    if limits.first_token_ms is not None:
-        conditions.append(Candidate.first_token_ms <= limits.first_token_ms)
-    if limits.token_ms is not None:
-        conditions.append(Candidate.token_ms <= limits.token_ms)
+    conditions += [column <= limit for column, limit in rows.bounds(filters.limits)]
     if filters.min_decoder_parameters is not None:
         conditions.append(Candidate.decoder_parameters >= _bounded(filters.min_decoder_parameters))
     if filters.max_decoder_parameters is not None:

@@ -7,7 +7,7 @@ target's measured, in-bounds *search* candidates. Baselines are not members: the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -140,8 +140,8 @@ def update_frontier(
     measured, out_of_bounds by the target's limits, infeasible or failed with the reason), counts `target.settled`, sets
     `target.started_at` at the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it
     moved, a `frontier` event;
-    `entries` go into the log before them. Cost: it reads the frontier's rows and the given candidates; of the other
-    candidates only those that were dominated by a member that got worse.
+    `entries` go into the log before them. It reads the frontier's rows and the given candidates; all others only where
+    a member got worse.
     """
     members = {point.id: point for point in frontier_rows.frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
@@ -225,20 +225,16 @@ def _frontier_after(
 ) -> dict[str, Point]:
     """The members now, by id.
 
-    A candidate that is not on the frontier is kept off it by a member. It can only join if each such member got worse
-    or left, so only candidates within reach of the former points of those members are checked.
+    A candidate that is not on the frontier is kept off it by a member, so it can only join if a member got worse or
+    left: then all are compared.
     """
     moved = {point.id: point for point in map(_eligible, changed) if point is not None}
     touched = {candidate.id for candidate in changed}
-    pool = [point for id_, point in members.items() if id_ not in touched]
-    pool += moved.values()
-    corners = [
-        dominance.reach(former.proxy, former.latency_ms, former.memory_bytes)
-        for id_, former in members.items()
-        if id_ in touched and not (id_ in moved and _as_good(moved[id_], former))
-    ]
-    pool += [point for point in frontier_rows.dominated_points(session, target.id, corners) if point.id not in touched]
-    return _best(pool, dominance)
+    is_worse = any(
+        id_ in touched and not (id_ in moved and _as_good(moved[id_], former)) for id_, former in members.items()
+    )
+    others = frontier_rows.competing_points(session, target.id) if is_worse else members.values()
+    return _best([*(point for point in others if point.id not in touched), *moved.values()], dominance)
 
 
 def _best(pool: Sequence[Point], dominance: Dominance) -> dict[str, Point]:
@@ -312,14 +308,7 @@ def frontier_view(
     points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
-    most = (
-        ("latency_ms", limits.latency_ms),
-        ("memory_bytes", None if limits.memory_mb is None else limits.memory_mb * MB),
-        ("first_token_ms", limits.first_token_ms),
-        ("token_ms", limits.token_ms),
-    )
-    bounds = {name: bound for name, bound in most if bound is not None}
-    shown = [point for point in points if _within(point, bounds)]
+    shown = [point for point in points if _within(point, limits)]
     return FrontierView(
         job_id=job.id,
         target_id=row.id,
@@ -355,7 +344,7 @@ def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float)
     return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
 
 
-def _within(candidate: Candidate, bounds: Mapping[str, float]) -> bool:
-    """Whether all these columns are at most so much; one that is empty is not."""
-    values = [(getattr(candidate, name), bound) for name, bound in bounds.items()]
-    return all(value is not None and value <= bound for value, bound in values)
+def _within(candidate: Candidate, limits: Limits) -> bool:
+    """Whether all limited figures are known and within the limits."""
+    values = [(getattr(candidate, column.key), limit) for column, limit in repository.bounds(limits)]
+    return all(value is not None and value <= limit for value, limit in values)

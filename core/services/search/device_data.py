@@ -22,7 +22,7 @@ from edgefront.core.services.jobs.rivals import rival_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, MeasurementState
-from edgefront.core.store.sql import Document, Items, any_of, typed
+from edgefront.core.store.sql import Document, Items, any_of, columns, typed
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 MAX_MEASUREMENTS = 400
@@ -143,15 +143,7 @@ class _Measured(NamedTuple):
 def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> list[Figures]:
     """The latest measurements, in the order of their ids."""
     rows = session.execute(
-        select(
-            Measurement.id,
-            Measurement.latency_ms,
-            Measurement.memory_bytes,
-            Measurement.launches,
-            Measurement.first_token_ms,
-            Measurement.token_ms,
-            Measurement.total_ms,
-        )
+        select(*columns(Measurement, _Measured))
         .where(Measurement.state == MeasurementState.MEASURED, *conditions)
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)

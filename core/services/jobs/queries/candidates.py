@@ -30,7 +30,7 @@ from edgefront.core.states import (
     CandidateRole,
     CandidateState,
 )
-from edgefront.core.store.sql import Document, any_of, typed, write_back
+from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import Limits
@@ -88,8 +88,8 @@ class PredictedCandidate(NamedTuple):
 
 
 def predictions(session: Session, ids: Collection[str]) -> list[PredictedCandidate]:
-    columns = (Candidate.id, Candidate.architecture, Candidate.predicted)
-    return typed(PredictedCandidate, session.execute(select(*columns).where(any_of(Candidate.id, ids))))
+    query = select(*columns(Candidate, PredictedCandidate)).where(any_of(Candidate.id, ids))
+    return typed(PredictedCandidate, session.execute(query))
 
 
 def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
@@ -326,7 +326,7 @@ class CheckedCandidate(NamedTuple):
 def measured_with_predictions(session: Session, target_id: str, most: int) -> list[CheckedCandidate]:
     """The `most` latest search candidates with their predictions, the latest first."""
     query = (
-        select(Candidate.id, Candidate.number, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
+        select(*columns(Candidate, CheckedCandidate))
         .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
         .order_by(Candidate.number.desc())
         .limit(most)
@@ -361,19 +361,7 @@ def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, 
     """
     condition = and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
     measured = session.scalar(select(func.count()).where(condition)) or 0
-    query = select(
-        Candidate.id,
-        Candidate.number,
-        Candidate.genome,
-        Candidate.state,
-        Candidate.proxy,
-        Candidate.predicted,
-        Candidate.latency_ms,
-        Candidate.memory_bytes,
-        Candidate.first_token_ms,
-        Candidate.token_ms,
-        Candidate.on_frontier,
-    )
+    query = select(*columns(Candidate, MeasuredGenome))
     spread = or_(one_in(measured, most), Candidate.on_frontier == true())
     return measured, typed(MeasuredGenome, session.execute(query.where(condition, spread).order_by(Candidate.number)))
 
@@ -411,24 +399,7 @@ class SearchCandidate(NamedTuple):
 def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
     """A target's candidates without baselines, in order of proposal."""
     query = (
-        select(
-            Candidate.id,
-            Candidate.number,
-            Candidate.genome,
-            Candidate.digest,
-            Candidate.state,
-            Candidate.proxy,
-            Candidate.latency_ms,
-            Candidate.memory_bytes,
-            Candidate.generation,
-            Candidate.parents,
-            Candidate.operator,
-            Candidate.launches,
-            Candidate.predicted,
-            Candidate.first_token_ms,
-            Candidate.token_ms,
-            Candidate.total_ms,
-        )
+        select(*columns(Candidate, SearchCandidate))
         .where(Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
         .order_by(Candidate.number)
     )

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.trainings.queries.trainings import frontier
 from edgefront.core.states import MEASURED_CANDIDATES, MeasurementState
-from edgefront.core.store.sql import any_of, typed
+from edgefront.core.store.sql import any_of, columns, typed
 from edgefront.core.store.tables import Candidate, Measurement
 
 MAX_OF_A_TARGET = 200
@@ -40,14 +40,7 @@ class MeasuredCandidate(NamedTuple):
 def measured_of(session: Session, target_id: str, digests: Collection[str]) -> list[MeasuredCandidate]:
     """The target's measured candidates of these architectures; a baseline before what the search proposed."""
     query = (
-        select(
-            Candidate.id,
-            Candidate.digest,
-            Candidate.on_frontier,
-            Candidate.latency_ms,
-            Candidate.latency_half_width_ms,
-            Candidate.memory_bytes,
-        )
+        select(*columns(Candidate, MeasuredCandidate))
         .where(
             Candidate.target_id == target_id,
             any_of(Candidate.digest, digests),
@@ -73,7 +66,7 @@ def measured_by_any(
     session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
 ) -> list[MeasuredThere]:
     query = (
-        select(Measurement.digest, Measurement.latency_ms, Measurement.launches, Measurement.memory_bytes)
+        select(*columns(Measurement, MeasuredThere))
         .where(
             Measurement.device_key == device_key,
             Measurement.protocol_digest == protocol_digest,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Executable, Table, and_, bindparam, false, or_, select, true, update
+from sqlalchemy import ColumnElement, Executable, Table, and_, bindparam, select, true, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.services.jobs.queries.candidates import IS_BASELINE
 from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, CandidateState
-from edgefront.core.store.sql import any_of, texts
+from edgefront.core.store.sql import any_of, columns, texts
 from edgefront.core.store.tables import Candidate
-
-MAX_CORNERS = 200
-"""Corners of one query at most: it has three parameters for each."""
 
 
 class Point(NamedTuple):
@@ -28,17 +25,6 @@ class Point(NamedTuple):
     memory_bytes: int
     latency_half_width_ms: float | None
     digest: str
-
-
-_POINT = (
-    Candidate.id,
-    Candidate.decoder_parameters,
-    Candidate.proxy,
-    Candidate.latency_ms,
-    Candidate.memory_bytes,
-    Candidate.latency_half_width_ms,
-    Candidate.digest,
-)
 
 
 def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
@@ -56,34 +42,8 @@ def competing_points(session: Session, target_id: str) -> list[Point]:
     return _points(session, [target_id], _points_where(condition))[target_id]
 
 
-def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:
-    """In-bounds search candidates off the frontier that one of these corners (proxy, latency_ms, memory_bytes)
-    dominates or equals; of many corners, all that are off the frontier.
-    """
-    if not corners:
-        return []
-    condition = and_(
-        Candidate.state == CandidateState.MEASURED,
-        Candidate.role == CandidateRole.SEARCH,
-        Candidate.on_frontier == false(),
-    )
-    if len(corners) <= MAX_CORNERS:
-        below = or_(
-            *(
-                and_(
-                    Candidate.proxy <= proxy,
-                    Candidate.latency_ms >= latency_ms,
-                    Candidate.memory_bytes >= memory_bytes,
-                )
-                for proxy, latency_ms, memory_bytes in corners
-            )
-        )
-        condition = and_(condition, below)
-    return _points(session, [target_id], _points_where(condition))[target_id]
-
-
 def _points_where(condition: ColumnElement[bool]) -> Executable:
-    return select(Candidate.target_id, Candidate.number, *_POINT).where(
+    return select(Candidate.target_id, Candidate.number, *columns(Candidate, Point)).where(
         any_of(Candidate.target_id, texts("targets")), condition
     )
 
@@ -97,11 +57,10 @@ def _points(session: Session, target_ids: Collection[str], query: Executable) ->
     """Target id → points by rising decoder parameters, sorted here as in `frontier`."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, _, id_, parameters, proxy, latency, memory, half_width, digest in sorted(
-        rows, key=lambda row: (row.decoder_parameters, row.number)
-    ):
-        if latency is not None and memory is not None:
-            points[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
+    for target_id, _, *figures in sorted(rows, key=lambda row: (row.decoder_parameters, row.number)):
+        point = Point(*figures)
+        if point.latency_ms is not None and point.memory_bytes is not None:
+            points[target_id].append(point)
     return points
 
 

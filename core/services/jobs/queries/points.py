@@ -11,7 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from edgefront.core.services.jobs.queries.candidates import one_in
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.states import CandidateRole, CandidateState
-from edgefront.core.store.sql import Document, any_of, typed
+from edgefront.core.store.sql import Document, any_of, columns, typed
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.candidates import Group
 
@@ -46,22 +46,7 @@ Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
 Quality = Figure
 """The proxy, or predicted perplexity, which may be absent."""
 
-_COLUMNS = (
-    Candidate.id,
-    Candidate.number,
-    Candidate.role,
-    Candidate.state,
-    Candidate.on_frontier,
-    Candidate.latency_ms,
-    Candidate.latency_half_width_ms,
-    Candidate.memory_bytes,
-    Candidate.decoder_parameters,
-    Candidate.proxy,
-    Candidate.predicted,
-    Candidate.first_token_ms,
-    Candidate.token_ms,
-    Candidate.marked,
-)
+_COLUMNS = columns(Candidate, MeasuredPoint)
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
