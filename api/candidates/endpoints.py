@@ -27,7 +27,7 @@ from edgefront.api.http.parameters import (
     TargetName,
 )
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import candidates, details, frontier, genes, points
+from edgefront.core.services.jobs import candidates, details, frontier, points
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.parts import candidate_parts
 from edgefront.core.states import CandidateRole, CandidateState
@@ -41,7 +41,6 @@ from edgefront.core.wire.candidates import (
     Group,
     LaunchView,
 )
-from edgefront.core.wire.genes import GenesView
 from edgefront.core.wire.jobs import Quality
 
 router = APIRouter(prefix="/v1", tags=["candidates"], route_class=FairRoute)
@@ -267,26 +266,6 @@ def get_frontier(
         media_type=tables.MEDIA_TYPES["csv"],
         headers={"Content-Disposition": f'attachment; filename="{view.target_id}-frontier.csv"'},
     )
-
-
-@router.get(
-    "/jobs/{job_id}/genes",
-    operation_id="get_genes",
-    summary="Genes and objectives of a target's candidates as columns, and the importance of each gene",
-    response_model=GenesView,
-    responses={**answer(example("genes")), **errors(404)},
-)
-async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> Response:
-    """Measured candidates, without baselines; of more than 1000 an even spread and the whole frontier. Importance is
-    that of permutation in a random forest, for each objective.
-    """
-    return await here.slow.answer(person.owner, partial(_genes, here, person, job_id, target))
-
-
-def _genes(here: Context, person: Principal, job_id: str, target: str | None) -> GenesView:
-    with here.database.read() as session:
-        stored = genes.read(session, person, job_id, target)
-    return stored.genes()
 
 
 @router.get(

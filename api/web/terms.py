@@ -1,5 +1,5 @@
-"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`, to
-which a test holds them.
+"""Words that the pages explain where they stand, with the sentences of `docs/concepts.md`, `frontiers.md` and
+`measuring.md`, to which a test holds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ WORDS: Mapping[str, str] = {
     "frontier": "A candidate is on the frontier when no other candidate of its target dominates it: none is at least "
     "as good by the proxy, in latency and in peak memory, and better in one of them. So every gain along "
     "the frontier costs something: a faster model there is worse by the proxy or needs more memory.",
-    "gene": "one choice that a search space leaves: d_model, or d_inner of each layer",
     "hypervolume": "Hypervolume is the part of the box between the ideal corner and the reference point that the "
     "frontier covers.",
     "interval": "The ± of a latency is half of the 95 % interval. Two candidates whose intervals overlap may change "

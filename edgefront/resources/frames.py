@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from edgefront.core.spaces.columns import DEPTHS
-
 _CATEGORIES = ("job_id", "target", "target_id", "role", "operator", "state")
 _LEFT_OUT = ("architecture",)
+_DEPTHS = ("n_layer", "n_block")
+"""Genes that say how many layers there are."""
 _NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 """Arrow's type → that of pandas, which keeps whole numbers whole where some are missing."""
 
@@ -40,7 +40,7 @@ def _genes(genomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    depth = next((genome[name] for name in DEPTHS if name in genome), None)
+    depth = next((genome[name] for name in _DEPTHS if name in genome), None)
     for name, value in genome.items():
         if isinstance(value, list):
             # Those of layers beyond the depth stay in a genome, but are in no architecture.

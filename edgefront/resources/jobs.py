@@ -12,7 +12,6 @@ from edgefront.core.validation import checked
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.events import JobEvent, read_job_event
-from edgefront.core.wire.genes import GenesView
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
@@ -145,11 +144,6 @@ class Jobs:
         """How the measurements of a target (of the job's first if absent) agree with what was predicted before."""
         path = f"/v1/jobs/{segment(job_id)}/agreement"
         return self._transport.ask(JobAgreementView, "GET", path, params={"target": target})
-
-    def genes(self, job_id: str, *, target: str | None = None) -> GenesView:
-        """Genes and objectives of a target's candidates as columns, and how much each gene decides."""
-        path = f"/v1/jobs/{segment(job_id)}/genes"
-        return self._transport.ask(GenesView, "GET", path, params={"target": target})
 
     def law(self, job_id: str) -> JobLawView:
         """The quality law that the job has, newer versions, and how far it agrees with trainings."""

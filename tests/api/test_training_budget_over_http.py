@@ -83,7 +83,6 @@ def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Serv
     compared = client.get("/v1/comparison", params={"job": made["id"]}).json()["architectures"]
     assert {model["label"] for model in compared} == {labels[0]}
     assert client.get(f"/v1/jobs/{made['id']}/law").json()["law"]["label"] == labels[0]
-    assert labels[0] in client.get(f"/v1/jobs/{made['id']}/genes").json()["note"]
 
 
 def test_the_estimate_of_a_training_says_where_the_quality_is_of_another_budget(sqlite_service: Service) -> None:

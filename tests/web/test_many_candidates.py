@@ -83,8 +83,8 @@ def test_points_are_thinned_and_a_zoom_shows_all_there(
     seen.page.on("request", lambda request: requests.append(request.url.partition("/v1/")[2]))
     seen.page.goto(f"/jobs/{large}")
     seen.until(f"{DRAWN}.length > 500")
-    expect(seen.page.locator("#legend")).to_contain_text(re.compile(r"Dominated \(3.\d\d\d, [12].\d\d\d drawn\)"))
-    assert seen.page.evaluate(f"{DRAWN}.length") < 2500
+    expect(seen.page.locator("#legend")).to_contain_text(re.compile(r"Dominated \(3.\d\d\d, \d\d\d drawn\)"))
+    assert seen.page.evaluate(f"{DRAWN}.length") < 1500
     dominated = api.get(
         f"/v1/jobs/{large}/candidates", params={"group": "dominated", "sort": "latency_ms", "limit": 500}
     ).json()["items"]

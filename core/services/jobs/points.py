@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.genes import MAX_CANDIDATES as MAX_GENOMES
 from edgefront.core.services.jobs.queries import points as rows
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.queries.points import Window
@@ -50,9 +49,9 @@ def read(
 ) -> bytes:
     """Points in the window of `zoom`, as `core.wire.points` lays them out.
 
-    The frontier, the baselines, the trained candidates, those of `keep` and those whose genes are drawn are always
-    there, also outside the window; the others are `most` at most. With the axis `predicted`, candidates without a
-    prediction are left out of these, unless all are.
+    The frontier, the baselines, the trained candidates and those of `keep` are always there, also outside the window;
+    the others are `most` at most. With the axis `predicted`, candidates without a prediction are left out of these,
+    unless all are.
     NotFound if there is no such job or target.
     """
     job = job_of(session, principal, job_id)
@@ -68,8 +67,7 @@ def read(
         total = rows.count(session, row.id, quality, window) if zoom else sum(measured.values())
         by_id = {point.id: point for point in rows.spread(session, row.id, quality, window, min(most, MAX_POINTS))}
     trained = {score.candidate_id for score in trained_of(session, row.id)}
-    searched = sum(measured.get(name, 0) for name in ("frontier", "dominated", "outside"))
-    kept = rows.kept(session, row.id, trained | set(keep), searched=searched, evenly=MAX_GENOMES)
+    kept = rows.kept(session, row.id, trained | set(keep))
     by_id |= {point.id: point for point in kept}
     points = sorted(by_id.values(), key=lambda point: point.number)
     documents = [predicted_of(point.predicted) for point in points]

@@ -334,38 +334,6 @@ def measured_with_predictions(session: Session, target_id: str, most: int) -> li
     return typed(CheckedCandidate, session.execute(query))
 
 
-def one_in(measured: int, most: int) -> ColumnElement[bool]:
-    """Whether a candidate is in the even spread, in the order of proposal, of about `most` among so many."""
-    return Candidate.number % max(1, -(-measured // most)) == 0
-
-
-class MeasuredGenome(NamedTuple):
-    """Genome and objectives of a measured candidate."""
-
-    id: str
-    number: int
-    genome: Genome
-    state: CandidateState
-    proxy: float
-    predicted: Document | None
-    latency_ms: float
-    memory_bytes: int
-    first_token_ms: float | None
-    token_ms: float | None
-    on_frontier: bool
-
-
-def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, list[MeasuredGenome]]:
-    """The number of measured search candidates, and genome and objectives of about `most` of them: an even spread in
-    the order of proposal, and the whole frontier.
-    """
-    condition = and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-    measured = session.scalar(select(func.count()).where(condition)) or 0
-    query = select(*columns(Candidate, MeasuredGenome))
-    spread = or_(one_in(measured, most), Candidate.on_frontier == true())
-    return measured, typed(MeasuredGenome, session.execute(query.where(condition, spread).order_by(Candidate.number)))
-
-
 def _measured(target_id: str) -> ColumnElement[bool]:
     return and_(
         Candidate.target_id == target_id,

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from edgefront.core.services.jobs.queries.candidates import one_in
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of, columns, typed
@@ -86,13 +85,9 @@ def count(session: Session, target_id: str, quality: Quality, window: Window) ->
     return session.scalar(query) or 0
 
 
-def kept(session: Session, target_id: str, ids: Collection[str], *, searched: int, evenly: int) -> list[MeasuredPoint]:
-    """The frontier, the baselines, those of `ids`, and `evenly` of the `searched` others: measured, wherever they lie.
-
-    The even spread is that of `candidates.measured_genomes`, so that whoever has a line has a point.
-    """
-    even = and_(Candidate.role == CandidateRole.SEARCH, one_in(searched, evenly))
-    important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE, even)
+def kept(session: Session, target_id: str, ids: Collection[str]) -> list[MeasuredPoint]:
+    """The frontier, the baselines and those of `ids`: measured, wherever they lie."""
+    important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE)
     chosen = select(Candidate.number).where(_measured(target_id), important)
     named = select(*_COLUMNS).where(_measured(target_id), any_of(Candidate.id, ids))
     return [*_rows(session, target_id, chosen), *(typed(MeasuredPoint, session.execute(named)) if ids else ())]

@@ -28,7 +28,6 @@ export class FrontierChart {
     this.limits = {};
     this.recommended = null; // id of the candidate that is marked as such
     this.trained = null; // or the ids of the trained models' frontier: these alone, by perplexity
-    this.brushed = null; // or the ids within the brushes of the parallel chart: the others fade
     this.baseline = "Baseline"; // what the legend calls it
     this.held = null; // the pointer that holds the chart
     this.touched = null; // the candidate under it
@@ -163,12 +162,8 @@ export class FrontierChart {
 
   /** Name → points, in the order in which they are drawn. */
   #byGroup(points) {
-    const groups = new Map([...(this.brushed ? ["faded"] : []), ...SHOWN].map((name) => [name, []]));
-    for (const point of points) {
-      const group = this.#groupOf(point);
-      const isFaded = this.brushed && group !== "baseline" && !this.brushed.has(point.id);
-      groups.get(isFaded ? "faded" : group)?.push(point);
-    }
+    const groups = new Map(SHOWN.map((name) => [name, []]));
+    for (const point of points) groups.get(this.#groupOf(point))?.push(point);
     return groups;
   }
 
@@ -177,7 +172,6 @@ export class FrontierChart {
     const items = GROUPS.filter(({ name }) => groups.get(name)?.length || name === "frontier");
     this.legend.replaceChildren(
       ...items.map(({ name, title }) => item(name, `${name === "baseline" ? this.baseline : title} (${this.#count(name, groups.get(name))})`)),
-      ...(groups.get("faded")?.length ? [item("faded", `Outside the brushes (${whole(groups.get("faded").length)})`)] : []),
       ...(points.some(({ id }) => id === this.recommended) ? [item("recommended", "Recommended")] : []),
       ...(this.kind === "flat" ? this.#explainSizes(points, item) : []),
     );

@@ -26,7 +26,6 @@ export const isBeyond = (point, limits) => isTooLarge(point, limits)
   || ["latency_ms", "first_token_ms", "token_ms"].some((name) => limits[name] && point[name] > limits[name]);
 
 const STYLES = {
-  faded: { colour: "dominated", symbol: "circle", opacity: 0.12 },
   dominated: { colour: "dominated", symbol: "circle", opacity: 0.45 },
   outside: { colour: "outside", symbol: "square", opacity: 0.6 },
   baseline: { colour: "baseline", symbol: "diamond", opacity: 1, bars: true, line: true },

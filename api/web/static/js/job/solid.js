@@ -13,7 +13,6 @@ export const HELP = "Drag to turn, click a point to select it. Once the chart ha
 const TURNING = 200; // Points of a group that are drawn while the chart is turned in software.
 
 const STYLES = {
-  faded: () => ({ mode: "markers", marker: { size: 2.5, color: colour("dominated"), opacity: 0.12 } }),
   frontier: () => ({ mode: "markers", marker: { size: 6, color: colour("frontier"), line: { width: 1, color: colour("card") } } }),
   dominated: () => ({ mode: "markers", marker: { size: 3, color: colour("dominated"), opacity: 0.45 } }),
   outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "square", color: colour("outside"), opacity: 0.6 } }),

@@ -69,8 +69,6 @@ export class CandidateTable {
     this.sort = { column: FIRST_SORT, down: false };
     this.group = FIRST_GROUP;
     this.text = "";
-    this.only = null; // ids that alone are listed
-    this.brushes = null; // as text, which keep them
     this.asked = 0; // only the latest question is answered
     this.selected = null;
     this.recommended = null;
@@ -105,17 +103,9 @@ export class CandidateTable {
   /** Turns to another target. */
   async turn(target) {
     if (this.target === target) return;
-    Object.assign(this, { target, selected: null, recommended: null, only: null, brushes: null, place: null, items: [] });
+    Object.assign(this, { target, selected: null, recommended: null, place: null, items: [] });
     this.#clear();
     await this.load({ offset: 0 });
-  }
-
-  /** Lists these alone, as far as the page has their points; null: all. The page stays where only new points arrived. */
-  keepOnly(ids, brushes) {
-    if (this.only === ids) return;
-    const isSame = this.brushes === brushes;
-    Object.assign(this, { only: ids, brushes });
-    this.load(isSame ? {} : { offset: 0 });
   }
 
   /** Marks a candidate and turns to the page it is on, widening the filters if they hide it. */
@@ -143,7 +133,7 @@ export class CandidateTable {
     if (!this.target) return;
     const question = ++this.asked;
     try {
-      const page = await (this.only ? this.#loadOnly(offset, around) : this.#loadPage({ offset, around }));
+      const page = await this.#loadPage({ offset, around });
       if (question !== this.asked) return;
       for (const view of page.items) this.candidates.put(view);
       this.numbers = page.place.numbers;
@@ -158,31 +148,13 @@ export class CandidateTable {
     }
   }
 
-  #loadPage({ offset, around, ids = [] }) {
+  #loadPage({ offset, around }) {
     const { column, down } = this.sort;
     const query = new URLSearchParams({ target: this.target, sort: `${down ? "-" : ""}${column.by}`, limit: PAGE, offset });
-    if (this.group !== "all" && !ids.length) query.set("group", this.group);
-    if (this.text && !ids.length) query.set("text", this.text);
+    if (this.group !== "all") query.set("group", this.group);
+    if (this.text) query.set("text", this.text);
     if (around) query.set("around", around);
-    for (const id of ids) query.append("ids", id);
     return patiently(`${this.path}/candidates?${query}`);
-  }
-
-  /** Of those that alone are listed, the points are sorted here and one page of records is asked for. */
-  async #loadOnly(offset, around) {
-    const { column, down } = this.sort;
-    const kept = this.candidates.all.filter(({ id }) => this.only.has(id));
-    const groups = Object.fromEntries(GROUPS.map(({ name }) => [name, kept.filter((each) => groupOf(each) === name).length]));
-    const wanted = kept.filter((each) => this.group === "all" || groupOf(each) === this.group);
-    const value = column.value ?? FIRST_SORT.value;
-    wanted.sort((a, b) => compare(value(a), value(b), down) || a.number - b.number);
-    const at = wanted.findIndex(({ id }) => id === around);
-    const place = at < 0 ? Math.min(offset, Math.max(0, wanted.length - 1)) : at;
-    const first = place - (place % PAGE);
-    const ids = wanted.slice(first, first + PAGE).map(({ id }) => id);
-    const { items, place: { numbers } } = ids.length ? await this.#loadPage({ offset: 0, ids }) : { items: [], place: { numbers: {} } };
-    const order = new Map(ids.map((id, index) => [id, index]));
-    return { items: items.toSorted((a, b) => order.get(a.id) - order.get(b.id)), place: { offset: first, total: wanted.length, groups, numbers } };
   }
 
   #setGroup(group) {
@@ -218,7 +190,7 @@ export class CandidateTable {
     byId("table-empty").hidden = total > 0;
     const some = Object.values(groups).some((count) => count > 0);
     const none = this.group === FIRST_GROUP ? "No candidate is on the frontier yet: it begins with the first searched model within the limits." : "No candidate is in this group.";
-    setText(byId("table-empty"), this.text || this.only ? "No candidate matches." : some ? none : "No candidates yet. The baselines are measured first.");
+    setText(byId("table-empty"), this.text ? "No candidate matches." : some ? none : "No candidates yet. The baselines are measured first.");
   }
 
   /** Rows are kept and only changed where needed, so that focus and selection survive the stream of events. */
@@ -401,11 +373,4 @@ function versus(candidate, name) {
   const value = candidate.versus_baseline?.[name];
   if (value === undefined || value === null) return MISSING;
   return candidate.versus_baseline.extrapolated ? `≈ ${times(value)}` : times(value);
-}
-
-function compare(a, b, down) {
-  const [noA, noB] = [a === null || a === undefined, b === null || b === undefined];
-  if (noA || noB) return noA - noB;
-  const order = typeof a === "string" ? a.localeCompare(b) : a - b;
-  return down ? -order : order;
 }

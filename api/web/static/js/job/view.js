@@ -1,8 +1,8 @@
 // What the page shows of a job, in its address: a link shows somebody else the same.
 
-const NAMES = ["target", "chart", "quality", "sort", "show", "find", "brush", "candidate"];
+const NAMES = ["target", "chart", "quality", "sort", "show", "find", "candidate"];
 
-/** {target, chart, quality, sort, show, find, brush, candidate} as the address says, each a text or null. */
+/** {target, chart, quality, sort, show, find, candidate} as the address says, each a text or null. */
 export function readView() {
   const found = new URLSearchParams(location.hash.slice(1));
   return Object.fromEntries(NAMES.map((name) => [name, found.get(name)]));

@@ -13,7 +13,6 @@ import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js
 import { generationOf, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
 import { Elsewhere } from "../job/elsewhere.js";
-import { Genes } from "../job/genes.js";
 import { JobLaw } from "../job/law.js";
 import { LimitControls } from "../job/limits.js";
 import { showNote } from "../job/notes.js";
@@ -94,20 +93,12 @@ const loadLimited = debounced(() => {
   loadAnswer();
   loadChoices();
 }, SLIDING_MS);
-const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices(), loadAgreement(), genes.look()]), () => ANSWER_REFRESH_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices(), loadAgreement()]), () => ANSWER_REFRESH_MS);
 const changed = new ChangedCandidates(path, (views) => {
   views.forEach((view) => candidates.put(view));
   redraw();
   refreshAnswer(); // The events that named them came before their figures, with which an answer may begin.
 }, lost);
-const genes = new Genes(path, {
-  onPick: pick,
-  onBrush: () => {
-    table.keepOnly(genes.brushed, genes.brushes);
-    drawChart();
-    keep();
-  },
-});
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
 /** The target that the page opens on: of a job among published models the one that has the answer, else the first. */
@@ -122,7 +113,6 @@ function redraw() {
 
 function drawChartNow() {
   showQuality();
-  chart.brushed = genes.brushed;
   chart.measured = candidates.measured;
   chart.limits = { ...targetNow().limits, ...limits.asked };
   return chart.draw(candidates.all, selected);
@@ -133,7 +123,6 @@ function pick(candidateId) {
   table.select(candidateId);
   answer.select(candidateId);
   agreement.selected = candidateId;
-  genes.chart.mark({ selected: candidateId });
   showChosen();
   drawChart();
   drawAgreement();
@@ -145,7 +134,7 @@ function keep() {
   if (!job) return;
   keepView({
     ...table.arranged, target: chosen === opening().id ? null : chosen, chart: chart.kind === "solid" ? "3d" : null,
-    quality: quality.picked, brush: genes.brushes, candidate: selected ?? wanted.candidate,
+    quality: quality.picked, candidate: selected ?? wanted.candidate,
   }, { ...limits.parameters, ...budget.parameters });
 }
 
@@ -156,7 +145,6 @@ function show(view) {
   wanted = view;
   quality.picked = view.quality;
   table.arrange(view);
-  genes.brush(view.brush);
   turnChart(view.chart === "3d" ? "solid" : "flat");
   showWanted();
   turnQuality();
@@ -227,7 +215,6 @@ async function loadAnswer() {
       trained.list(byId("answer-trainings"), view.recommended);
     }
     table.recommend(best);
-    genes.chart.mark({ recommended: best });
     if (chart.recommended === best) return;
     chart.recommended = best;
     drawChartNow(); // At once: whoever moves a slider watches.
@@ -237,9 +224,6 @@ async function loadAnswer() {
       return await loadAnswer();
     }
     unlessRefused(error);
-  } finally {
-    if (target.id === chosen && !job.request.space.published) byId("genes").hidden = false; // Not before the answer, which would push it down.
-    genes.look();
   }
 }
 
@@ -292,7 +276,6 @@ function choose(targetId) {
   changed.clear();
   asked += 1; // The recommendation that is under way is that of the target before.
   candidates.turn(chosen);
-  genes.turn(chosen);
   selected = null;
   wanted = { ...wanted, candidate: null };
   table.turn(chosen);
@@ -334,7 +317,6 @@ async function loadJob() {
 function showJob() {
   if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? opening()).id;
   candidates.turn(chosen);
-  genes.turn(chosen);
   chart.baseline = job.request.space.model ? "My model" : "Baseline";
   showHead(job);
   showTrust();
@@ -487,7 +469,6 @@ async function attend() {
   }
   stream.close();
   await load();
-  genes.look({ force: true });
 }
 
 for (const button of byId("chart-kinds").children) button.addEventListener("click", () => turnChart(button.dataset.kind));
@@ -505,7 +486,6 @@ async function start() {
   showAccount();
   await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
   const after = job.last_event;
-  genes.brush(wanted.brush);
   await table.turn(chosen); // The rows first: beside the points they would take as long as those.
   await loadPointsOf(chosen);
   await showWanted();
