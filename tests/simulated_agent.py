@@ -25,7 +25,6 @@ from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases, release_leases, reports
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import (
     DeviceFacts,
@@ -68,7 +67,7 @@ def facts(memory_bytes: int = 8 << 30, cores: int = 4, numbers: tuple[str, ...] 
     )
     return DeviceFacts(
         hostname="board", system="Linux 6", architecture="aarch64", cpu="simulated", cores=cores,
-        memory_bytes=memory_bytes, runtimes=runtimes, descriptions=FIELDS, modes=get_args(Mode),
+        memory_bytes=memory_bytes, runtimes=runtimes, modes=get_args(Mode),
     )  # fmt: skip
 
 

@@ -95,8 +95,8 @@ WRONG = (
         "embedding.cutoffs must rise and stay below vocab_size 100, not [20, 200]",
         "rising numbers from 1 to 99",
     ),
-    _wrong("another version", {"version": 2}, "version", "reads versions 0 and 1, not 2", "0 or 1"),
-    _wrong("a version in words", {"version": "9" * 9000}, "version", "reads versions 0 and 1, not '999", "0 or 1"),
+    _wrong("another version", {"version": 2}, "version", "reads version 1, not 2", "1"),
+    _wrong("a version in words", {"version": "9" * 9000}, "version", "reads version 1, not '999", "1"),
     _wrong("no such field", {"depth": 12}, "depth", "there is no such field", "leave it out"),
     _wrong(
         "no such field, called like a kind of block",

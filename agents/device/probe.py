@@ -29,7 +29,6 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.processes.folders import work_folder
-from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
 _log = logging.getLogger(__name__)
@@ -72,7 +71,6 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
         memory_bytes=total_memory_bytes(),
         gpus=listed,
         runtimes=tested,
-        descriptions=FIELDS,
         modes=get_args(Mode),
         extra={
             "python": platform.python_version(),

@@ -40,7 +40,6 @@ from edgefront.core.spaces.embeddings_and_head import (
 )
 from edgefront.core.spaces.numbers import Number, NumberText
 from edgefront.core.spaces.pattern import expand
-from edgefront.core.spaces.versions import upgraded
 from edgefront.core.validation import invalid_input, short
 
 VERSION = 1
@@ -123,10 +122,7 @@ class Architecture(Part):
 
     @classmethod
     def parse(cls, value: Architecture | Mapping[str, Any] | str | bytes) -> Architecture:
-        """An architecture from a mapping or JSON text; `ArchitectureError` names what is wrong with it.
-
-        Descriptions of version 0 are read as the same model in this version.
-        """
+        """An architecture from a mapping or JSON text; `ArchitectureError` names what is wrong with it."""
         if isinstance(value, Architecture):
             return value
         if isinstance(value, str | bytes):
@@ -141,15 +137,15 @@ class Architecture(Part):
                 f"an architecture is a JSON object, not {type(value).__name__}", value=value, allowed="a JSON object"
             )
         version = value.get("version", VERSION)
-        if type(version) is not int or version not in (0, VERSION):
+        if type(version) is not int or version != VERSION:
             raise ArchitectureError(
-                f"version: this release reads versions 0 and {VERSION}, not {short(version)}",
+                f"version: this release reads version {VERSION}, not {short(version)}",
                 field="version",
                 value=version,
-                allowed=f"0 or {VERSION}",
+                allowed=str(VERSION),
             )
         try:
-            return cls.model_validate(upgraded(value) if version == 0 else dict(value))
+            return cls.model_validate(dict(value))
         except ValidationError as error:
             fault = invalid_input(error, ArchitectureError, tags=(*BLOCK_KINDS, *POSITION_KINDS))
             raise _by_letter(fault, value) from None

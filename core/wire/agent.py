@@ -115,8 +115,6 @@ class DeviceFacts(_Message):
         tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64, fail_fast=True)
     ] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
-    descriptions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
-    """Up to which additions the agent reads descriptions (`core.spaces.versions.FIELDS`); 1 before version 4."""
     modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
     """Of the protocol, that the agent knows."""
     extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)

@@ -20,7 +20,6 @@ from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire.agent import PROTOCOL_VERSION
 from edgefront.core.wire.jobs import JobRequest
 
@@ -156,7 +155,6 @@ def test_examples_about_one_model_agree(sqlite_service: Service) -> None:
     with sqlite_service.database.read() as session:
         trust = published_trust(session, JobRequest.model_validate(job["request"]))
     assert job["proxy_trust"] == trust.model_dump(mode="json")
-    assert example("enrol_request")["facts"]["descriptions"] == FIELDS
     for name in ("enrol_request", "enrol_response", "lease_request", "report_request"):
         assert example(name)["protocol_version"] == PROTOCOL_VERSION
 

@@ -39,8 +39,6 @@ def test_valid_descriptions_are_counted(sqlite_service: Service) -> None:
     assert described.status_code == 200
     written = client.post("/v1/catalogue/describe", json={**RIGHT, "blocks": {"pattern": "(sf)", "s": S, "f": F}})
     assert written.json() == described.json()
-    older = client.post("/v1/catalogue/describe", json={**RIGHT, "version": 0})
-    assert older.json() == described.json()
 
 
 def test_a_wrong_narrowing_is_named_by_gene(sqlite_service: Service) -> None:

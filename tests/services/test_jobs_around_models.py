@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from lease_world import World
-from simulated_agent import CLASS, SimulatedAgent, by_size, facts
+from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service
 from sqlalchemy import select
 
 from edgefront.core.errors import InvalidInput, SpaceError
-from edgefront.core.services.fleet.capability import can_read
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.resolve import resolve, with_defaults
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.versions import FIELDS, fields_of
-from edgefront.core.store.tables import Candidate, Measurement
+from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobRequest, Limits
 
 SMOL = named_model("smollm2-135m").architecture
@@ -123,53 +118,3 @@ def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(
         resolve(sqlite_service.database, sqlite_service.user, llama_cpp(name)).checked()
     assert refused.value.field == "targets.0.protocol.runtime"
     assert "the spaces llama, lfm" in str(refused.value.allowed)
-
-
-# Agents of earlier releases -------------------------------------------------------------------------------------------
-
-
-def test_descriptions_say_what_a_reader_must_know() -> None:
-    assert fields_of(named_model("gpt2-small").architecture.canonical) == 1
-    assert fields_of(named_model("srupp-iwslt").architecture.canonical) == 1
-    for name in ("llama", "lfm"):
-        (stock,) = space(name).baselines([2])
-        assert fields_of(stock.canonical) == 2
-    parallel = {**SMOL.canonical, "blocks": [_LAYER[0], {**_LAYER[1], "parallel": "own_norm"}]}
-    assert fields_of(Architecture.parse(parallel).canonical) == 3
-    for added in ({"norm": "branch"}, {"blocks": [{**_LAYER[0], "qk_norm": "whole"}]}):
-        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == 4
-    for added in (
-        {"residual_multiplier": "0.5"},
-        {"positions": {"kind": "alibi"}},
-        {"embedding": {**SMOL.canonical["embedding"], "multiplier": 2}},
-        {"output": {"kind": "tokens", "logits_scaling": 2}},
-        {"blocks": [{**_LAYER[0], "scale": 1}]},
-        {"blocks": [{**_LAYER[0], "theta": 500}]},
-    ):
-        assert fields_of(Architecture.parse({**SMOL.canonical, **added}).canonical) == FIELDS == 5
-    shared = {**SMOL.canonical, "blocks": [*_LAYER, *({**block, "shares": 2} for block in _LAYER)]}
-    assert fields_of(Architecture.parse(shared).canonical) == FIELDS == 5
-    assert not can_read({}, SMOL.canonical)
-    assert can_read({"descriptions": FIELDS}, SMOL.canonical)
-
-
-def test_a_job_that_only_earlier_agents_could_measure_is_refused(sqlite_service: Service) -> None:
-    SimulatedAgent(sqlite_service.database, device_facts=facts().model_copy(update={"descriptions": 1}))
-    with pytest.raises(InvalidInput, match="update the agent") as refused:
-        sqlite_service.submit(asked())
-    assert refused.value.field == "targets.0.device_class"
-    sqlite_service.submit(asked(space={"name": "lts-gpt2", "narrow": {"n_layer": [2, 3]}}))
-
-
-def test_an_earlier_agent_takes_what_it_can_read(world: World) -> None:
-    old, new = world.device("old"), world.device("new", descriptions=FIELDS)
-    unread, *rest = world.launches(3)
-    with world.write() as session:
-        measurement = session.scalars(select(Measurement).order_by(Measurement.id)).first()
-        assert measurement is not None
-        measurement.architecture = SMOL.canonical
-    taken = {item.launch_id for item in world.claim(old, 8).items}
-    assert len(taken) == 2
-    left = world.claim(new, 8).items
-    assert [json.loads(item.architecture) for item in left] == [SMOL.canonical]
-    assert {unread, *rest} == taken | {item.launch_id for item in left}

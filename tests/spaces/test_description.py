@@ -367,8 +367,3 @@ def test_what_is_wrong_is_named(change: dict[str, Any], field: str) -> None:
 def test_an_unknown_kind_gets_the_list_of_kinds() -> None:
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.kind: there is no 'convolution'; there are attention, "):
         Architecture.parse({**BASE, "blocks": [{"kind": "convolution"}]})
-
-
-def test_version_0_is_read_as_the_same_model() -> None:
-    old = {**BASE, "version": 0, "positions": {"length": 512}, "embedding": {"vocab_size": 100, "tied": True}}
-    assert Architecture.parse(old) == Architecture.parse({**BASE, "positions": {"kind": "learned", "length": 512}})

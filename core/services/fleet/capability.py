@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
-import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice, facts_of
-from edgefront.core.spaces.versions import FIELDS, fields_of
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import FORMER_MODES, DeviceFacts
 
@@ -44,17 +42,6 @@ def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
         and _reads_kv_cache(runtime, protocol)
         for runtime in facts["runtimes"]
     )
-
-
-def can_read(facts: Document, description: Document) -> bool:
-    """Whether the device's agent knows every field of this canonical description."""
-    return fields_of(description) <= descriptions_of(facts)
-
-
-def descriptions_of(facts: Document) -> int:
-    """Up to which additions the device's agent reads descriptions (`core.spaces.versions.FIELDS`)."""
-    version: int = facts.get("descriptions", 1)
-    return version
 
 
 def modes_of(facts: Document) -> Sequence[str]:
@@ -136,9 +123,8 @@ def without(facts: Document, protocol: MeasurementProtocol, message: str) -> Doc
 MAX_ANSWERS = 50_000
 
 _lock = threading.Lock()
-_answers: OrderedDict[tuple[str, str | None, str], int] = OrderedDict()
-"""Device id, digest of its facts (None of facts that an old release stored), and the question: the digest of a
-protocol, or which descriptions it reads."""
+_answers: OrderedDict[tuple[str, str | None, str], bool] = OrderedDict()
+"""By device id, digest of its facts and digest of a protocol."""
 
 
 def runnable(session: Session, device: OwnDevice, protocols: Iterable[MeasurementProtocol]) -> set[str]:
@@ -146,27 +132,17 @@ def runnable(session: Session, device: OwnDevice, protocols: Iterable[Measuremen
     facts = cache(lambda: facts_of(session, device.id))
 
     def able(protocol: MeasurementProtocol) -> bool:
-        return bool(_kept(device, protocol.digest, facts, lambda device_facts: can_run(device_facts, protocol)))
+        key = (device.id, device.facts_digest, protocol.digest)
+        with _lock:
+            answer = _answers.get(key)
+            if answer is not None:
+                _answers.move_to_end(key)
+                return answer
+        answer = can_run(facts(), protocol)
+        with _lock:
+            _answers[key] = answer
+            if len(_answers) > MAX_ANSWERS:
+                _answers.popitem(last=False)
+        return answer
 
     return {protocol.digest for protocol in protocols if able(protocol)}
-
-
-def can_read_on(session: Session, device: OwnDevice, description: str) -> bool:
-    """`can_read` of a description as JSON with the device's facts."""
-    fields = _kept(device, "descriptions", lambda: facts_of(session, device.id), descriptions_of)
-    return fields >= FIELDS or fields_of(orjson.loads(description)) <= fields
-
-
-def _kept(device: OwnDevice, question: str, facts: Callable[[], Document], answer: Callable[[Document], int]) -> int:
-    key = (device.id, device.facts_digest, question)
-    with _lock:
-        value = _answers.get(key)
-        if value is not None:
-            _answers.move_to_end(key)
-            return value
-    value = answer(facts())
-    with _lock:
-        _answers[key] = value
-        if len(_answers) > MAX_ANSWERS:
-            _answers.popitem(last=False)
-    return value

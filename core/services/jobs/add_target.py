@@ -59,9 +59,7 @@ def extend_job(
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
-        place = place_target(
-            session, request.space, target, [Place(existing.device_key, existing.name) for existing in targets]
-        )
+        place = place_target(session, target, [Place(existing.device_key, existing.name) for existing in targets])
         _refuse_twice(targets, place, target)
         _add(session, database, job, request, target, place, targets)
         return job_views(session, [job], database.now(session))[0]

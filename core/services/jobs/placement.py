@@ -8,18 +8,17 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, within
+from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
 from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
-from edgefront.core.services.fleet.capability import can_read, can_run, lacking, numbers_of, refusal
+from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.queries import jobs as rows
-from edgefront.core.services.spaces import space_of
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 from edgefront.core.validation import existing
-from edgefront.core.wire.jobs import JobRequest, SpaceRequest, TargetRequest
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ def place(session: Session, request: JobRequest, faults: Faults) -> dict[int, Pl
     def place_at(position: int) -> None:
         with within("targets", position):
             target = request.targets[position]
-            places[position] = place_target(session, request.space, target, list(places.values()))
+            places[position] = place_target(session, target, list(places.values()))
 
     for position in range(len(request.targets)):
         faults.attempt(partial(place_at, position))
     return places
 
 
-def place_target(session: Session, space: SpaceRequest, target: TargetRequest, others: Sequence[Place]) -> Place:
+def place_target(session: Session, target: TargetRequest, others: Sequence[Place]) -> Place:
     """The place of one target beside the others of its job.
 
     Raises:
@@ -57,26 +56,7 @@ def place_target(session: Session, space: SpaceRequest, target: TargetRequest, o
     """
     device_key, label, candidates = find_devices(session, target)
     check_runtime(target, candidates, label)
-    _check_agents(space, target, candidates, label)
     return Place(device_key, _name(target, label, others))
-
-
-def _check_agents(space: SpaceRequest, target: TargetRequest, devices: Sequence[Device], label: str) -> None:
-    """`InvalidInput` if every device's agent is of a release that does not know the blocks of the space's models."""
-    try:
-        stock = space_of(space).example
-    except EdgefrontError:  # `resolve` says what is wrong with the space
-        return
-    if any(can_read(device.facts, stock.canonical) for device in devices):
-        return
-    field = "device" if target.device is not None else "device_class"
-    raise InvalidInput(
-        f"{field}: the agent of {label!r} is of an earlier release, which does not know the blocks of {space.name}: "
-        "update the agent",
-        field=field,
-        value=getattr(target, field),
-        allowed="a device with an agent of this release, or another space",
-    )
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:

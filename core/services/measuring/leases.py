@@ -14,7 +14,7 @@ from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
 from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.capability import can_read_on, device_keys, runnable
+from edgefront.core.services.fleet.capability import device_keys, runnable
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
@@ -181,19 +181,16 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
 def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeasedItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
-    unread: set[str] = set()
     while True:
-        rows = launches.claimable(session, own, shared, unfit, max_items, unread)
+        rows = launches.claimable(session, own, shared, unfit, max_items)
         protocols = {row.protocol_digest: read_protocol(row.protocol) for row in rows}
         able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
         fit = {key: protocol for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
         refused = protocols.keys() - fit
-        unknown = {row.digest for row in rows if not can_read_on(session, device, row.architecture)}
-        if not refused and not unknown:
+        if not refused:
             return [_item(row, fit[row.protocol_digest]) for row in rows]
-        # What it cannot run may stand before what it can: look again without those protocols and architectures.
+        # What it cannot run may stand before what it can: look again without those protocols.
         unfit |= refused
-        unread |= unknown
 
 
 def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeasedItem:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.fleet.capability import can_read, can_run
+from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.fleet.device_keys import DEVICE, parsed
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.measuring import release_leases
@@ -124,12 +124,7 @@ def redirect(session: Session, now: datetime) -> None:
         device_id, protocol = parsed(row.device_key)[1], PROTOCOL.read_or(row.protocol, None)
         facts = able.get(device_id)
         changes: Document = {"device_key": row.of_measurement}
-        if (
-            facts is not None
-            and protocol is not None
-            and can_run(facts, protocol)
-            and can_read(facts, row.architecture)
-        ):
+        if facts is not None and protocol is not None and can_run(facts, protocol):
             if row.created_at > now - WAITED_FOR:
                 continue
             changes = {

@@ -19,7 +19,7 @@ from edgefront.core.measurement import agreement as rules
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, median
-from edgefront.core.services.fleet.capability import can_read, can_run
+from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.measuring.queries import measurements as rows
@@ -164,7 +164,6 @@ class ResultValidator:
         protocol = subject.protocol
         if protocol is None:
             return []
-        description = subject.architecture
         if measurement.id not in self._tried:
             self.look_up([measurement.id])
         tried = self._tried[measurement.id]
@@ -181,7 +180,6 @@ class ResultValidator:
             and device.id not in tried
             and device.id not in self.caught
             and can_run(device.facts, protocol)
-            and can_read(device.facts, description)
         ]
         return [str(device.id) for device in able if device.reported_at is not None] or [
             str(device.id) for device in able

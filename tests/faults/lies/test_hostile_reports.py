@@ -126,8 +126,6 @@ FACTS = [
     ("cores", HUGE),
     ("memory_bytes", '"1"'),
     ("memory_bytes", "1e400"),
-    ("descriptions", '"5"'),
-    ("descriptions", "true"),
     ("hostname", "5"),
     ("hostname", '"a\\u0000"'),
     ("cpu_features", json.dumps(["x"] * 257)),

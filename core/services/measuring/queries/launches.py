@@ -180,7 +180,6 @@ def claimable(
     shared_key: str,
     excluded_protocols: Collection[str],
     limit: int,
-    excluded_architectures: Collection[str] = (),
 ) -> list[WantedLaunch]:
     """The first wanted launches of both keys that no other claim has locked, locked, with the columns that an agent
     needs.
@@ -188,13 +187,10 @@ def claimable(
 
     def claim(query: Prepared) -> list[WantedLaunch]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
-        if not excluded_protocols and not excluded_architectures:
+        if not excluded_protocols:
             return fetch(session, WantedLaunch, query, asked)
         fit = cast(ClaimQuery, query.statement)
-        if excluded_protocols:
-            fit = fit.where(~any_of(Measurement.protocol_digest, excluded_protocols))
-        if excluded_architectures:
-            fit = fit.where(~any_of(Measurement.digest, excluded_architectures))
+        fit = fit.where(~any_of(Measurement.protocol_digest, excluded_protocols))
         return fetch(session, WantedLaunch, fit, asked)
 
     own = claim(_CLAIMABLE)
