@@ -269,8 +269,8 @@ def test_proportional_layers_differ_from_the_tables_in_the_vocabulary_alone() ->
 
 
 def documented(first: str) -> list[list[str]]:
-    """The rows of the table in docs/spaces.md, "As the law of budgets knows it", whose first title this is."""
-    text = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text(encoding="utf-8")
+    """The rows of the table in docs/law-shapes.md whose first title this is."""
+    text = (Path(__file__).parents[2] / "docs" / "law-shapes.md").read_text(encoding="utf-8")
     (part,) = (part for part in text.split("\n\n") if part.startswith(f"| {first} |"))
     head, _, *rows = [line.strip("| ").split(" | ") for line in part.splitlines()]
     return [head, *rows]
