@@ -88,7 +88,7 @@ def api(url: str, redis_url: str, processes: int) -> Iterator[tuple[int, list[ps
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(300):
+    for _ in range(1200):
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/health", timeout=1)
             return
@@ -96,7 +96,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             if process.poll() is not None:
                 raise SystemExit(f"the API ended with exit code {process.returncode}") from None
             time.sleep(0.1)
-    raise SystemExit("the API did not come up within 30 s")
+    raise SystemExit("the API did not come up within two minutes")
 
 
 def simulate(task: Task) -> dict[str, Any]:
