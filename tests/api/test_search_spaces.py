@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from databases import ON_SQLITE
-from running_api import Service, job, problem
+from running_api import Service, problem
 from simulated_agent import CLASS
 
 from edgefront.core.quality.shipped import NAMES
@@ -63,23 +63,3 @@ def test_a_job_on_each_space_is_planned_with_its_baselines(service: Service) -> 
         shown = client.get(f"/v1/jobs/{view.id}/candidates").json()["items"]
         expected = space.narrow(narrow).baselines([1, 2])
         assert sorted(item["digest"] for item in shown) == sorted(model.digest for model in expected)
-
-
-WRONG = (
-    ({"name": "par-33"}, "space.name", "par-32"),
-    ({"name": "par-32", "narrow": {"kind": "sru"}}, "space.narrow.kind", "attention, feed_forward, identity"),
-    ({"name": "par-32", "narrow": {"kind": ["feed_forward"]}}, "space.narrow.min_attention_percent", "attention"),
-    ({"name": "hybrid", "narrow": {"min_mixing_percent": 101}}, "space.narrow.min_mixing_percent", "0 to 100"),
-    ({"name": "sandwich", "narrow": {"pairs": 3, "coefficient": 5}}, "space.narrow.coefficient", "below pairs"),
-    ({"name": "srupp", "narrow": {"attn_ratio": 3}}, "space.narrow.attn_ratio", "2 to 10 in steps of 2"),
-)
-
-
-@ON_SQLITE
-def test_impossible_spaces_name_the_gene(service: Service) -> None:
-    service.enrol("board", CLASS)
-    client = service.client("user")
-    for space, field, words in WRONG:
-        document = problem(client.post("/v1/jobs", json=job(space=space)), 422)
-        assert document["field"] == field
-        assert words in f"{document['detail']} {document['allowed']}"

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import edgefront, environment
@@ -50,10 +49,6 @@ def test_commands_without_a_server_import_nothing_heavy(arguments: tuple[str, ..
     assert loaded_after(*arguments) == set()
 
 
-def test_counting_parameters_needs_numpy_alone() -> None:
-    assert loaded_after("model", "list", "--json") == {"numpy"}
-
-
 def test_describe_loads_numpy_alone() -> None:
     assert loaded_after("describe", "gpt2-small", "--json") <= {"numpy"}
 
@@ -86,25 +81,6 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
         "logits",
         "weights",
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("par-base", {"sequence_length": 64, "memory_length": 640, "logits": "none"}),
-        ("srupp-large-ratio8-k5-wt103", {"mode": "decode", "memory_length": 2560, "logits": "last"}),
-        ("srupp-iwslt", {"mode": "prefill", "sequence_length": 30}),
-        ("bert-base-squad", {"sequence_length": 384, "weights": "int8"}),
-        ("srupp-large-lm1b", {"mode": "decode"}),
-    ],
-)
-def test_describe_takes_the_options_of_a_pass(name: str, options: dict[str, Any]) -> None:
-    given = [part for option, value in options.items() for part in (f"--{option.replace('_', '-')}", str(value))]
-    done = edgefront("describe", name, "--json", *given)
-    assert done.returncode == exits.OK
-    found = json.loads(done.stdout)
-    found.pop("quality")
-    assert found == costs(named_models()[name].architecture, CostOptions(**options)).to_json()
 
 
 def test_a_pass_that_a_model_does_not_have_is_one_clear_error() -> None:

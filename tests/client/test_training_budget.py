@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 from command_line import edgefront
-from ended_trainings import PACE, end_trainings_in
 from running_client import BOARD, Running
 
 from edgefront import exits
-from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.spaces.models import named_model
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.wire.predictions import PredictedView
-from edgefront.requests.find import find_request
 from edgefront.show.quality import predicted_quality, quality_header, quality_label
 
 WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)
@@ -94,53 +90,6 @@ def test_a_law_that_knows_one_budget_refuses_another(command: tuple[str, ...]) -
     assert "--tokens '10 B' is no count of tokens" in wrong.stderr
 
 
-def test_laws_are_listed_with_what_they_predict() -> None:
-    listed = edgefront("quality", "list", "--wide").stdout
-    row = next(line for line in listed.splitlines() if "llama-dolma-cooled" in line)
-    assert "perplexity by tokens" in row
-    shown = edgefront("quality", "show", "own-data-llama").stdout
-    assert "predicts: perplexity by that of smollm2-135m" in shown
-    assert "training tokens: 30 billion unless others are asked for" in shown
-
-
-def test_predictions_on_a_device_are_of_the_training_that_was_asked_for(running: Running) -> None:
-    place = ("--device", f"class={BOARD}")
-    by_tokens = ("--law", "llama-dolma-cooled", "--train-tokens", "10B")
-    told = edgefront("predict", "smollm2-135m", *place, *by_tokens, "--json", home=running.home)
-    assert told.returncode == exits.OK, told.stderr
-    found = json.loads(told.stdout)
-    assert found["predictions"][0]["predicted"]["train_tokens"] == 1e10
-    assert "on 10 billion tokens" in found["perplexity_of"]
-    ratio = edgefront("predict", "smollm2-360m", *place, home=running.home)
-    assert "perplexity, smollm2-135m = 1" in ratio.stdout
-    assert "×" in ratio.stdout
-    assert "predicted perplexity: ratio, own data, 30B tokens\n" in ratio.stdout
-    assert "your own data; both trained alike" in ratio.stderr
-    refused = edgefront("predict", "gpt2-small", *place, "--train-tokens", "10B", home=running.home)
-    assert refused.returncode == exits.REFUSED
-    assert "knows one budget" in refused.stderr
-
-
-@pytest.mark.parametrize("command", [("find", "--max-latency-ms", "50", "--device"), ("job", "submit", "--target")])
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--train-tokens", "10 B"), "--train-tokens '10 B' is no count of tokens"),
-        (("--train-tokens", "0"), "--train-tokens '0' is no count of tokens"),
-        (("--train-tokens", "10B"), "train_tokens: the law own-data-gpt2 knows one budget"),
-        (("--train-tokens", "10B", "--space", "bert"), "no quality law is about the models of bert"),
-    ],
-)
-def test_a_budget_that_cannot_be_is_refused_and_nothing_is_stored(
-    running: Running, command: tuple[str, ...], options: tuple[str, ...], words: str
-) -> None:
-    before = [job.id for job in running.client.jobs.list()]
-    told = edgefront(*command, f"class={BOARD}", *options, home=running.home)
-    assert told.returncode == exits.REFUSED, told.stdout
-    assert words in told.stderr
-    assert [job.id for job in running.client.jobs.list()] == before
-
-
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     asked = ("--law", "llama-dolma-cooled", "--train-tokens", "10B", "--candidates", "4", "--max-latency-ms", "500")
     told = edgefront("find", "--device", f"class={BOARD}", *LLAMA, *asked, "--json", home=running.home)
@@ -165,12 +114,6 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     running.client.trainings.cancel(started.stdout.strip())
 
 
-def test_the_request_has_the_budget() -> None:
-    limited = [{"device": "here", "protocol": {}, "limits": {"latency_ms": 5.0}}]
-    request = find_request(limited, space="llama", narrow={}, budget={}, others={"train_tokens": 10**10})
-    assert request.train_tokens == 10**10
-
-
 def test_a_ratio_is_never_shown_as_a_perplexity() -> None:
     ratio = PredictedView(perplexity=0.83, perplexity_low=0.72, perplexity_high=0.95, relative_to="smollm2-135m")
     perplexity = PredictedView(perplexity=31.2, perplexity_low=30.3, perplexity_high=32.1, extrapolated=True)
@@ -181,42 +124,3 @@ def test_a_ratio_is_never_shown_as_a_perplexity() -> None:
     assert quality_header([perplexity, None]) == "predicted perplexity"
     labelled = [each.model_copy(update={"label": label}) for each, label in ((ratio, "a"), (perplexity, "b"))]
     assert quality_label([*labelled, labelled[0], None, PredictedView(label="c")]) == "a or b"
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--train-hours", "6"), "train_hours and trainer go together"),
-        (("--trainer", "gpu-box"), "train_hours and trainer go together"),
-        (("--train-hours", "6", "--trainer", "gpu-box", "--train-tokens", "1B"), "not both"),
-        (("--train-hours", "0", "--trainer", "gpu-box"), "train_time.hours"),
-        (("--train-hours", "6", "--trainer", "nobody"), "no training has ended on a worker 'nobody'"),
-    ],
-)
-def test_a_time_needs_a_worker_of_known_pace(running: Running, options: tuple[str, ...], words: str) -> None:
-    before = [job.id for job in running.client.jobs.list()]
-    by_budget = ("--law", "llama-dolma-cooled", "--max-latency-ms", "500", "--device", f"class={BOARD}")
-    told = edgefront("find", *LLAMA, *by_budget, *options, home=running.home)
-    assert told.returncode == exits.REFUSED, told.stdout
-    assert words in told.stderr
-    assert [job.id for job in running.client.jobs.list()] == before
-
-
-def test_the_best_model_for_hours_on_a_worker(running: Running) -> None:
-    end_trainings_in(running.service.home, "gpu-box")
-    listed = json.loads(edgefront("train", "workers", "--json", home=running.home).stdout)
-    assert [trainer["name"] for trainer in listed] == ["gpu-box"]
-    assert "gpu-box" in edgefront("train", "workers", home=running.home).stdout
-    time = ("--train-hours", "6", "--trainer", "gpu-box")
-    by_law = ("--device", f"class={BOARD}", "--law", "llama-dolma-cooled", *time, "--json")
-    told = edgefront("predict", "smollm2-135m", *by_law, home=running.home)
-    assert told.returncode == exits.OK, told.stderr
-    (prediction,) = json.loads(told.stdout)["predictions"]
-    shapes = Shapes.of([named_model("smollm2-135m").architecture])
-    assert prediction["predicted"]["train_tokens"] == pytest.approx(6 * 3600 / PACE.seconds(shapes)[0])
-    limited = ("--candidates", "4", "--max-latency-ms", "500")
-    told = edgefront("find", *LLAMA, *by_law, *limited, home=running.home)
-    assert told.returncode == exits.OK, told.stderr
-    view = json.loads(told.stdout)["targets"][0]["recommendation"]
-    assert view["training"]["own_time"] == {"hours": 6.0, "trainer": "gpu-box"}
-    assert "as many tokens as 6 hours on gpu-box take" in view["perplexity_of"]
