@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.files import whole_file
 from edgefront.core.wire.candidates import CandidatePage, CandidateView, Group, LaunchView
+from edgefront.resources.repeated import pages
 from edgefront.resources.results import Frontier
 from edgefront.transport import Transport, segment
 
@@ -62,14 +63,7 @@ class Candidates:
             "sort": sort,
             "limit": limit,
         }
-        cursor: str | None = None
-        while True:
-            path = f"/v1/jobs/{segment(job_id)}/candidates"
-            page = self._transport.ask(CandidatePage, "GET", path, params={**params, "cursor": cursor})
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return pages(self._transport, CandidatePage, f"/v1/jobs/{segment(job_id)}/candidates", params)
 
     def get(self, candidate_id: str) -> CandidateView:
         return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")

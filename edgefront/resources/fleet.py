@@ -16,6 +16,7 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
     ReenrolRequest,
 )
+from edgefront.resources.repeated import pages
 from edgefront.transport import Transport, segment
 
 
@@ -27,14 +28,7 @@ class Devices:
 
     def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
         """Devices over all pages."""
-        cursor: str | None = None
-        while True:
-            params = {"limit": limit, "cursor": cursor}
-            page = self._transport.ask(DevicePage, "GET", "/v1/devices", params=params)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return pages(self._transport, DevicePage, "/v1/devices", {"limit": limit})
 
     def get(self, device: str) -> DeviceView:
         return self._transport.ask(DeviceView, "GET", f"/v1/devices/{segment(device)}")

@@ -11,13 +11,14 @@ from edgefront.core.states import ENDED_JOBS, ProbeState
 from edgefront.core.validation import checked
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.events import JobEvent, read_job_event
+from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.probes import ProbeRequest, ProbeView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
+from edgefront.resources.repeated import pages, until_ended
 from edgefront.resources.results import Job
 from edgefront.transport import Transport, segment
 
@@ -73,14 +74,8 @@ class Jobs:
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
         """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            params: dict[str, str | int | None] = {"state": state, "limit": limit, "cursor": cursor}
-            page = self._transport.ask(_Page, "GET", "/v1/jobs", params=params)
-            yield from (job.with_transport(self._transport) for job in page.items)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        for job in pages(self._transport, _Page, "/v1/jobs", {"state": state, "limit": limit}):
+            yield job.with_transport(self._transport)
 
     def get(self, job_id: str) -> Job:
         return self._job("GET", f"/v1/jobs/{segment(job_id)}")
@@ -204,25 +199,16 @@ class Jobs:
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
         """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = 0.1
-        while True:
-            job = self.get(job_id)
-            if job.state in ENDED_JOBS:
-                return job
-            if end is not None and time.monotonic() + pause_s > end:
-                raise TimeoutError(f"job {job_id} is still {job.state} after {timeout_s:g} s")
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 2.0)
+        return until_ended(lambda: self.get(job_id), ENDED_JOBS, f"job {job_id}", timeout_s)
 
     def events(
         self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[Event]:
         """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
-        Each is of the class of its kind (`edgefront.core.wire.events`), with typed `data`; an `OtherEvent` where this
-        release does not know the kind. After a broken connection it resumes from the last event; `Unavailable` if that
-        fails for the client's patience. With `follow=False` it ends with the last event at the time of the call.
+        `edgefront.core.wire.events` says what the `data` of each kind holds. After a broken connection it resumes from
+        the last event; `Unavailable` if that fails for the client's patience. With `follow=False` it ends with the last
+        event at the time of the call.
         `kinds` selects kinds of events; the numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
@@ -230,7 +216,6 @@ class Jobs:
             self._transport,
             path,
             lambda: self.get(job_id),
-            read_job_event,
             ENDED_JOBS,
             after=after,
             follow=follow,

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import httpx
 from httpx_sse import EventSource
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.states import JobEventKind, TrainingEventKind
+from edgefront.core.wire.events import Event, read_event
 from edgefront.transport import Transport
 
 # The server sends an event or a comment far more often, so after this time the connection is dead.
@@ -29,20 +30,16 @@ class _Told(Protocol):
     def last_event(self) -> int: ...
 
 
-Event = TypeVar("Event")
-
-
 def follow_log(
     transport: Transport,
     path: str,
     get: Callable[[], _Told],
-    read: Callable[[str], Event],
     ended: Collection[str],
     *,
     after: int,
     follow: bool,
 ) -> Iterator[Event]:
-    """The events of a log after `after`, each read by `read`, then live until one has a state in `ended`.
+    """The events of a log after `after`, then live until one has a state in `ended`.
 
     The object is then read again: it may have been resumed or extended, or there may be events after its end.
 
@@ -60,19 +57,15 @@ def follow_log(
         if end is not None and last >= end:
             return
         try:
-            for event in _connection(transport, path, last, read):
+            for event in _connection(transport, path, last):
                 silent_since, delay_s = None, 0.1
-                entry: Any = event
-                if entry.number <= last:
+                if event.number <= last:
                     continue
-                last = entry.number
+                last = event.number
                 yield event
                 if end is not None and last >= end:
                     return
-                if (
-                    entry.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE)
-                    and getattr(entry.data, "state", None) in ended
-                ):
+                if event.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE) and event.data.get("state") in ended:
                     break  # the next read shows whether more has happened since
         except Unavailable:
             now = time.monotonic()
@@ -83,7 +76,7 @@ def follow_log(
         delay_s = min(delay_s * 2, 5.0)
 
 
-def _connection(transport: Transport, path: str, last: int, read: Callable[[str], Event]) -> Iterator[Event]:
+def _connection(transport: Transport, path: str, last: int) -> Iterator[Event]:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last:
         headers["Last-Event-ID"] = str(last)
@@ -92,7 +85,7 @@ def _connection(transport: Transport, path: str, last: int, read: Callable[[str]
             for message in EventSource(response).iter_sse():
                 if message.data:
                     with transport.reading("an event"):
-                        event = read(message.data)
+                        event = read_event(message.data)
                     yield event
         except httpx.StreamError as error:
             raise Unavailable(f"the event stream was interrupted: {error}") from error

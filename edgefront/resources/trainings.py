@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import checked
-from edgefront.core.wire.events import TrainingEvent, read_training_event
+from edgefront.core.wire.events import Event
 from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.training_choices import DatasetView, TrainerView
 from edgefront.core.wire.trainings import (
@@ -29,6 +28,7 @@ from edgefront.core.wire.trainings import (
 )
 from edgefront.resources.downloads import Progress, download
 from edgefront.resources.logs import follow_log
+from edgefront.resources.repeated import pages, until_ended
 from edgefront.resources.uploads import Archive
 from edgefront.transport import Transport, segment
 
@@ -101,20 +101,8 @@ class Trainings:
         self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
     ) -> Iterator[TrainingView]:
         """Trainings (in this state, of this job or digest), newest first, over all pages of `limit`."""
-        cursor: str | None = None
-        while True:
-            params: dict[str, str | int | None] = {
-                "state": state,
-                "job": job,
-                "digest": digest,
-                "limit": limit,
-                "cursor": cursor,
-            }
-            page = self._transport.ask(TrainingPage, "GET", "/v1/trainings", params=params)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        params = {"state": state, "job": job, "digest": digest, "limit": limit}
+        return pages(self._transport, TrainingPage, "/v1/trainings", params)
 
     def get(self, training_id: str) -> TrainingView:
         return self._transport.ask(TrainingView, "GET", _path(training_id))
@@ -169,31 +157,21 @@ class Trainings:
 
     def wait(self, training_id: str, *, timeout_s: float | None = None) -> TrainingView:
         """Returns the training once it is done, has failed or was cancelled; `TimeoutError` after `timeout_s`."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = 0.1
-        while True:
-            training = self.get(training_id)
-            if training.state in ENDED_TRAININGS:
-                return training
-            if end is not None and time.monotonic() + pause_s > end:
-                raise TimeoutError(f"training {training_id} is still {training.state} after {timeout_s:g} s")
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 2.0)
+        return until_ended(lambda: self.get(training_id), ENDED_TRAININGS, f"training {training_id}", timeout_s)
 
     def events(
         self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[TrainingEvent]:
+    ) -> Iterator[Event]:
         """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
 
-        Each is of the class of its kind (`edgefront.core.wire.events`); an `OtherEvent` where that is not known.
-        Broken connections are resumed. With `follow=False` it ends with the last event at the time of the call. `kinds`
-        selects kinds of events; the numbers then have gaps.
+        `edgefront.core.wire.events` says what the `data` of each kind holds. Broken connections are resumed. With
+        `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the numbers
+        then have gaps.
         """
         following = follow_log(
             self._transport,
             f"{_path(training_id)}/events",
             lambda: self.get(training_id),
-            read_training_event,
             ENDED_TRAININGS,
             after=after,
             follow=follow,

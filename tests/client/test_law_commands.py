@@ -73,7 +73,7 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     assert {candidate.predicted.law for candidate in running.client.candidates.list(job.id) if candidate.predicted} == {
         f"{NAME}@1"
     }
-    assert [event.data.law for event in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [
+    assert [event.data["law"] for event in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [
         f"{NAME}@1"
     ]
     newest = edgefront("job", "law", job.id, "--move-to", NAME, home=running.home)

@@ -10,7 +10,6 @@ import pytest
 from running_client import Running
 
 from edgefront.core.errors import EdgefrontError, NotFound
-from edgefront.core.wire.events import CandidateEvent, FrontierEvent, JobStateEvent
 
 
 def test_candidates_are_a_typed_table(running: Running) -> None:
@@ -64,13 +63,3 @@ def test_tables_show_and_escape_what_they_are_of(running: Running) -> None:
     frontier = running.client.frontier(running.job.id)
     html = frontier._repr_html_()
     assert all(point.id in html for point in frontier.points)
-
-
-def test_events_are_typed(running: Running) -> None:
-    events = list(running.client.jobs.events(running.job.id))
-    first = next(event for event in events if isinstance(event, CandidateEvent))
-    assert (first.data.role, first.data.state) == ("baseline", "waiting")
-    last = [event for event in events if isinstance(event, FrontierEvent)][-1]
-    assert last.data.size == running.job.targets[0].frontier_size
-    states = [event.data.state for event in events if isinstance(event, JobStateEvent)]
-    assert states[-1] == "finished"

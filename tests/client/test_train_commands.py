@@ -121,14 +121,14 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="no result yet"):
         pool.client.trainings.download(training, tmp_path)
     for event in pool.client.trainings.events(training, kinds=("metric",)):
-        assert event.data.step == 1
+        assert event.data["step"] == 1
         break
     early = edgefront("train", "submit", "--start", training, *RECIPE, home=pool.home)
     assert early.returncode == exits.REFUSED
     assert f"start: training {training}" in early.stderr
     assert edgefront("train", "pause", training, home=pool.home).stdout.startswith(training)
     for event in pool.client.trainings.events(training, kinds=("state",)):
-        if event.data.state == "paused":
+        if event.data["state"] == "paused":
             break
     cancelled = json.loads(edgefront("train", "cancel", training, "--json", home=pool.home).stdout)
     assert cancelled["state"] == "cancelled"
