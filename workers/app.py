@@ -19,7 +19,7 @@ from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import work
-from edgefront.core.services.dispatch import queue_name, sender, transport_options, work_queue
+from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.store.database import Database
@@ -31,14 +31,10 @@ from edgefront.workers.work import Worker
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:
     """A Celery application with its tasks; opens a database of its own unless one is given."""
-    app = Celery("edgefront", broker=settings.broker.url, set_as_current=False)
+    app = broker_app(settings)
     database = database or open_database(settings)
     worker = Worker(database, settings)
     app.conf.update(
-        task_serializer="json",
-        result_serializer="json",
-        accept_content=["json"],
-        task_ignore_result=True,
         task_default_queue=queue_name(settings),
         task_queues=[_queue(work_queue(settings, queue.name)) for queue in work.QUEUES],
         task_create_missing_queues=True,
@@ -49,15 +45,11 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options=transport_options(settings),
         edgefront_sweep_s=settings.leases.sweep_s,
         edgefront_settings=settings,
         edgefront_worker=worker,
         timezone="UTC",
     )
-    if settings.broker.url.startswith(("redis://", "rediss://")):
-        app.conf.broker_transport = "edgefront.workers.reconnecting:Transport"
-        app.conf.worker_consumer = "edgefront.workers.reconnecting:Consumer"
     register(app, worker, database, settings)
     app.steps["consumer"].update((Sweeps, Trainings))
     app.steps["worker"].update((Slots, EndTrainings))

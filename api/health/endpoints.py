@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
-from redis import Redis
-from redis.exceptions import RedisError
 from sqlalchemy import text
 from starlette.concurrency import run_in_threadpool
 
@@ -21,6 +17,7 @@ from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.version import VERSION
 from edgefront.core.errors import Unavailable
+from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import Overview
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
@@ -99,7 +96,6 @@ async def get_metrics(_person: Reader, here: Here) -> Response:
 
 
 BROKER_TIMEOUT_S = 2.0
-_log = logging.getLogger("edgefront.api")
 
 
 def _database(_settings: Settings, database: Database) -> str:
@@ -113,18 +109,8 @@ def _migrations(_settings: Settings, database: Database) -> str:
 
 
 def _broker(settings: Settings, _database: Database) -> str:
-    url = settings.broker.url
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        return "ok"  # the worker is in this process, or on a broker that only Celery can speak to
-    try:
-        with closing(
-            Redis.from_url(url, socket_timeout=BROKER_TIMEOUT_S, socket_connect_timeout=BROKER_TIMEOUT_S)
-        ) as client:
-            client.ping()
-    except (RedisError, OSError) as error:
-        _log.warning("the broker does not answer: %s", error)
-        return "the broker does not answer"
-    return "ok"
+    is_away = not settings.embedded and not broker_answers(settings, BROKER_TIMEOUT_S)
+    return "the broker does not answer" if is_away else "ok"
 
 
 CHECKS: dict[str, Callable[[Settings, Database], str]] = {

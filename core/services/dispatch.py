@@ -8,12 +8,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import PROCESS_RESULTS, TRAIN, WORK
 from edgefront.core.services.work import REQUESTED_BY
 from edgefront.core.services.work import queue_of as queue_of_work
 from edgefront.core.store.sql import Document
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 Send = Callable[[str, Document], None]
 
@@ -58,8 +62,32 @@ def queue_of(settings: Settings, task: str, arguments: Document) -> str:
     return work_queue(settings, queue_of_work(REQUESTED_BY[task]).name if task in REQUESTED_BY else "")
 
 
-def transport_options(settings: Settings) -> Document:
-    return dict(MEMORY_OPTIONS if settings.embedded else REDIS_OPTIONS)
+def broker_app(settings: Settings) -> Celery:
+    """A Celery application on the broker of the settings: the one way to it, of API, workers and the health check."""
+    # Celery is slow to import, so only processes that send import it.
+    from celery import Celery
+
+    app = Celery("edgefront", broker=settings.broker.url, set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        result_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        broker_transport_options=MEMORY_OPTIONS if settings.embedded else REDIS_OPTIONS,
+    )
+    return app
+
+
+def broker_answers(settings: Settings, timeout_s: float) -> bool:
+    """Whether the broker takes a connection as API and workers open it."""
+    options = {"socket_connect_timeout": timeout_s, "socket_timeout": timeout_s}
+    try:
+        with broker_app(settings).connection(connect_timeout=timeout_s, transport_options=options) as connection:
+            connection.connect()
+    except Exception as error:  # transports raise many types
+        _log.warning("the broker does not answer: %s", error)
+        return False
+    return True
 
 
 def sender(settings: Settings) -> Send:
@@ -106,18 +134,9 @@ class _Gathered:
 
 class _Sender:
     def __init__(self, settings: Settings) -> None:
-        # Celery is slow to import, so only processes that send import it.
-        from celery import Celery
-
         self._settings = settings
-        self._app = Celery("edgefront", broker=settings.broker.url, set_as_current=False)
-        self._app.conf.update(
-            task_serializer="json",
-            accept_content=["json"],
-            task_ignore_result=True,
-            broker_transport_options=transport_options(settings),
-            broker_connection_timeout=2,
-        )
+        self._app = broker_app(settings)
+        self._app.conf.broker_connection_timeout = 2
         self._lock = threading.Lock()
         self._silent_until = 0.0
         self._gathered = _Gathered(self._deliver, PROCESS_INTERVAL_S)

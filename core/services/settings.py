@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from platformdirs import user_data_dir
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,16 +31,52 @@ class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_CERTIFICATE_CHECKS = ("required", "optional", "none")
+_BROKER_OPTIONS = {
+    "redis": set[str](),
+    "rediss": {f"ssl_{name}" for name in ("cert_reqs", "ca_certs", "certfile", "keyfile", "check_hostname")},
+    "redis+socket": {"virtual_host"},
+}
+"""Scheme → options of a broker's URL."""
+
+
 class DatabaseSettings(_Group):
-    url: str | None = None
+    url: str | None = Field(default=None, repr=False)
     """SQLAlchemy URL; SQLite in the data folder if absent."""
     pool_size: int = Field(default=8, ge=1, le=64)
 
 
 class BrokerSettings(_Group):
-    url: str = "memory://"
-    """Celery broker of API and workers: `redis://…`. `memory://` does not leave the process: it is that of
-    `edgefront up`, whose worker runs beside its API."""
+    url: str = Field(default="memory://", repr=False)
+    """Redis of API and workers: `redis://…`, `rediss://…` (TLS) or `redis+socket:///…`. `memory://` does not leave the
+    process: it is that of `edgefront up`, whose worker runs beside its API."""
+
+    @field_validator("url")
+    @classmethod
+    def _usable(cls, url: str) -> str:
+        """The URL; TLS verifies the broker's certificate unless the URL says otherwise (kombu's default)."""
+        scheme, _, rest = url.partition("://")
+        if scheme == "memory":
+            return url
+        try:
+            parts = urlsplit(url)
+            given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            is_usable = parts.port != 0 and not parts.fragment and set(given) <= _BROKER_OPTIONS.get(scheme, set())
+            is_usable = is_usable and given.get("ssl_cert_reqs", "none") in _CERTIFICATE_CHECKS
+            database = given.get("virtual_host", "") if scheme == "redis+socket" else parts.path
+        except ValueError:
+            is_usable, database = False, ""
+        place = parts.path if scheme == "redis+socket" and is_usable else rest
+        if not is_usable or not place or not re.fullmatch(r"/?\d*", database):
+            raise InvalidInput(  # without the URL, which holds a password
+                "this is not the URL of a broker; in a user name or password /, ?, # and @ are written as %2F, %3F, "
+                "%23 and %40",
+                allowed="redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], the same with rediss:// for TLS (and "
+                "?ssl_cert_reqs=none for a certificate of no known authority), redis+socket:///PATH, or memory://",
+            )
+        if scheme == "rediss" and "ssl_cert_reqs" not in given:
+            return f"{url}{'&' if parts.query else '?'}ssl_cert_reqs=required"
+        return url
 
 
 class LeaseSettings(_Group):

@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -51,9 +51,22 @@ _SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly dat
 
 def parse_url(text: str) -> URL:
     """The URL with its driver; only SQLite files and Postgres are supported."""
-    url = make_url(text)
-    backend = url.get_backend_name()
-    if backend == "postgresql":
+    allowed = "sqlite:////path/file.db or postgresql+psycopg://user@host/database"
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise InvalidInput(  # without the URL, which may hold a password
+            "database.url: this is not the URL of a database; in a user name or password /, @ and : are written as "
+            f"%2F, %40 and %3A. Such as {allowed}",
+            field="database.url",
+            allowed=allowed,
+        ) from None
+    if backend in ("postgresql", "postgres"):
+        try:
+            psycopg.conninfo.make_conninfo("", **url.query)
+        except psycopg.ProgrammingError as error:
+            raise InvalidInput(f"database.url: {error}".strip(), field="database.url") from None
         return url.set(drivername="postgresql+psycopg")
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return url
@@ -61,7 +74,7 @@ def parse_url(text: str) -> URL:
         f"database URL {url.render_as_string()!r}: give a SQLite file or a Postgres database",
         field="database.url",
         value=url.render_as_string(),
-        allowed="sqlite:////path/file.db or postgresql+psycopg://user@host/database",
+        allowed=allowed,
     )
 
 
