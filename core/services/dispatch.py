@@ -82,8 +82,8 @@ def broker_answers(settings: Settings, timeout_s: float) -> bool:
     """Whether the broker takes a connection as API and workers open it."""
     options = {"socket_connect_timeout": timeout_s, "socket_timeout": timeout_s}
     try:
-        with broker_app(settings).connection(connect_timeout=timeout_s, transport_options=options) as connection:
-            connection.connect()
+        transport = broker_app(settings).connection(transport_options=options).transport
+        transport.close_connection(transport.establish_connection())  # one attempt
     except Exception as error:  # transports raise many types
         _log.warning("the broker does not answer: %s", error)
         return False

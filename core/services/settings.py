@@ -61,10 +61,10 @@ class BrokerSettings(_Group):
         try:
             parts = urlsplit(url)
             given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-            is_usable = parts.port != 0 and not parts.fragment and set(given) <= _BROKER_OPTIONS.get(scheme, set())
+            is_usable = parts.port != 0 and not parts.fragment and set(given) <= _BROKER_OPTIONS[scheme]
             is_usable = is_usable and given.get("ssl_cert_reqs", "none") in _CERTIFICATE_CHECKS
             database = given.get("virtual_host", "") if scheme == "redis+socket" else parts.path
-        except ValueError:
+        except (KeyError, ValueError):
             is_usable, database = False, ""
         place = parts.path if scheme == "redis+socket" and is_usable else rest
         if not is_usable or not place or not re.fullmatch(r"/?\d*", database):

@@ -63,8 +63,9 @@ def parse_url(text: str) -> URL:
             allowed=allowed,
         ) from None
     if backend in ("postgresql", "postgres"):
+        options: dict[str, Any] = dict(url.query)
         try:
-            psycopg.conninfo.make_conninfo("", **url.query)
+            psycopg.conninfo.make_conninfo("", **options)
         except psycopg.ProgrammingError as error:
             raise InvalidInput(f"database.url: {error}".strip(), field="database.url") from None
         return url.set(drivername="postgresql+psycopg")

@@ -25,7 +25,6 @@ from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, S
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers.app import create_celery
 
 DEATHS = 12
 ROOT = Path(__file__).parents[2]
@@ -148,17 +147,6 @@ def test_a_worker_survives_a_broker_that_dies_at_any_instant(
                 assert process.poll() is None, "the worker ended with its broker"
             client.measure_until(lambda: client.get(job.id).state == "finished")
             assert process.poll() is None
-
-
-def test_a_channel_whose_closing_failed_raises_what_celery_takes_for_a_lost_connection(
-    redis_url: str, sqlite_url: str, open_database: Callable[..., Database]
-) -> None:
-    celery = create_celery(Settings(broker=BrokerSettings(url=redis_url)), open_database(sqlite_url))
-    with celery.connection() as made:
-        channel = made.channel()
-        made._do_close_transport()  # what is left of a connection whose channels could not be closed
-        with pytest.raises(made.connection_errors, match="was closed"):
-            channel.queue_declare("any")
 
 
 def test_an_unavailable_broker_loses_nothing(
