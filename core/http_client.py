@@ -1,4 +1,4 @@
-"""How a server is reached over HTTP: the proxy and the certificates that the environment names.
+"""How a server is reached over HTTP: the proxy and the certificates that the environment names, and when to ask again.
 
 The variables are those of curl and OpenSSL: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` (also in lower
 case; on macOS and Windows the system's settings where none is set), `SSL_CERT_FILE` and `SSL_CERT_DIR`. httpx would
@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,11 +21,13 @@ from typing import Any
 
 import certifi
 import httpx
+from tenacity import RetryCallState, wait_random_exponential
 
 from edgefront.core.addresses import is_own
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 
 _MAX_REDIRECTS = 20
+_MAX_RETRY_AFTER_S = 3600.0
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PROXY = re.compile(r"(\w+://)?(?:(.*)@)?([^@]*)", re.DOTALL)
 """Scheme, user name and password, and the rest of a proxy's URL."""
@@ -48,6 +50,16 @@ class Route:
         if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
             return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
         return f"{reason}{self.through}"
+
+    @contextmanager
+    def asking(self, server: str) -> Iterator[None]:
+        """Requests on this way. `Unavailable` for each that ends without a final answer: no connection, an answer that
+        breaks off or cannot be decoded, endless redirects. The same request may succeed later.
+        """
+        try:
+            yield
+        except httpx.RequestError as error:
+            raise Unavailable(f"{server} cannot be reached: {self.failure(error)}") from error
 
     @property
     def through(self) -> str:
@@ -116,6 +128,40 @@ def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterato
                 return
             url = str(response.next_request.url)
     raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
+
+
+def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
+    """tenacity's `wait`: exponential back-off with full jitter, never shorter than the server's Retry-After.
+
+    The n-th pause is uniform between 0 and min(cap, base·2ⁿ) seconds; an error's `retry_after_s` bounds it from below.
+    """
+    jitter = wait_random_exponential(multiplier=base_s, max=cap_s)
+
+    def pause(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.extra.get("retry_after_s") if isinstance(error, EdgefrontError) else None
+        return max(jitter(state), asked) if isinstance(asked, (int, float)) else jitter(state)
+
+    return pause
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The seconds of a server's Retry-After, at most an hour; None without one, and for a date, which our server never
+    sends.
+    """
+    try:
+        return min(_MAX_RETRY_AFTER_S, max(0.0, float(headers["retry-after"])))
+    except (KeyError, ValueError):
+        return None
+
+
+def problem_document(response: httpx.Response) -> dict[str, Any] | None:
+    """The problem document (RFC 9457) of an error; None of what is none, such as the error page of a proxy."""
+    try:
+        document = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and "detail" in document else None
 
 
 def _proxy(url: httpx.URL) -> tuple[str, str] | None:

@@ -27,8 +27,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.http_client import route, server_url
-from edgefront.core.retry import pauses, retry_after_s
+from edgefront.core.http_client import pauses, problem_document, retry_after_s, route, server_url
 from edgefront.core.validation import invalid_input
 
 Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
@@ -176,12 +175,13 @@ class Transport:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
-        except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
-            raise InvalidInput(f"this cannot be sent in a header: {error}", allowed="printable ASCII text") from None
-        except httpx.TransportError as error:
-            reason = self._route.failure(error)
-            raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error
+            with self._route.asking(f"the edgefront server at {self.url}"):
+                try:
+                    yield
+                except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
+                    raise InvalidInput(
+                        f"this cannot be sent in a header: {error}", allowed="printable ASCII text"
+                    ) from None
         except httpx.InvalidURL as error:  # a path that is too long
             raise InvalidInput(f"this cannot be asked for: {error}", allowed="a shorter name") from None
         except RuntimeError:
@@ -219,7 +219,7 @@ def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontEr
     """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one:
     `through` then says that it may be a proxy's.
     """
-    document = _document(response)
+    document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
     error_class = error_class or _BY_STATUS.get(response.status_code) or _by_range(response.status_code)
@@ -238,14 +238,6 @@ def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontEr
     if (delay := retry_after_s(response.headers)) is not None:
         extra["retry_after_s"] = delay
     return error_class(detail, **extra)
-
-
-def _document(response: httpx.Response) -> dict[str, Any]:
-    try:
-        value = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _plain_detail(response: httpx.Response) -> str:

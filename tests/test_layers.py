@@ -48,7 +48,6 @@ ALLOWED: dict[str, set[str]] = {
     "core.hugging_face": {"core.errors"},
     "core.states": set(),
     "core.published": {"core.errors", "core.json_lines", "core.validation"},
-    "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
     "core.processes": {"core.errors"},
     "core.http_client": {"core.errors", "core.addresses"},
@@ -84,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "api": {"core"},
     "workers": {"core"},
-    "agents": LEAVES | MODELS | {"core.processes", "core.http_client", "core.retry", "core.measurement", "core.wire"},
+    "agents": LEAVES | MODELS | {"core.processes", "core.http_client", "core.measurement", "core.wire"},
     "edgefront": {"core", "api", "workers", "agents"},
 }
 OURS = {*FOLDERS} - {"edgefront"}

@@ -28,8 +28,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.http_client import route, server_url
-from edgefront.core.retry import retry_after_s
+from edgefront.core.http_client import problem_document, retry_after_s, route, server_url
 from edgefront.core.wire.agent import (
     INSTANCE_HEADER,
     RENEW_HEADER,
@@ -188,10 +187,8 @@ class AgentClient:
         timeout = httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
         content = b"" if body is None else body.model_dump_json().encode()
         credential = self._http.headers.get("Authorization")
-        try:
+        with self._route.asking(self.server):
             response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise Unavailable(f"{self.server} cannot be reached: {self._route.failure(error)}") from error
         if response.is_success:
             self.renewal_asked = self.renewal_asked or RENEW_HEADER in response.headers
             return response
@@ -201,15 +198,20 @@ class AgentClient:
 
 
 def error_of(response: httpx.Response) -> EdgefrontError:
-    """The exception for an error response; `retry_after_s` is among its extras if the server sends it."""
-    problem = _problem(response)
+    """The exception for an error response; `retry_after_s` is among its extras if the server sends it. Errors that are
+    not the server's own (a proxy's page) are no final answer, but for a body that a proxy finds too large.
+    """
     status = response.status_code
-    detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
+    extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
+    problem = problem_document(response)
+    if problem is None:
+        kind = TooLarge if status == 413 else Unavailable
+        return kind(f"the server answered {status} {response.reason_phrase} without a reason", **extra)
+    detail = str(problem["detail"])
     if status == 409 and "protocol_version" in problem:
         return ProtocolMismatch(detail)
     if status == 409 and "second_agent" in problem:
         return CopiedDataFolder(detail)
-    extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
     if status in _BY_STATUS:
         return _BY_STATUS[status](detail, **extra)
     if 400 <= status < 500 and status not in (408, 425):
@@ -220,11 +222,3 @@ def error_of(response: httpx.Response) -> EdgefrontError:
 def retryable(error: BaseException) -> bool:
     """Whether the same request may succeed later without any change: the one place that decides it."""
     return isinstance(error, Unavailable | TooManyRequests)
-
-
-def _problem(response: httpx.Response) -> dict[str, object]:
-    try:
-        document = response.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, stop_never
 
 from edgefront.agents.server.client import retryable
-from edgefront.core.retry import pauses
+from edgefront.core.http_client import pauses
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Pauses of `core.retry`. No attempt starts later than `total_s` after the first (None: unlimited)."""
+    """Pauses of `core.http_client`. No attempt starts later than `total_s` after the first (None: unlimited)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0

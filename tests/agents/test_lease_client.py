@@ -19,7 +19,7 @@ from edgefront.agents.server.client import (
 )
 from edgefront.agents.server.retry import RetryPolicy
 from edgefront.core import errors
-from edgefront.core.retry import pauses
+from edgefront.core.http_client import pauses
 from edgefront.core.wire.agent import LeaseRequest
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
@@ -42,29 +42,33 @@ def test_plain_http_beyond_this_machine_only_if_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "again"),
+    ("status", "problem", "kind", "again"),
     [
-        (401, "{}", errors.Unauthenticated, False),
-        (403, "{}", errors.Forbidden, False),
-        (404, "{}", errors.NotFound, False),
-        (409, "{}", errors.Conflict, False),
-        (409, '{"detail": "x", "protocol_version": 3}', ProtocolMismatch, False),
-        (410, "{}", errors.Gone, False),
-        (413, "{}", errors.TooLarge, False),
-        (422, '{"field": "reports.0"}', errors.InvalidInput, False),
-        (426, "{}", ProtocolMismatch, False),
-        (408, "{}", errors.Unavailable, True),
-        (429, "{}", errors.TooManyRequests, True),
-        (500, "oh", errors.Unavailable, True),
-        (502, "<html>", errors.Unavailable, True),
-        (503, "[]", errors.Unavailable, True),
-        (302, "", errors.Unavailable, True),
+        (401, {}, errors.Unauthenticated, False),
+        (403, {}, errors.Forbidden, False),
+        (404, {}, errors.NotFound, False),
+        (409, {}, errors.Conflict, False),
+        (409, {"protocol_version": 3}, ProtocolMismatch, False),
+        (410, {}, errors.Gone, False),
+        (413, {}, errors.TooLarge, False),
+        (422, {"field": "reports.0"}, errors.InvalidInput, False),
+        (426, {}, ProtocolMismatch, False),
+        (408, {}, errors.Unavailable, True),
+        (429, {}, errors.TooManyRequests, True),
+        (500, {}, errors.Unavailable, True),
     ],
 )
-def test_answers_become_errors_in_one_place(status, body, kind, again):
-    error = error_of(httpx.Response(status, text=body))
+def test_answers_become_errors_in_one_place(status, problem, kind, again):
+    error = error_of(httpx.Response(status, json={"detail": "x", **problem}))
     assert type(error) is kind
     assert retryable(error) is again
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 405, 409, 410, 422, 500, 502, 503])
+@pytest.mark.parametrize("body", ["", "<html>", "[]", '{"message": "no"}'])
+def test_an_error_that_is_not_the_servers_own_is_no_final_answer(status, body):
+    assert retryable(error_of(httpx.Response(status, text=body)))
+    assert type(error_of(httpx.Response(413, text=body))) is errors.TooLarge  # what a proxy does not let through
 
 
 def test_retry_after_is_read_and_bounded():

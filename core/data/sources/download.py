@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from edgefront.core.data.prepared.prepared import Progress, no_progress
 from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.unpacking import DEFAULT, Bounds, unpack
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.http_client import route, stream, valid_url
+from edgefront.core.http_client import pauses, route, stream, valid_url
 
 _PATIENCE_S = 30.0
+_ATTEMPTS = 4
 _NAME_BYTES = 200
 """Bytes of a file's name at most; file systems allow 255, with what is put before and after it."""
 
@@ -58,42 +60,70 @@ def download(
 
 
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
-    """The `.part` file with all that is behind the address; an earlier call is resumed."""
-    name = _name(url)
-    part, note = folder / f".{name}.part", folder / f".{name}.json"
-    headers = {"Accept-Encoding": "identity"}
-    noted = _note(note)
-    if part.exists() and noted.get("url") == url and noted.get("version"):
-        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
+    """The `.part` file with all that is behind the address; an earlier call is resumed, and so is a broken connection,
+    until `_ATTEMPTS` in a row have brought nothing.
+    """
+    part = folder / f".{_name(url)}.part"
+
+    def size() -> int:
+        return part.stat().st_size if part.exists() else 0
+
+    fruitless, before = 0, size()
+
+    def is_enough(_state: RetryCallState) -> bool:
+        nonlocal fruitless, before
+        fruitless, before = 0 if size() > before else fruitless + 1, size()
+        return fruitless == _ATTEMPTS
+
     try:
-        with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
-            if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.unlink()  # all of it was there, or another file is there now
-                return _fetch(url, folder, progress)
-            response.raise_for_status()
-            goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
-            version = response.headers.get("etag") or response.headers.get("last-modified")
-            with whole_file(note) as file:
-                file.write(json.dumps({"url": url, "version": version}).encode())
-            done = part.stat().st_size if goes_on else 0
-            total = done + int(response.headers.get("content-length", 0))
-            with part.open("ab" if goes_on else "wb") as file:
-                for block in response.iter_raw():
-                    file.write(block)
-                    done += len(block)
-                    progress(f"downloading {name}", done, max(total, done))
+        for attempt in Retrying(
+            retry=retry_if_exception(_may_pass), wait=pauses(0.5, 8.0), stop=is_enough, reraise=True
+        ):
+            with attempt:
+                _read_on(url, part, folder / f".{_name(url)}.json", progress)
     except httpx.HTTPStatusError as error:
         raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
     except httpx.HTTPError as error:
         reason = route(url).failure(error)
-        if part.exists() and part.stat().st_size:
-            here = part.stat().st_size
+        if size():
             raise Unavailable(
-                f"{url} was interrupted after {here:,} bytes ({reason}): the same command resumes the download"
+                f"{url} was interrupted after {size():,} bytes ({reason}): the same command resumes the download"
             ) from None
         raise Unavailable(f"{url} cannot be read ({reason}): {_instead()}") from None
-    note.unlink(missing_ok=True)
     return part
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether this is no final answer of the server."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in (429, 502, 503, 504)
+    return isinstance(error, httpx.RequestError)
+
+
+def _read_on(url: str, part: Path, note: Path, progress: Progress) -> None:
+    """Adds to the `.part` file what it lacks; the note says of which file it is the start."""
+    headers = {"Accept-Encoding": "identity"}
+    noted = _note(note)
+    if part.exists() and noted.get("url") == url and noted.get("version"):
+        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
+    with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
+        if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.unlink()  # all of it was there, or another file is there now
+            return _read_on(url, part, note, progress)
+        response.raise_for_status()
+        goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
+        version = response.headers.get("etag") or response.headers.get("last-modified")
+        with whole_file(note) as file:
+            file.write(json.dumps({"url": url, "version": version}).encode())
+        done = part.stat().st_size if goes_on else 0
+        total = done + int(response.headers.get("content-length", 0))
+        with part.open("ab" if goes_on else "wb") as file:
+            for block in response.iter_raw():
+                file.write(block)
+                done += len(block)
+                progress(f"downloading {_name(url)}", done, max(total, done))
+    note.unlink(missing_ok=True)
+    return None
 
 
 def _name(url: str) -> str:
