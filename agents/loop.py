@@ -181,9 +181,16 @@ class Agent:
                     await self._run_launch(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.release(leasing.unload(held))
-                except (Unavailable, OSError) as error:
+                except Exception as error:
                     # Nothing can be measured on this device now, independently of the model.
-                    _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _RETRY_DELAY_S)
+                    trace = None if isinstance(error, (Unavailable, OSError)) else error
+                    what = error if trace is None else type(error).__name__
+                    _log.error(
+                        "cannot measure now: %s. Returning work; retrying in %.0f s",
+                        what,
+                        _RETRY_DELAY_S,
+                        exc_info=trace,
+                    )
                     await leasing.release(leasing.unload(held))
                     await self._pause(_RETRY_DELAY_S)
                 finally:
@@ -248,11 +255,15 @@ class Agent:
         return task
 
     def _noticed(self, task: asyncio.Task[None]) -> None:
-        """A failed task ends the agent: an error from the server, or a bug."""
+        """An error of the server ends the agent; after any other it goes on."""
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, EdgefrontError):
             self._fatal = self._fatal or error
             self._abandon()
+        else:
+            _log.error("a task of the agent failed", exc_info=error)
 
     async def _until_drained(self, work: Coroutine[Any, Any, DeviceFacts]) -> DeviceFacts | None:
         joining, draining = asyncio.ensure_future(work), asyncio.ensure_future(self._draining.wait())
@@ -297,6 +308,11 @@ def _measure(measurer: Measurer, item: LeaseItem) -> LaunchResult:
         return failure("unsupported", f"this agent cannot read the architecture: {error}")
     except MeasurementError as error:
         return failure(error.extra["reason"], str(error))
+    except (EdgefrontError, OSError):  # of the device
+        raise
+    except Exception as error:  # uses up an attempt, or it would be leased again for ever
+        _log.exception("launch %s failed in the agent", item.launch_id)
+        return failure("crashed", f"internal error of the agent ({type(error).__name__}); see its log")
 
 
 def _log_result(item: LeaseItem, result: LaunchResult) -> None:

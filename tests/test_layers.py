@@ -79,7 +79,18 @@ ALLOWED: dict[str, set[str]] = {
     | TRAINING
     | {
         f"core.{name}"
-        for name in ("measurement", "pareto", "prediction", "proxies", "quality", "search", "store", "supernet", "wire")
+        for name in (
+            "measurement",
+            "pareto",
+            "prediction",
+            "processes",
+            "proxies",
+            "quality",
+            "search",
+            "store",
+            "supernet",
+            "wire",
+        )
     },
     "api": {"core"},
     "workers": {"core"},

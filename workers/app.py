@@ -17,6 +17,7 @@ from kombu import Exchange, Queue
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.garbage import collect_seldom
+from edgefront.core.processes.limits import usable_cores
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import work
 from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
@@ -38,6 +39,7 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         task_default_queue=queue_name(settings),
         task_queues=[_queue(work_queue(settings, queue.name)) for queue in work.QUEUES],
         task_create_missing_queues=True,
+        worker_concurrency=usable_cores(),
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=not settings.embedded,  # what a busy worker has fetched waits for it
         worker_hijack_root_logger=False,

@@ -8,14 +8,13 @@ ones.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefront.agents.device.cgroups import Quota, cpu_quota
 from edgefront.core.errors import InvalidInput
+from edgefront.core.processes.limits import Quota, allowed_cores, cpu_quota, whole_cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 """Where Linux describes the processors."""
@@ -132,24 +131,18 @@ def keep_to(cores: Iterable[int]) -> None:
         os.sched_setaffinity(0, allowed)
 
 
-def _affinity() -> frozenset[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
-
-
 # Determined once, before this process pins anything.
-_ALLOWED = _affinity()
+_ALLOWED = allowed_cores()
 
 
 def _possible() -> frozenset[int]:
     """The cores to which this process could be pinned; its parent may have restricted its affinity."""
-    before = _affinity()
+    before = allowed_cores()
     if not hasattr(os, "sched_setaffinity"):
         return before
     try:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-        return _affinity()
+        return allowed_cores()
     finally:
         os.sched_setaffinity(0, before)
 
@@ -194,4 +187,4 @@ def _siblings(number: int, folder: Path) -> frozenset[int]:
 
 def within(order: tuple[int, ...], quota: Quota | None) -> tuple[int, ...]:
     """The first of these cores that a quota lets work all the time: whole ones, and at least one."""
-    return order if quota is None else order[: max(1, math.floor(quota.cores))]
+    return order[: whole_cores(len(order), quota)]

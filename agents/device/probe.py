@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, get_args
 
-from edgefront.agents.device.available import total_memory_bytes
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.device.processor import processor
@@ -29,6 +28,7 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.processes.folders import work_folder
+from edgefront.core.processes.limits import total_memory_bytes
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
 _log = logging.getLogger(__name__)

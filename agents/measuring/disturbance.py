@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from edgefront.agents.device.cgroups import throttled_s
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
+from edgefront.core.processes.limits import throttled_s
 
 MAX_WAITED_SHARE = 0.1
 """Passes that waited for more than this share of their time are disturbed."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from edgefront.agents.device.available import available_memory_bytes
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import failure
@@ -41,6 +40,7 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.processes.folders import CHILD, work_folder
+from edgefront.core.processes.limits import available_memory_bytes
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.states import LaunchOutcome

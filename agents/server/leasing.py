@@ -12,7 +12,7 @@ from edgefront.agents.config import AgentConfig
 from edgefront.agents.server.client import AgentClient, CopiedDataFolder
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import HeldItem, HeldLease, Holdings
-from edgefront.agents.server.retry import BRIEF, FOREVER
+from edgefront.agents.server.retry import BRIEF, FOREVER, repeat
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import (
     EdgefrontError,
@@ -60,7 +60,8 @@ class Leasing:
         self._renew = renew
         self._spawn = spawn
         self._credential_file = CredentialFile(config.data_dir)
-        self._rejoined = False
+        self._rejoined = self._told_facts = False
+        self._logged = _state_message("active", None)
         self._work = asyncio.Event()
         self._hungry = asyncio.Event()
         self._closed = False
@@ -69,28 +70,28 @@ class Leasing:
 
     async def run(self) -> None:
         """Requests work whenever no launch is left to start. Raises the server's errors about the device itself."""
-        told_facts = False
-        logged = _state_message("active", None)
-        while True:
-            await self._hungry.wait()
-            if not self._spool.writable():
-                await asyncio.sleep(_DISK_S)
-                continue
-            facts = None if told_facts else self._facts
-            request = LeaseRequest(max_items=self._batch(), wait_s=self._config.wait_s, facts=facts)
-            asked = time.monotonic()
-            answer = await self._ask(request)
-            told_facts = answer is not None
-            if answer is None:
-                continue
-            if (message := _state_message(answer.state, self._client.blocked_reason)) != logged:
-                logged = message
-                _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
-            taken = self._take(answer)
-            if self._client.renewal_asked or self._client.on_trial:
-                await self._renew()
-            if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
-                await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
+        await repeat("requesting work", self._request_work)
+
+    async def _request_work(self) -> None:
+        await self._hungry.wait()
+        if not self._spool.writable():
+            await asyncio.sleep(_DISK_S)
+            return
+        facts = None if self._told_facts else self._facts
+        request = LeaseRequest(max_items=self._batch(), wait_s=self._config.wait_s, facts=facts)
+        asked = time.monotonic()
+        answer = await self._ask(request)
+        self._told_facts = answer is not None
+        if answer is None:
+            return
+        if (message := _state_message(answer.state, self._client.blocked_reason)) != self._logged:
+            self._logged = message
+            _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
+        taken = self._take(answer)
+        if self._client.renewal_asked or self._client.on_trial:
+            await self._renew()
+        if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
+            await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> HeldItem | None:
         """The next launch to run, marked as started in the holdings; waits for one; None when there will be no more."""
@@ -177,9 +178,9 @@ class Leasing:
                 _log.warning("a lease was lost with %d launches not started: %s", len(lost), error)
                 self._note_hunger()
                 return
-            except EdgefrontError as error:
+            except Exception as error:  # without heartbeats the lease would expire
                 level = logging.DEBUG if isinstance(error, Unavailable) else logging.WARNING
-                _log.log(level, "a heartbeat failed: %s", error)
+                _log.log(level, "a heartbeat failed: %s", error or type(error).__name__)
                 continue
             skipped = self.holdings.skip(beat.cancelled)
             if skipped:

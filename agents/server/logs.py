@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 
 from edgefront.agents.server.client import AgentClient
-from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound, TooLarge
+from edgefront.core.errors import InvalidInput, NotFound, TooLarge
 from edgefront.core.wire.agent import MAX_LOG_LINES, MAX_LOG_TEXT, Level, LogLine, LogRequest
 
 SEND_INTERVAL_S = 15.0
@@ -82,8 +82,8 @@ class LogSender:
             self._server_takes_lines = False
         except (InvalidInput, TooLarge):
             self._buffer.drop(lines)  # the server will never take them
-        except EdgefrontError:
-            pass  # whatever is wrong, requests for work run into it too, and log it
+        except Exception:
+            return  # whatever is wrong, requests for work run into it too, and log it
         else:
             self._buffer.drop(lines)
 

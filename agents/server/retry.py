@@ -1,16 +1,18 @@
-"""The retry policy of the client: which requests are retried, how soon, and for how long."""
+"""What the agent does again: requests, how soon and for how long, and the steps of its loops."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, stop_never
 
 from edgefront.agents.server.client import retryable
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.http_client import pauses
 
 _log = logging.getLogger(__name__)
@@ -62,6 +64,21 @@ class RetryPolicy:
         return answer
 
 
+async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Takes this step for ever. Errors of the server end it; any other is logged, and the next step follows a pause: an
+    agent goes on after what nobody has foreseen.
+    """
+    while True:
+        try:
+            await step()
+        except EdgefrontError:
+            raise
+        except Exception:
+            _log.exception("%s failed; trying again in %.0f s", what, AFTER_FAILURE_S)
+            await asyncio.sleep(AFTER_FAILURE_S)
+
+
+AFTER_FAILURE_S = 5.0
 FOREVER = RetryPolicy()
 """For leases, reports and enrolment: the agent waits for its server indefinitely."""
 BRIEF = RetryPolicy(base_s=0.2, cap_s=2.0, total_s=8.0)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.retry import FOREVER
+from edgefront.agents.server.retry import FOREVER, repeat
 from edgefront.agents.server.spool import Entry, Spool, Waiting
 from edgefront.core.errors import (
     Conflict,
@@ -86,15 +86,17 @@ class Sender:
 
     async def run(self) -> None:
         """Sends results forever. Raises what the server has against them besides the device."""
-        while True:
-            await self._filled.wait()
-            waiting = self._spool.oldest(MAX_BATCH)
-            try:
-                await self._deliver(waiting)
-            except (Unauthenticated, Gone) as error:  # the lease requests handle it
-                _log.warning("results wait until the server accepts this device: %s", error)
-                await asyncio.sleep(_REJOIN_S)
-            self._update_events()
+        await repeat("sending results", self._send_oldest)
+
+    async def _send_oldest(self) -> None:
+        await self._filled.wait()
+        waiting = self._spool.oldest(MAX_BATCH)
+        try:
+            await self._deliver(waiting)
+        except (Unauthenticated, Gone) as error:  # the lease requests handle it
+            _log.warning("results wait until the server accepts this device: %s", error)
+            await asyncio.sleep(_REJOIN_S)
+        self._update_events()
 
     async def _deliver(self, waiting: Sequence[Waiting]) -> None:
         try:

@@ -52,6 +52,8 @@ class Script:
     """Path prefix → status to answer with instead."""
     headers: dict[str, str] = field(default_factory=dict)
     garbage: bool = False
+    first: tuple[int, dict[str, str], bytes] | None = None
+    """Status, headers and body with which the first request of each kind is answered."""
     state: str = "active"
     blocked_reason: str | None = None
     """As it is sent: percent-encoded."""
@@ -125,7 +127,11 @@ def _app(script: Script) -> FastAPI:
         pass
 
     async def behave(request: Request) -> None:
+        kind = request.url.path.rpartition("/")[2]
+        is_first = all(path.rpartition("/")[2] != kind for path in script.requests)
         script.requests.append(request.url.path)
+        if is_first and script.first is not None:
+            raise Refusal(script.first)
         if script.garbage or any(request.url.path.startswith(prefix) for prefix in script.status):
             raise Refusal
         given = request.headers.get("authorization")
@@ -139,6 +145,9 @@ def _app(script: Script) -> FastAPI:
 
     @app.exception_handler(Refusal)
     async def refuse(request: Request, refusal: Refusal) -> Response:
+        if refusal.args:
+            status, headers, body = refusal.args[0]
+            return Response(body, status, headers=headers)
         for prefix, status in script.status.items():
             if request.url.path.startswith(prefix):
                 return Response('{"detail": "as scripted"}', status, headers=script.headers)

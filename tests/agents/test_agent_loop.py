@@ -16,7 +16,9 @@ from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
-from edgefront.agents.server.client import ProtocolMismatch
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.server import logs, retry
+from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import Holdings
 from edgefront.agents.server.spool import Entry, Spool
@@ -131,6 +133,62 @@ def test_enrols_once_measures_and_drains(config, folder):
     assert measuring_s < script.busy_s
     assert script.polls_cut_short >= 1
     assert script.released == []
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        (200, {"Content-Encoding": "gzip"}, b"no gzip"),
+        (200, {}, b"<html>sign in</html>"),
+        (200, {}, b'{"lease_id": 3}'),
+        (404, {}, b"<html>nginx</html>"),
+        (401, {}, b"<html>sign in</html>"),
+    ],
+    ids=["undecodable", "page", "wrong", "not-found", "unauthorized"],
+)
+def test_bad_answers_are_no_answers(config, first):
+    script = Script(first=first)
+    script.items.append(slow(0))
+    with ScriptedServer(script) as server, running(config(server.url, wait_s=1.0)) as run:
+        wait_for(lambda: script.reports)
+        run.agent.stop()
+        assert run.ended()
+        assert run.error is None
+    assert reported(script) == ["lau_0"]
+
+
+def test_goes_on_after_an_error_that_nobody_has_foreseen(config, monkeypatch):
+    failed = set()
+
+    def failing(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def first_fails(*args, **options):
+            if name not in failed:
+                failed.add(name)
+                raise ZeroDivisionError(name)
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, name, first_fails)
+
+    monkeypatch.setattr(retry, "AFTER_FAILURE_S", 0.01)
+    for owner, name in (
+        *((AgentClient, name) for name in ("start", "lease", "heartbeat", "report", "log")),
+        *((Spool, "oldest"), (Measurer, "measure")),
+    ):
+        failing(owner, name)
+    monkeypatch.setattr(logs, "SEND_INTERVAL_S", 0.01)
+    script = Script()
+    script.items.extend([item(0), slow(1), slow(2)])
+    with ScriptedServer(script) as server, running(config(server.url, wait_s=1.0)) as run:
+        wait_for(lambda: len(script.reports) == 3 and script.log)
+        run.agent.stop()
+        assert run.ended()
+        assert run.error is None
+    assert failed == {"start", "lease", "heartbeat", "report", "log", "oldest", "measure"}
+    results = {report.launch_id: report.result for report in script.reports}
+    assert results["lau_0"].reason == "crashed"
+    assert "ZeroDivisionError" in results["lau_0"].message
 
 
 def test_asks_for_the_next_batch_while_it_measures_the_last_launch(config):

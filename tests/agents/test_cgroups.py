@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.agents.device.cgroups import Quota, cpu_quota, groups, throttled_s
 from edgefront.agents.device.cores import within
+from edgefront.agents.device.probe import hardware
+from edgefront.core.processes import limits
+from edgefront.core.processes.limits import Quota, cpu_quota, groups, throttled_s
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.machine import default_threads, machine_of
+from edgefront.workers.app import create_celery
 
 V2 = "31 23 0:28 {root} {mount} rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "32 31 0:29 {root} {mount} rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
@@ -77,6 +82,32 @@ def test_a_container_sees_its_groups_from_the_mounts_top(tree: Tree) -> None:
     assert cpu_quota(tree.proc) == Quota(1.0, inner)
     tree.process("0::/../elsewhere", V2)
     assert groups("cpu", tree.proc) == [tree.mount]
+
+
+@pytest.mark.parametrize(
+    ("line", "mounts", "memory", "quota"),
+    [
+        ("0::/box", V2, {"memory__max": "2147483648", "memory__current": "1"}, {"cpu__max": "50000 100000"}),
+        (
+            "4:cpu,cpuacct,memory:/box",
+            V1.replace("cpuacct", "cpuacct,memory"),
+            {"memory__limit_in_bytes": "2147483648", "memory__usage_in_bytes": "1"},
+            {"cpu__cfs_quota_us": "50000", "cpu__cfs_period_us": "100000"},
+        ),
+    ],
+    ids=["v2", "v1"],
+)
+def test_agent_trainer_and_worker_see_the_limits_of_their_container(
+    line: str, mounts: str, memory: dict[str, str], quota: dict[str, str], tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.process(line, mounts)
+    tree.group("box", **memory, **quota)
+    monkeypatch.setattr(limits, "groups", lambda controller, _proc=None: groups(controller, tree.proc))
+    monkeypatch.setattr(limits, "allowed_cores", lambda: frozenset(range(64)))
+    settings = Settings(home=tree.proc)
+    worker = create_celery(settings)
+    assert hardware().memory_bytes == machine_of(settings).memory_bytes == 2 << 30
+    assert hardware().cores == default_threads("cpu", 1) == worker.conf.worker_concurrency == 1
 
 
 def test_no_quota_and_no_groups(tree: Tree, tmp_path: Path) -> None:

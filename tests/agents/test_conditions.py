@@ -17,11 +17,11 @@ from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
 from edgefront.agents.device import conditions as conditions_module
-from edgefront.agents.device.cgroups import Quota
 from edgefront.agents.device.conditions import BusyBackoff, Conditions
 from edgefront.agents.device.cores import Core, CorePlan
 from edgefront.agents.device.kernel import gpu_reached, kernel_facts
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, ceiling
+from edgefront.core.processes.limits import Quota
 
 PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 

@@ -8,7 +8,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from edgefront.agents.device.available import available_memory_bytes, total_memory_bytes
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
@@ -19,6 +18,7 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.number_formats import GgufQuantisation
+from edgefront.core.processes.limits import available_memory_bytes, total_memory_bytes
 from edgefront.core.services.measuring import anchors
 from edgefront.core.wire.agent import DeviceFacts, EnrolRequest, RuntimeFacts
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.services.trainings.machine import memory_bytes, system_gpus
+from edgefront.core.processes.limits import total_memory_bytes
+from edgefront.core.services.trainings.machine import system_gpus
 from edgefront.core.units import MIB
 
 LISTED = "0, GPU-aaaa, 81559\n1, GPU-bbbb, 24564\n2, GPU-cccc, [N/A]\n"
@@ -31,7 +32,7 @@ def test_gpus_are_those_that_this_process_may_use(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    sizes = {0: 81559 * MIB, 1: 24564 * MIB, 2: memory_bytes()}  # the last shares the machine's
+    sizes = {0: 81559 * MIB, 1: 24564 * MIB, 2: total_memory_bytes()}  # the last shares the machine's
     try:
         assert system_gpus() == {number: sizes[number] for number in numbers}
     finally:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import lru_cache
 
+from edgefront.core.processes.limits import total_memory_bytes, usable_cores
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings.claims import Machine
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def default_threads(device: str, slots: int) -> int | None:
     """CPU threads of a training if the settings name none; None: torch's default."""
-    return None if device == "cuda" else max(1, (os.cpu_count() or 1) // 2 // max(1, slots))
+    return None if device == "cuda" else max(1, usable_cores() // 2 // max(1, slots))
 
 
 def machine_of(settings: Settings) -> Machine:
@@ -36,7 +37,7 @@ def machine_of(settings: Settings) -> Machine:
     return Machine(
         worker=settings.training.worker or socket.gethostname(),
         slots=settings.training.slots,
-        memory_bytes=memory_bytes(),
+        memory_bytes=total_memory_bytes(),
         gpus=gpus,
     )
 
@@ -48,14 +49,6 @@ def cannot_train(settings: Settings) -> str | None:
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
         return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
-
-
-def memory_bytes() -> int:
-    """Memory of the whole machine; infinite if the system does not report it."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 62
 
 
 @lru_cache(maxsize=1)
@@ -82,7 +75,7 @@ def system_gpus() -> dict[int, int]:
 
 def _bytes(mebibytes: str) -> int:
     """A GPU that shares the machine's memory has no size of its own."""
-    return memory_bytes() if mebibytes.startswith("[") else int(float(mebibytes)) * MIB
+    return total_memory_bytes() if mebibytes.startswith("[") else int(float(mebibytes)) * MIB
 
 
 def served_queues(settings: Settings) -> tuple[str, ...]:

@@ -1,12 +1,72 @@
-"""Linux control groups (cgroups v1 and v2) of this process and the CPU quotas that they set."""
+"""Memory and cores that this process may use: those of the machine, as far as control groups (v1 and v2) permit."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import psutil
+
+_UNLIMITED = 1 << 60  # cgroup v1 means "no limit" by a number near 2^63
 _PROC = Path("/proc/self")
+
+
+def total_memory_bytes() -> int:
+    """Memory of the machine, or of the container if that is less."""
+    limits = [limit for limit, _ in _groups()]
+    return min([int(psutil.virtual_memory().total), *limits])
+
+
+def available_memory_bytes() -> int:
+    """Memory that a new process could use without evicting anything."""
+    free = [limit - used for limit, used in _groups()]
+    return max(0, min([int(psutil.virtual_memory().available), *free]))
+
+
+def allowed_cores() -> frozenset[int]:
+    """Numbers of the cores in the affinity mask of this process; all, if the system has none."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def whole_cores(count: int, quota: Quota | None) -> int:
+    """How many of so many cores a quota lets work all the time; at least one."""
+    return count if quota is None else min(count, max(1, math.floor(quota.cores)))
+
+
+def usable_cores() -> int:
+    """Cores that this process can keep busy, at least one."""
+    return whole_cores(len(allowed_cores()), cpu_quota())
+
+
+def _groups() -> list[tuple[int, int]]:
+    """(limit, used without reclaimable) of every control group of this process that has a limit."""
+    return [pair for folder in groups("memory") if (pair := _limit_and_use(folder)) is not None]
+
+
+def _limit_and_use(folder: Path) -> tuple[int, int] | None:
+    for limit_name, used_name, cache in (
+        ("memory.max", "memory.current", "file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    ):
+        limit, used = _number(folder / limit_name), _number(folder / used_name)
+        if limit is not None and used is not None and limit < _UNLIMITED:
+            return limit, max(0, used - _statistic(folder / "memory.stat", cache))
+    return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdigit() else None  # "max" is no number
+
+
+def _statistic(path: Path, name: str) -> int:
+    match = re.search(rf"^{name} (\d+)", _text(path), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def groups(controller: str, proc: Path = _PROC) -> list[Path]:
