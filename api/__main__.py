@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from edgefront.core.processes.program import run_program
@@ -11,20 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _load() -> Callable[[], int]:
+def _load() -> Callable[[], None]:
     from edgefront.api.serve import serve
-    from edgefront.core.errors import EdgefrontError
     from edgefront.core.services.settings import Settings
 
-    def main() -> int:
-        try:
-            serve(Settings())
-        except EdgefrontError as error:
-            sys.stderr.write(f"{error.detail}\n")
-            return 2
-        return 0
-
-    return main
+    return lambda: serve(Settings())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ from edgefront.api.app import create_app
 from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.web import pages
+from edgefront.core.errors import InvalidInput
 from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
@@ -55,9 +57,22 @@ class Server(uvicorn.Server):
 
 
 def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
-    """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration."""
+    """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration. `InvalidInput` for
+    a certificate that cannot be used.
+    """
     check_bind(settings)
     http = settings.http
+    if http.certificate is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(http.certificate, http.certificate_key)
+        except OSError as error:  # ssl.SSLError is one
+            raise InvalidInput(
+                f"http.certificate {http.certificate} with the key {http.certificate_key} cannot be used: "
+                f"{error.strerror or error}",
+                field="http.certificate",
+                value=str(http.certificate),
+                allowed="the paths of two PEM files, a chain and its key",
+            ) from None
     configuration: dict[str, Any] = {
         "host": http.host,
         "port": http.port,

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError, Unauthenticated
+from edgefront.core.errors import Unauthenticated
+from edgefront.core.processes.program import run_program
 from edgefront.core.services.access.keys import Principal, authenticate, create_key
 from edgefront.core.services.fleet.devices import create_enrolment_token
 from edgefront.core.services.settings import Settings
@@ -48,7 +49,7 @@ def _admin(session: Session, database: Database, path: Path) -> Principal:
     if path.exists():
         try:
             return authenticate(session, path.read_text().strip(), now)
-        except Unauthenticated:
+        except (Unauthenticated, UnicodeDecodeError):
             pass  # for another database, or revoked
     _, secret = create_key(session, name="setup", owner="admin", role=KeyRole.ADMIN, now=now)
     _write_private(path, secret)
@@ -64,26 +65,18 @@ def _write_private(path: Path, secret: str) -> None:
     draft.replace(path)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m edgefront.api.setup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the admin key and the enrolment token are put")
     parser.add_argument("--token-folder", type=Path, help="where the enrolment token is put instead")
     given = parser.parse_args()
-    try:
-        database = Database(Settings().database_url, pool_size=1)
-    except EdgefrontError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    database = Database(Settings().database_url, pool_size=1)
     try:
         set_up(database, given.folder, given.token_folder)
-    except (EdgefrontError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
     finally:
         database.dispose()
     sys.stdout.write(f"ready: the admin key is in {given.folder / 'admin-key'}\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(lambda: main)

@@ -8,8 +8,9 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import JSON, Connection
 
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.services.settings import Settings
-from edgefront.core.store.connection import WRITE, make_engine, parse_url
+from edgefront.core.store.connection import WRITE, make_engine, parse_url, unavailable_when_away
 from edgefront.core.store.tables import Base
 from edgefront.core.store.tables.base import UtcDateTime
 
@@ -41,7 +42,7 @@ def run_on_settings() -> None:
     given = context.config.attributes.get("url") or context.get_x_argument(as_dictionary=True).get("url")
     url = given or Settings().database_url
     engine = make_engine(parse_url(url), pool_size=1, migrating=True).execution_options(**{WRITE: True})
-    with engine.begin() as connection:
+    with unavailable_when_away(), engine.begin() as connection:
         run(connection)
     engine.dispose()
 
@@ -50,4 +51,7 @@ _connection = context.config.attributes.get("connection")
 if _connection is not None:
     run(_connection)
 else:
-    run_on_settings()
+    try:
+        run_on_settings()
+    except EdgefrontError as error:
+        raise SystemExit(error.detail) from None

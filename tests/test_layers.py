@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.supernet": LEAVES | TRAINING,
     "core.run": LEAVES | TRAINING | {"core.supernet"},
     "core.store": LEAVES | {"core.measurement", "migrations"},
-    "migrations": {"core.store", "core.services.settings"},  # alembic's command line reads the settings
+    "migrations": {"core.errors", "core.store", "core.services.settings"},  # alembic's command line reads the settings
     "core.services": LEAVES
     | TRAINING
     | {
@@ -289,3 +289,9 @@ def _names(module: Path) -> set[str]:
                 targets = part.targets if isinstance(part, ast.Assign) else [part.target]
                 inside |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
     return inside
+
+
+def test_python_children_are_started_by_one_function() -> None:
+    """Else a file of the user's working folder may be a module to them (`core.processes.child.python`)."""
+    naming = {name for name, path in _modules() if "sys.executable" in path.read_text(encoding="utf-8")}
+    assert naming == {"core.processes.child", "agents.device.runtimes_file"}  # the latter notes which Python this is

@@ -18,6 +18,7 @@ from kombu import Exchange, Queue
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.limits import usable_cores
+from edgefront.core.processes.program import open_closed_streams
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import work
 from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
@@ -93,14 +94,15 @@ def open_database(settings: Settings) -> Database:
 def __getattr__(name: str) -> Any:
     # Created when Celery's command needs it, so that importing this module reads no settings.
     if name == "app":
+        open_closed_streams()
         switch_often()
         try:
             settings = Settings()
             check_store(settings.artifact_url)
             database = open_database(settings)
             database.refuse_other_release()
-        except EdgefrontError as error:
-            raise SystemExit(error.detail) from None
+        except (EdgefrontError, OSError) as error:
+            raise SystemExit(str(error)) from None
         app = create_celery(settings, database)
         collect_seldom()
         globals()["app"] = app

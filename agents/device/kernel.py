@@ -19,6 +19,7 @@ from edgefront.agents.measuring.forked import child_environment
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
+from edgefront.core.processes.child import python
 from edgefront.core.processes.folders import work_folder
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
     """What the benchmark on these cores, or the GPU, said; without an answer the bounds of any such device hold."""
     with suppress(OSError, subprocess.SubprocessError, ValueError), work_folder() as temporary:
         answer = subprocess.run(
-            [sys.executable, "-m", "edgefront.agents.device.kernel", where],
+            python("edgefront.agents.device.kernel", where),
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

@@ -11,10 +11,8 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, get_args
 
@@ -27,6 +25,7 @@ from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
+from edgefront.core.processes.child import python
 from edgefront.core.processes.folders import work_folder
 from edgefront.core.processes.limits import total_memory_bytes
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
@@ -134,8 +133,7 @@ class Tried(NamedTuple):
 
 def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Tried:
     """Tests this runtime, which is installed, in a separate process; once `ending` is set, not to its end."""
-    module = "edgefront.agents.measuring.runtimes.describe"
-    command: Sequence[str] = [sys.executable, "-m", module, runtime, str(os.getpid())]
+    command = python("edgefront.agents.measuring.runtimes.describe", runtime, str(os.getpid()))
     try:
         with (
             work_folder() as temporary,

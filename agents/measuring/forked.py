@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 from edgefront.agents.measuring.failures import failure
@@ -14,6 +13,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.processes.child import python
 
 _ROOT = Path(__file__).absolute().parents[3]
 """The folder that contains the package `edgefront`. In a source tree its subpackages are links, so links are not
@@ -30,10 +30,10 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "edgefront.agents.measuring.forkserver", str(theirs.fileno())),
-                    *(runtime, str(lock), ",".join(str(core) for core in cores)),
-                ],
+                python(
+                    "edgefront.agents.measuring.forkserver",
+                    *(str(theirs.fileno()), runtime, str(lock), ",".join(str(core) for core in cores)),
+                ),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from edgefront.agents.measuring.failures import of_death, out_of_time
 from edgefront.agents.measuring.forked import child_environment
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.processes.child import python
 
 _MAX_TAIL_BYTES = 500
 
@@ -31,7 +32,7 @@ def run_spawned(
     with tempfile.TemporaryFile() as output_file:
         started, oom_kills_before = time.perf_counter(), _oom_kills()
         process = subprocess.Popen(
-            [sys.executable, "-m", "edgefront.agents.measuring.child"],
+            python("edgefront.agents.measuring.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output_file,

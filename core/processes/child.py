@@ -1,4 +1,4 @@
-"""What a child process owes: to end with its parent, and to go before it where memory runs out."""
+"""Child processes: how they are started, end with their parent, and go before it where memory runs out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs this module in a child. No file in the working folder is a module to it (from Python 3.11
+    on): a user's `random.py` is not the standard library's.
+    """
+    safe = ("-P",) if sys.version_info >= (3, 11) else ()
+    return [sys.executable, *safe, "-m", module, *arguments]
 
 
 def die_with_parent(parent: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from platformdirs import user_data_dir
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from edgefront.core.addresses import LOOPBACK
@@ -69,8 +69,8 @@ class BrokerSettings(_Group):
         place = parts.path if scheme == "redis+socket" and is_usable else rest
         if not is_usable or not place or not re.fullmatch(r"/?\d*", database):
             raise InvalidInput(  # without the URL, which holds a password
-                "this is not the URL of a broker; in a user name or password /, ?, # and @ are written as %2F, %3F, "
-                "%23 and %40",
+                "this is not the URL of a broker, such as redis://HOST:6379/0, rediss://… for TLS, or "
+                "redis+socket:///PATH; in a user name or password /, ?, # and @ are written as %2F, %3F, %23 and %40",
                 allowed="redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], the same with rediss:// for TLS (and "
                 "?ssl_cert_reqs=none for a certificate of no known authority), redis+socket:///PATH, or memory://",
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.processes.child import python
 from edgefront.core.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import own_home
@@ -203,18 +203,15 @@ class EmbeddedService:
             follow_the_server(folder, self.url)
             self._enrolment_token(database, principal, token_file)
 
-        command = [
-            sys.executable,
-            "-m",
-            "edgefront",
-            "agent",
+        command = python(
+            *("edgefront", "agent"),
             *("--server", self.url),
             *("--token-file", str(token_file)),
             *("--data-dir", str(folder)),
             *("--name", DEVICE),
             *(("--cores", self._cores) if self._cores else ()),
             "--end-with-parent",
-        ]
+        )
         return AgentProcess(command, self.agent_log, before=prepare, final=FINAL_CODES - {BUSY})
 
     @staticmethod

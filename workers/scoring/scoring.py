@@ -7,13 +7,13 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
 from typing import Any
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.processes.child import python
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
@@ -142,7 +142,7 @@ class Child:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "edgefront.workers.scoring.child"],
+            python("edgefront.workers.scoring.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

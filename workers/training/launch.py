@@ -19,6 +19,7 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
+from edgefront.core.processes.child import python
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
@@ -36,7 +37,7 @@ def launch(settings: Settings, claim: TrainingClaim) -> None:
     folder = training_folder(settings, claim.training_id)
     folder.mkdir(parents=True, exist_ok=True)
     settings.home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "edgefront.workers.training.supervise", claim.training_id, str(claim.fence)]
+    command = python("edgefront.workers.training.supervise", claim.training_id, str(claim.fence))
     with (folder / LOG).open("ab") as log:
         # It forks at once and the process started here exits, so that no parent has to wait for the supervisor.
         subprocess.run(

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import IO
 
 from filelock import lock_descriptor
 
-from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
+from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer, python
 from edgefront.core.processes.threads import BLAS_THREADS
 from edgefront.core.training.run_folder import LOG
 
@@ -166,8 +165,8 @@ def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str
         return [*own, str(folder)]
     module = "edgefront.core.run"
     if ranks == 1:
-        return [sys.executable, "-m", module, str(folder)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        return python(module, str(folder))
+    torchrun = python("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
     return [*torchrun, "--module", "edgefront.workers.training.rank", module, str(folder)]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from edgefront.core.errors import (
     Unavailable,
 )
 from edgefront.core.files import whole_file
+from edgefront.core.processes.child import python
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
@@ -199,7 +199,7 @@ class Supervisor:
         return folder, read_manifest(folder)
 
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
-        command = [sys.executable, "-m", "edgefront.workers.training.prepare", name, str(home)]
+        command = python("edgefront.workers.training.prepare", name, str(home))
         process = RunProcess(command, self._folder, environment=os.environ, lock=lock)
         polled_at = float("-inf")
         try:
