@@ -100,19 +100,19 @@ def test_memory_is_what_a_launch_could_get():
 
 def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     """A container's limits, as files of both versions of control groups show them."""
-    from edgefront.agents.device import available
+    from edgefront.core.processes import limits
 
     v2 = tmp_path / "v2"
     v2.mkdir()
     (v2 / "memory.max").write_text("1000000\n")
     (v2 / "memory.current").write_text("600000\n")
     (v2 / "memory.stat").write_text("anon 1\nfile 200000\n")
-    assert available._limit_and_use(v2) == (1000000, 400000)
+    assert limits._limit_and_use(v2) == (1000000, 400000)
     v1 = tmp_path / "v1"
     v1.mkdir()
     (v1 / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (v1 / "memory.usage_in_bytes").write_text("5\n")
-    assert available._limit_and_use(v1) is None
+    assert limits._limit_and_use(v1) is None
 
 
 def test_probe_reports_working_runtimes_and_loads_none(facts, tmp_path):
