@@ -22,14 +22,11 @@ from edgefront.api.docs.examples import example
 from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
 from edgefront.api.http.auth import Anyone, Authenticate
-from edgefront.api.http.concurrency import Shares
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.forwarded import Forwarded, check_root_path
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
-from edgefront.api.http.rates import RateBound
-from edgefront.api.http.slow import SlowWork
-from edgefront.api.http.wrong_keys import WrongKeys
+from edgefront.api.http.threads import SlowWork
 from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
 from edgefront.api.keys import endpoints as keys
@@ -59,12 +56,6 @@ SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
 SLOW_THREADS = 3
 PROBE_THREADS = 2
-WRONG_KEYS_PER_MINUTE = 600
-"""Requests with a wrong key from one address, before they are slowed down: each costs a database query."""
-LOGS_PER_MINUTE = 12
-"""Requests of one device that bring log lines: an agent sends every 15 s."""
-MAX_COMMANDS_PER_MINUTE = 30
-"""Pauses and resumptions of one job."""
 WATCH_ENDS_S = 6.0
 """Seconds to wait for a query that asks what has ended: as long as connecting to a database that is away."""
 
@@ -99,9 +90,8 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.add_middleware(Forwarded, trusted=settings.http.trusted_proxies, root_path=settings.http.prefix)
     problems.install(app, pages.missing_page)
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
-    app.router.routes.extend(launches.hot_router.routes)  # the hot paths come first: routes are tried in order
     for module in (
-        launches,
+        launches,  # the hot path comes first: routes are tried in order
         enrolment,
         log,
         jobs,
@@ -187,15 +177,10 @@ def _context(settings: Settings, database: Database) -> Context:
         settings=settings,
         database=database,
         credentials=Credentials(database, changed=feeds.recheck, needed=lambda: feeds.readers > 0),
-        rates=RateBound(settings.http.requests_per_minute),
-        log_rates=RateBound(LOGS_PER_MINUTE, burst_s=60),
-        job_commands=RateBound(MAX_COMMANDS_PER_MINUTE, burst_s=60),
-        wrong_keys=WrongKeys(database, WRONG_KEYS_PER_MINUTE),
-        shares=Shares(settings.database.pool_size),
         room=room,
         feeds=feeds,
         metrics=metrics,
-        slow=SlowWork(SLOW_THREADS, settings.http.slow_requests),
+        slow=SlowWork(SLOW_THREADS),
         fits=Fits(),
         probes=anyio.CapacityLimiter(PROBE_THREADS),
         overview=Fresh(count),

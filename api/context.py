@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
+from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.http.concurrency import Shares, in_turn
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
-from edgefront.api.http.rates import RateBound
-from edgefront.api.http.slow import SlowWork
-from edgefront.api.http.wrong_keys import WrongKeys
+from edgefront.api.http.threads import SlowWork
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.core.services.fleet.device_keys import key_of_device
@@ -30,21 +28,10 @@ class Context:
     settings: Settings
     database: Database
     credentials: Credentials
-    rates: RateBound
-    """Rate limit of each key."""
-    log_rates: RateBound
-    """Bounds the rate of each device's log lines."""
-    job_commands: RateBound
-    """Bounds the rate of an owner's pauses and resumptions of a job: each withdraws or makes its launches."""
-    wrong_keys: WrongKeys
-    shares: Shares
-    """Who may run how much in threads."""
     room: WaitingRoom
     feeds: Feeds
     metrics: Metrics
     slow: SlowWork
-    """For requests that take seconds (plans, predictions, building models, exports)."""
-
     fits: Fits
     """Predictors that have learnt, kept while nothing new is measured."""
     probes: anyio.CapacityLimiter
@@ -52,11 +39,11 @@ class Context:
     overview: Fresh
     loop: asyncio.AbstractEventLoop
 
-    async def fetch(self, owner: str, read: Callable[[], Result]) -> Result:
+    async def fetch(self, read: Callable[[], Result]) -> Result:
         """Reads files of trainings in a thread; one of those for slow work if they are on an object store, which may
         hang.
         """
-        return await (in_turn(read) if self.settings.artifact_url is None else self.slow.run(owner, read))
+        return await (run_in_threadpool(read) if self.settings.artifact_url is None else self.slow.run(read))
 
     def changed(self) -> None:
         """Notifies the pollers of this process of a commit. Thread-safe."""

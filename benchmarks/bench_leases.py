@@ -70,7 +70,6 @@ def api(url: str, redis_url: str, processes: int) -> Iterator[tuple[int, list[ps
             "EDGEFRONT_HTTP__PORT": str(port),
             "EDGEFRONT_HTTP__SHARE_PORT": "true",
             "EDGEFRONT_HOME": home,
-            "EDGEFRONT_HTTP__REQUESTS_PER_MINUTE": "1000000",
         }
         command = [sys.executable, "-m", "edgefront.api"]
         started = [

@@ -12,14 +12,13 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here, principal_of
-from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.file_responses import send_view
-from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
@@ -42,7 +41,6 @@ from edgefront.core.wire.agent import (
 )
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
-hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
 _LEASED = answer(example("lease_response"))
 _LEASED[200]["headers"] = {
@@ -68,7 +66,7 @@ DRAINING_WAIT_S = 5.0
 """Seconds that a draining device waits between requests, once it has been answered that it is draining."""
 
 
-@hot_router.post(
+@router.post(
     "/leases",
     operation_id="lease",
     summary="Lease launches, or wait until there are some",
@@ -88,7 +86,7 @@ async def lease(
     end = loop.time() + min(body.wait_s, here.settings.leases.max_wait_s)
     given = request.headers.get(INSTANCE_HEADER, "")
     instance = given if INSTANCE.fullmatch(given) else None
-    claimed = await in_turn(_claim, here, device_id, body, instance, body.facts)
+    claimed = await run_in_threadpool(_claim, here, device_id, body, instance, body.facts)
     headers = {}
     if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
         headers[RENEW_HEADER] = "true"
@@ -132,7 +130,7 @@ async def _wait_for_work(
         before = claimed.found.state
         try:
             await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
-            claimed = await in_turn(_claim, here, device_id, body)
+            claimed = await run_in_threadpool(_claim, here, device_id, body)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
         if claimed.found.state != before:
@@ -140,7 +138,7 @@ async def _wait_for_work(
     if gone.done() and claimed.found.lease_id is not None:
         # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
-            await in_turn(_release, here, device_id, claimed.found.lease_id, ())
+            await run_in_threadpool(_release, here, device_id, claimed.found.lease_id, ())
     return claimed
 
 
@@ -163,7 +161,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-@hot_router.post(
+@router.post(
     "/leases/{lease_id}/heartbeat",
     operation_id="heartbeat",
     summary="Extend a lease",
@@ -219,7 +217,7 @@ def start_launch(
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
 
 
-@hot_router.post(
+@router.post(
     "/reports",
     operation_id="report",
     summary="Report finished launches",

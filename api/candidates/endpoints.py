@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -17,7 +17,6 @@ from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, kept
 from edgefront.api.http.auth import Here, Reader
-from edgefront.api.http.concurrency import FairRoute, in_turn
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
     AskedLimits,
@@ -26,6 +25,7 @@ from edgefront.api.http.parameters import (
     JobId,
     TargetName,
 )
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, details, frontier, points
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
@@ -43,7 +43,7 @@ from edgefront.core.wire.candidates import (
 )
 from edgefront.core.wire.jobs import Quality
 
-router = APIRouter(prefix="/v1", tags=["candidates"], route_class=FairRoute)
+router = APIRouter(prefix="/v1", tags=["candidates"], route_class=ThreadRoute)
 
 Number = Annotated[int | None, Query(ge=0, le=1 << 53)]
 Id = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
@@ -140,31 +140,28 @@ async def list_candidates(
     if format == "json":
         page = PageRequest(cursor, limit, offset, around)
         read = partial(candidates.list_candidates, job_id=job_id, filters=filters, sort=sort, page=page)
-        return await in_turn(_page, here, person, read)
+        return await run_in_threadpool(_page, here, person, read)
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, here.database, rows, format)
-    # Written whole before it is sent: a slow reader must not hold a database connection. It does hold the file, so an
-    # export is under way until it is sent.
-    with ExitStack() as stack:
-        file = stack.enter_context(await here.slow.run(person.owner, write))
-        stack.enter_context(here.slow.under_way(person.owner))
-        return _Export(
-            stack.pop_all(),
-            tables.chunks(file),
-            media_type=tables.MEDIA_TYPES[format],
-            headers={"Content-Disposition": f'attachment; filename="{job_id}-candidates.{format}"'},
-        )
+    # Written whole before it is sent: a slow reader must not hold a database connection.
+    file = await here.slow.run(write)
+    return _Export(
+        file,
+        tables.chunks(file),
+        media_type=tables.MEDIA_TYPES[format],
+        headers={"Content-Disposition": f'attachment; filename="{job_id}-candidates.{format}"'},
+    )
 
 
 class _Export(StreamingResponse):
-    """Ends `held` when it is sent, or the client is gone."""
+    """Closes the file when it is sent, or the client is gone."""
 
-    def __init__(self, held: ExitStack, *arguments: Any, **options: Any) -> None:
+    def __init__(self, file: IO[bytes], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._held = held
+        self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
+        with self._file:
             await super().__call__(scope, receive, send)
 
 
@@ -300,7 +297,7 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
 async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> Response:
     """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
     work = partial(candidate_parts, here.database, person, candidate_id, here.fits)
-    return await here.slow.answer(person.owner, work)
+    return await here.slow.answer(work)
 
 
 @router.get(

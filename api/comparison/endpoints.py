@@ -38,4 +38,4 @@ async def compare_targets(
     target: measured there by any job, or predicted from what was measured. It may take seconds. Ratios are against the
     first target.
     """
-    return await here.slow.answer(person.owner, partial(compare, here.database, person, target, job, here.fits))
+    return await here.slow.answer(partial(compare, here.database, person, target, job, here.fits))

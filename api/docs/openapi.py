@@ -80,9 +80,9 @@ _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
     ),
     429: (
         "TooManyRequests",
-        "A rate limit, or as many slow requests as an owner may have; Retry-After says when to retry",
+        "The proxy's limits of an address, or of a key's event streams; Retry-After says when to retry",
         "too-many-requests",
-        {"detail": "more than 6000 requests per minute; retry in 0.4 s"},
+        {"detail": "one address may have 512 requests under way and send 500 a second"},
     ),
     500: (
         "InternalError",

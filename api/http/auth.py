@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -13,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http.browsers import wants_missing_page
-from edgefront.api.http.concurrency import asked_by
 from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.forwarded import own_path
 from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
@@ -67,7 +65,7 @@ class Authenticate:
         if scope["type"] != "http" or is_public(scope["method"], own_path(scope)) or wants_missing_page(scope):
             await self.app(scope, receive, send)
             return
-        await self._admit(scope, receive)
+        await self._admit(scope)
         if "principal" not in scope["state"]:  # an enrolment token, which is looked up with the body
             await self.app(scope, receive, send)
             return
@@ -99,7 +97,7 @@ class Authenticate:
 
         await self.app(scope, receive_valid, send_valid)
 
-    async def _admit(self, scope: Scope, receive: Receive) -> None:
+    async def _admit(self, scope: Scope) -> None:
         context: Context = scope["app"].state.context
         path = own_path(scope)
         headers = Headers(scope=scope)
@@ -111,30 +109,21 @@ class Authenticate:
                 raise Unauthenticated(
                     "an enrolment token can only enrol a device; use the credential that it was exchanged for"
                 )
-            context.rates.take(("enrol", address_of(scope)))
             return
         principal = context.credentials.remembered(credential)
         if principal is None:
-            find = partial(context.credentials.resolve, credential)
             try:
-                principal = await context.wrong_keys.look_up(address_of(scope), credential.secret, find)
+                principal = await context.credentials.resolve(credential)
             except Unavailable:
                 # The metrics report that the database is unavailable: whoever could read them a moment ago still may.
                 principal = context.credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
-        context.rates.take(principal.key_id)
         if credential.cookie and scope["method"] not in _SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
         if principal.role == KeyRole.VIEWER and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
-        asked_by(
-            context.shares,
-            owner=principal.owner,
-            device_id=principal.device_id,
-            gone=Request(scope, receive).is_disconnected,
-        )
 
 
 def is_public(method: str, path: str) -> bool:
@@ -184,12 +173,6 @@ def _checked(secret: str) -> str:
     if len(secret) > MAX_SECRET or not secret.isascii() or not secret.isprintable():
         raise Unauthenticated("this is not an API key: keys are short ASCII text")
     return secret
-
-
-def address_of(scope: Scope) -> str:
-    """The client's address; forwarded headers are used only if the proxy is trusted (`http.trusted_proxies`)."""
-    client = scope.get("client")
-    return client[0] if client else "unknown"
 
 
 async def _context(request: Request) -> Context:

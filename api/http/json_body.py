@@ -16,7 +16,7 @@ from fastapi import Request, Response
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from edgefront.api.http.concurrency import FairRoute, parsed
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
@@ -87,11 +87,11 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):
-            self._value = await parsed(await self.body(), parse_json)
+            self._value = parse_json(await self.body())
         return self._value
 
 
-class JsonRoute(FairRoute):
+class JsonRoute(ThreadRoute):
     """A route that accepts only JSON bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -116,4 +116,4 @@ async def read_json(request: Request) -> Any:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise HTTPException(415, f"Send application/json, not {content_type or 'a body without a type'}.")
-    return await request.json() if isinstance(request, JsonRequest) else await parsed(body, parse_json)
+    return await request.json() if isinstance(request, JsonRequest) else parse_json(body)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from sse_starlette.sse import SendTimeoutError
@@ -17,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgefront.api.context import Context
 from edgefront.api.http import problems
 from edgefront.api.http.auth import ENROL_PATH, is_public
-from edgefront.api.http.concurrency import Shares
 from edgefront.api.http.forwarded import own_path
 from edgefront.core.errors import EdgefrontError, TooLarge
 
@@ -92,9 +89,8 @@ class BodyBound:
             await self.app(scope, receive, send)
             return
         path = own_path(scope)
-        # A model is written to the disk as it arrives, so it takes none of what its owner may have in memory.
-        streamed = scope["method"] == "POST" and path == IMPORT_PATH
-        limit = self.max_import_bytes if streamed else min(self.max_bytes, _max_bytes_of(scope["method"], path))
+        is_import = scope["method"] == "POST" and path == IMPORT_PATH  # written to the disk as it arrives
+        limit = self.max_import_bytes if is_import else min(self.max_bytes, _max_bytes_of(scope["method"], path))
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             await _ambiguous(scope, receive, send)
@@ -103,26 +99,17 @@ class BodyBound:
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
         received = 0
-        with ExitStack() as ending:
-            count: Callable[[int], None] | None = None
 
-            async def bounded() -> Message:
-                nonlocal received, count
-                message = await receive()
-                if message["type"] == "http.request":
-                    size = len(message.get("body", b""))
-                    received += size
-                    if received > limit:
-                        raise _too_large(limit)
-                    principal = scope.get("state", {}).get("principal")
-                    if size and principal is not None and not streamed:
-                        if count is None:
-                            shares: Shares = scope["app"].state.context.shares
-                            count = ending.enter_context(shares.body(principal.owner, principal.device_id))
-                        count(size)
-                return message
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > limit:
+                    raise _too_large(limit)
+            return message
 
-            await self.app(scope, bounded, send)
+        await self.app(scope, bounded, send)
 
 
 def _max_bytes_of(method: str, path: str) -> float:

@@ -7,14 +7,14 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, event_stream_answer, sample
 from edgefront.api.http.auth import Here, Person, Reader
-from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
@@ -37,14 +37,6 @@ from edgefront.core.wire.recommendations import RecommendationView
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
 
-async def _limit_rate(job_id: JobId, person: Person, here: Here) -> None:
-    """Raises 429 if an owner pauses and resumes a job too often: each time its launches are withdrawn or made."""
-    here.job_commands.take((person.owner, job_id))
-
-
-_RATE_LIMITED = (Depends(_limit_rate),)
-
-
 @router.post(
     "",
     status_code=201,
@@ -62,7 +54,7 @@ async def create_job(
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
     work = partial(jobs.submit_job, here.database, person, request, idempotency_key, here.settings, in_reach)
-    job = await here.slow.run(person.owner, work)
+    job = await here.slow.run(work)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
@@ -80,7 +72,7 @@ async def estimate_job(
 ) -> Response:
     """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
     work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
-    return await here.slow.answer(person.owner, work)
+    return await here.slow.answer(work)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(example("job_page")))
@@ -131,8 +123,8 @@ async def get_recommendation(
     """
     work = partial(recommendation.answer, here.database, person, job_id, target, limits, budget)
     if budget != NO_BUDGET:
-        return await here.slow.answer(person.owner, work)
-    return await in_turn(lambda: send_view(work()))
+        return await here.slow.answer(work)
+    return await run_in_threadpool(lambda: send_view(work()))
 
 
 @router.get(
@@ -180,7 +172,7 @@ def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName 
 )
 async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
     """A job keeps the law that it began with; `newer` lists those that it can be moved to."""
-    return await here.slow.run(person.owner, partial(law.law_view, here.database, person, job_id))
+    return await here.slow.run(partial(law.law_view, here.database, person, job_id))
 
 
 @router.post(
@@ -197,7 +189,7 @@ async def move_job_law(
 ) -> JobLawView:
     """All candidates are predicted again and the frontiers are recomputed; nothing is measured. A worker does it:
     until then `moving_to` names the law, and a `law` event reports the end. The job's own law changes nothing."""
-    view = await here.slow.run(person.owner, partial(law.move, here.database, person, job_id, request))
+    view = await here.slow.run(partial(law.move, here.database, person, job_id, request))
     here.changed()
     return view
 
@@ -210,7 +202,7 @@ async def move_job_law(
 )
 async def get_job_probe(job_id: JobId, person: Reader, here: Here) -> ProbeView:
     """`after` is there once the trainings have ended and the job has moved to the law that they refined."""
-    return await here.slow.run(person.owner, partial(probes.view, here.database, person, job_id))
+    return await here.slow.run(partial(probes.view, here.database, person, job_id))
 
 
 @router.post(
@@ -230,7 +222,7 @@ async def probe_job(
     trains them in the pool. Once they have ended, the job is moved to the law that they refine. `dry_run` plans alone.
     """
     work = partial(probes.start, here.database, person, job_id, request, here.settings, idempotency_key)
-    found = await here.slow.run(person.owner, work)
+    found = await here.slow.run(work)
     here.changed()
     return found
 
@@ -238,7 +230,6 @@ async def probe_job(
 @router.post(
     "/{job_id}/pause",
     operation_id="pause_job",
-    dependencies=_RATE_LIMITED,
     summary="Pause a job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
@@ -250,7 +241,6 @@ def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
 @router.post(
     "/{job_id}/resume",
     operation_id="resume_job",
-    dependencies=_RATE_LIMITED,
     summary="Resume a paused job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
@@ -288,7 +278,7 @@ async def extend_job(
     It begins when the job's own targets have ended."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
     work = partial(extend, here.database, person, job_id, request, in_reach)
-    job = await here.slow.run(person.owner, work)
+    job = await here.slow.run(work)
     here.changed()
     return job
 

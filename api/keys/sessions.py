@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
@@ -11,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import COOKIE, Anyone, Here, address_of
+from edgefront.api.http.auth import COOKIE, Anyone, Here
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.errors import Forbidden
@@ -41,9 +40,7 @@ async def open_session(
     """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
-    find = partial(run_in_threadpool, _find, here, body.key)
-    principal = await here.wrong_keys.look_up(address_of(request.scope), body.key, find)
-    here.rates.take(principal.key_id)
+    principal = await run_in_threadpool(_find, here, body.key)
     secret = await run_in_threadpool(_open, here, principal)
     response.set_cookie(
         COOKIE,

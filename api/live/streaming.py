@@ -9,9 +9,9 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
-from edgefront.api.http.concurrency import in_turn
 from edgefront.api.http.credentials import Credential
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services import event_log
@@ -57,7 +57,7 @@ async def event_stream(
                     allowed="0, or the number of an event that you have received",
                 )
 
-    await in_turn(check)
+    await run_in_threadpool(check)
     here.feeds.admit(person.key_id)
     credential: Credential = request.state.credential
 

@@ -90,7 +90,7 @@ async def download_model(
     folder = here.settings.artifact_folder
     max_bytes = here.settings.data.max_model_bytes
     build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers, max_bytes)
-    artifact = await here.slow.run(person.owner, build)
+    artifact = await here.slow.run(build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(
         request,

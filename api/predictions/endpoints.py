@@ -32,4 +32,4 @@ async def predict(
     """Nothing is run: predictors learn from everything that was measured on the device by this protocol, whichever job
     asked. 409 where that is fewer than three different architectures."""
     work = partial(predicted, here.database, person, request, here.fits)
-    return await here.slow.answer(person.owner, work)
+    return await here.slow.answer(work)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Anyone, Here, Reader
-from edgefront.api.http.concurrency import in_turn
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
 from edgefront.core.services.trainings.paces import list_trainers
 from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
@@ -35,7 +35,7 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
 )
 async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""
-    return await in_turn(list_datasets, here.settings.data_folder)
+    return await run_in_threadpool(list_datasets, here.settings.data_folder)
 
 
 @router.get(

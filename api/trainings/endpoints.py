@@ -59,7 +59,7 @@ async def create_trainings(
     whose turn it is.
     """
     work = partial(trainings.submit_trainings, here.database, person, request, here.settings, idempotency_key)
-    made = await here.slow.run(person.owner, work)
+    made = await here.slow.run(work)
     here.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)
@@ -85,7 +85,7 @@ async def estimate_trainings(
     the owner has already.
     """
     work = partial(training_estimate.estimate, here.database, person, request, here.settings, limits)
-    return await here.slow.answer(person.owner, work)
+    return await here.slow.answer(work)
 
 
 @router.get(
@@ -172,7 +172,7 @@ async def read_training_log(
     def read() -> str:
         return files_of(here.database, person, training_id, here.settings).log(tail)
 
-    return PlainTextResponse(await here.fetch(person.owner, read))
+    return PlainTextResponse(await here.fetch(read))
 
 
 @router.post(
@@ -227,7 +227,7 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
         else:
             mark_deleted(here.settings, training_id)
 
-    await here.fetch(person.owner, delete)
+    await here.fetch(delete)
 
 
 @router.get(

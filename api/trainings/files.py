@@ -72,7 +72,7 @@ async def list_training_files(training_id: TrainingId, person: Reader, here: Her
     def look() -> list[TrainingFile]:
         return files_of(here.database, person, training_id, here.settings).listed()
 
-    return await here.fetch(person.owner, look)
+    return await here.fetch(look)
 
 
 @router.get(
@@ -96,7 +96,7 @@ async def download_training_file(
         return files_of(here.database, person, training_id, here.settings).file(path)
 
     # Hashing a local file may take seconds.
-    return await _sent(request, await here.slow.run(person.owner, find), here, if_none_match)
+    return await _sent(request, await here.slow.run(find), here, if_none_match)
 
 
 @router.get(
@@ -123,7 +123,7 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     def begin() -> Iterator[bytes]:
         return files_of(here.database, person, training_id, here.settings).archive()
 
-    chunks = await here.slow.run(person.owner, begin)
+    chunks = await here.slow.run(begin)
     headers = {"Cache-Control": "private, no-cache", "Content-Disposition": f'attachment; filename="{training_id}.zip"'}
     body = await streamed(chunks, here.slow.limiter)
     return StreamingResponse(body, headers=headers, media_type=_MEDIA)
@@ -153,7 +153,7 @@ async def download_trained_model(
 ) -> Response:
     """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
     build = partial(trained_model, here.database, person, training_id, format, here.settings, numbers)
-    return await _sent(request, await here.slow.run(person.owner, build), here, if_none_match)
+    return await _sent(request, await here.slow.run(build), here, if_none_match)
 
 
 async def _sent(request: Request, file: Download, here: Context, if_none_match: str | None) -> Response:

@@ -21,8 +21,6 @@ router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 
 _WRITE_BYTES = 4 << 20
 """Bytes of a body that are written at once."""
-IMPORTS, WAITING = 2, 8
-"""Of one owner, at once: models that arrive, and requests that wait for them."""
 _DONE = "The training; Location is its URL"
 _FORMER = "The training that there is of these weights and this tokenizer"
 
@@ -63,15 +61,14 @@ async def import_model_as_training(
     the `start` of trainings of its architecture. The same weights and tokenizer of an owner give one training, however
     often they are sent. Nothing remains of a body that is refused or breaks off.
     """
-    async with here.shares.turn(f"imports of {person.owner}", IMPORTS, WAITING):
-        draft = await here.slow.run(person.owner, partial(begin_import, here.database, person, here.settings))
-        try:
-            await _receive(request, draft)
-            work = partial(import_model, here.database, person, draft, here.settings, name=name, licence=licence)
-            training, made = await here.slow.run(person.owner, work)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await run_in_threadpool(draft.close)
+    draft = await here.slow.run(partial(begin_import, here.database, person, here.settings))
+    try:
+        await _receive(request, draft)
+        work = partial(import_model, here.database, person, draft, here.settings, name=name, licence=licence)
+        training, made = await here.slow.run(work)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run_in_threadpool(draft.close)
     if made:
         here.changed()
     else:

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
-from edgefront.api.http.concurrency import FairRoute
 from edgefront.api.http.parameters import TrainingId
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.trainings.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 
-router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=FairRoute)
+router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 
 _BINARY = {"type": "string", "format": "binary"}
 _MEDIA = {"png": "image/png", "svg": "image/svg+xml"}
@@ -78,6 +78,6 @@ async def draw(
         return draw_probabilities(view, picture)
 
     # Drawing takes a second or so.
-    drawn = await here.slow.run(person.owner, make)
+    drawn = await here.slow.run(make)
     media = _BYTES if request.headers.get("accept") == _BYTES else _MEDIA[picture]
     return Response(drawn, media_type=media, headers={"Cache-Control": "private, no-cache"})

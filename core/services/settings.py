@@ -103,7 +103,7 @@ class HttpSettings(_Group):
     """Path below which a proxy serves the service, as in `/edgefront`; that of `url` if absent."""
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
-    One process uses about one core; rate limits and request counts are per process."""
+    One process uses about one core."""
     insecure: bool = False
     """Serve plain HTTP beyond loopback: only behind a proxy that terminates TLS, or in a network that you trust."""
     certificate: Path | None = None
@@ -113,10 +113,6 @@ class HttpSettings(_Group):
     """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For, X-Forwarded-Proto and
     X-Forwarded-Prefix are trusted."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
-    requests_per_minute: int = Field(default=6000, ge=1)
-    """Rate limit of one key."""
-    slow_requests: int = Field(default=8, ge=1, le=1000)
-    """Requests of one owner that may take seconds (plans, predictions, exports, building models) at once."""
     connections: int = Field(default=4096, ge=8, le=1_000_000)
     """Connections of one process; beyond, requests are answered with 503. A proxy in front ends idle and slow ones."""
 

@@ -37,7 +37,7 @@ def start_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
                 database=DatabaseSettings(url=database.url.render_as_string(hide_password=False)),
                 broker=BrokerSettings(),
                 leases=leases or LeaseSettings(),
-                http=HttpSettings(**{"requests_per_minute": 100_000, **http}),
+                http=HttpSettings(**http),
             )
             server = stack.enter_context(running(settings, database))
             return Service(address(server), database, settings, server, stack)

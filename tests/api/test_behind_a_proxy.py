@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -29,7 +27,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, Settings
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import EnrolRequest
-from servers import own_nginx
 
 ROOT = "/edgefront"
 PREFIX = {"X-Forwarded-Prefix": ROOT}
@@ -182,29 +179,6 @@ def test_the_prefixes_of_proxies_in_a_row_are_one_path(trusting: Service) -> Non
         .startswith("/outer/inner/login?")
     )
     assert trusting.client(None).get("/", headers={"X-Forwarded-Prefix": "/"}).headers["location"].startswith("/login?")
-
-
-def test_wrong_keys_are_counted_by_the_address_of_who_sent_them(
-    trusting: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through the proxy of docker-compose.yml, whatever they say of their address."""
-    counted: list[object] = []
-    wrong_keys = trusting.context.wrong_keys
-    look_up = wrong_keys.look_up
-
-    def counting(address: object, *given: Any) -> Any:
-        counted.append(address)
-        return look_up(address, *given)
-
-    monkeypatch.setattr(wrong_keys, "look_up", counting)
-    headers = {"Authorization": "Bearer efk_wrong", "X-Forwarded-For": "192.0.2.1", **PREFIX}
-    with own_nginx(urlsplit(trusting.url).netloc) as proxy:
-        for address in ("127.0.0.8", "127.0.0.9"):
-            with httpx.Client(transport=httpx.HTTPTransport(local_address=address), trust_env=False) as client:
-                problem(client.get(f"{proxy.url}/v1/me", headers=headers), 401)
-                assert client.get(f"{proxy.url}/", headers=headers).headers["location"].startswith("/login?")
-        problem(httpx.get(f"{proxy.url_behind}/v1/me", headers=headers, trust_env=False), 401)
-    assert counted == ["127.0.0.8", "127.0.0.9", "192.0.2.1"]
 
 
 def test_nobody_else_says_where_the_service_is(told: Service, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from edgefront.api.app import create_app
 from edgefront.core.services.settings import (
     BrokerSettings,
     DatabaseSettings,
-    HttpSettings,
     LeaseSettings,
     Settings,
 )
@@ -82,7 +81,6 @@ def start(stack: ExitStack, url: str, home: Path) -> Fuzzed:
         database=DatabaseSettings(url=url),
         broker=BrokerSettings(),
         leases=LeaseSettings(max_wait_s=0.01),
-        http=HttpSettings(requests_per_minute=1_000_000),
     )
     server = stack.enter_context(running(service_settings, database))
     return Fuzzed(Service(address(server), database, service_settings, server, stack))

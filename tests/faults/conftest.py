@@ -34,7 +34,7 @@ def start_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
                 home=tmp_path / "home",
                 database=DatabaseSettings(url=database.url.render_as_string(hide_password=False)),
                 owners=owners or OwnerSettings(),
-                http=HttpSettings(**{"requests_per_minute": 100_000, **http}),
+                http=HttpSettings(**http),
             )
             server = stack.enter_context(running(settings, database))
             return Service(address(server), database, settings, server, stack)

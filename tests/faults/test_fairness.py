@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 from databases import ON_SQLITE
 from hypothesis import given
@@ -23,16 +19,12 @@ from simulated_pool import ARCHITECTURE as SMALL
 from simulated_pool import DATA, prepare
 from sqlalchemy import event, insert
 
-from edgefront.api.http.wrong_keys import WrongKeys
-from edgefront.api.jobs import endpoints
-from edgefront.core.services.access import keys
-from edgefront.core.services.access.queries import valid_hashes
 from edgefront.core.services.fleet.queries import facts_of
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import ApiKey, Device, Job, Measurement, Target, WebSession, new_id
+from edgefront.core.store.tables import Device, Job, Measurement, Target, new_id
 from edgefront.core.wire.agent import MAX_FACTS_BYTES
 
 Asks = list[tuple[str, int, int]]
@@ -199,50 +191,6 @@ def test_limits_that_no_model_meets_are_refused_without_a_search(
         database.dispose()
 
 
-def test_slow_requests_of_one_owner_hold_no_connection_and_leave_room_for_others(
-    postgres_url: str, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, may_end = threading.Semaphore(0), threading.Event()
-
-    def slow(owner: str) -> None:
-        if owner == "ann":
-            begun.release()
-            assert may_end.wait(60)
-
-    submit = endpoints.jobs.submit_job
-
-    def blocked(database: Database, person: object, *given: object) -> object:
-        slow(getattr(person, "owner", ""))
-        return submit(database, person, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(endpoints.jobs, "submit_job", blocked)
-    database = Database(postgres_url, pool_size=2)
-    try:
-        service = start_service(database, slow_requests=6)
-        service.enrol(device_class=CLASS)
-        ann, bob = service.client("user", "ann"), service.client("user", "bob")
-        with ThreadPoolExecutor(24) as many:
-            sent = [many.submit(ann.post, "/v1/jobs", json=job()) for _ in range(24)]
-            try:
-                assert begun.acquire(timeout=60)
-                assert begun.acquire(timeout=60)
-                _wait(lambda: database.engine.pool.checkedout() == 0)  # type: ignore[attr-defined]
-                assert bob.post("/v1/jobs", json=job()).status_code == 201
-                assert bob.get("/v1/jobs").status_code == 200
-            finally:
-                may_end.set()
-            answers = [future.result() for future in sent]
-        statuses = [answer.status_code for answer in answers]
-        assert statuses.count(201) >= 6
-        refused = [answer for answer in answers if answer.status_code != 201]
-        assert refused
-        for response in refused:
-            assert "ann" in problem(response, 429)["detail"]
-            assert int(response.headers["retry-after"]) >= 1
-    finally:
-        database.dispose()
-
-
 def _wait(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
@@ -251,103 +199,6 @@ def _wait(holds: Callable[[], bool]) -> None:
 
 
 # Wrong keys ----------------------------------------------------------------------------------------------------------
-
-
-def test_wrong_keys_shut_nobody_out(
-    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = start_service(database)
-    monkeypatch.setattr(service.context, "wrong_keys", WrongKeys(database, 30, delay_s=0.05))
-    valid = service.key("user", "ann")
-    nobody = service.client(None)
-
-    def ask(key: str) -> httpx.Response:
-        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"})
-
-    statuses = [ask(f"efk_wrong{index}").status_code for index in range(8)]
-    assert statuses == [401] * 5 + [429] * 3
-    assert int(ask("efk_wrong").headers["retry-after"]) >= 1
-    with ThreadPoolExecutor(8) as many:
-        wrong = [many.submit(ask, f"efk_more{index}") for index in range(16)]
-        assert ask(valid).status_code == 200
-        assert {future.result().status_code for future in wrong} <= {401, 429}
-    login = nobody.post("/v1/session", json={"key": valid})
-    assert login.status_code == 201
-
-
-def test_a_valid_key_does_not_wait_behind_wrong_ones(
-    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many come from its address meanwhile, it is looked for in the next query."""
-    service = start_service(database)
-    wrong_keys = WrongKeys(database, 0.6, delay_s=0.0)
-    monkeypatch.setattr(service.context, "wrong_keys", wrong_keys)
-    nobody = service.client(None)
-
-    def ask(key: str) -> httpx.Response:
-        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"})
-
-    assert [ask(f"efk_wrong{index}").status_code for index in range(2)] == [401, 429]
-    asked: list[set[str]] = []
-    may_end, find = threading.Event(), wrong_keys._valid
-
-    def slow(hashes: set[str]) -> set[str]:
-        asked.append(hashes)
-        assert may_end.wait(60)
-        return find(hashes)
-
-    monkeypatch.setattr(wrong_keys, "_valid", slow)
-    with ThreadPoolExecutor(33) as many:
-        sent = [many.submit(ask, f"efk_more{index}") for index in range(32)]
-        try:
-            valid = many.submit(ask, service.key("user", "ann"))
-            _wait(lambda: bool(asked) and len(asked[0]) + len((wrong_keys._next or (set(),))[0]) == 33)
-        finally:
-            may_end.set()
-        assert valid.result().status_code == 200
-        assert {future.result().status_code for future in sent} == {429}
-    assert len(asked) <= 2
-
-
-def test_keys_that_were_valid_hold_up_none_that_is(
-    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Requests with a revoked or an expired key, a session that has ended, and one of an expired key are not looked up
-    one after the other, in the queue of the valid ones.
-    """
-    service = start_service(database)
-    secrets = {name: service.key("user", name) for name in ("revoked", "expired", "valid")}
-    sessions = {name: f"efw_{name}" for name in ("ended", "of expired", "of valid")}
-    with database.write() as session:
-        now = database.now(session)
-        ids = {name: keys.authenticate(session, secret, now).key_id for name, secret in secrets.items()}
-        for name, of in (("ended", "valid"), ("of expired", "expired"), ("of valid", "valid")):
-            end = now if name == "ended" else now + timedelta(days=1)
-            hashed = keys.hash_secret(sessions[name])
-            session.add(WebSession(api_key_id=ids[of], secret_hash=hashed, created_at=now, expires_at=end))
-        session.get_one(ApiKey, ids["revoked"]).revoked_at = now
-        session.get_one(ApiKey, ids["expired"]).expires_at = now
-    with database.read() as session:
-        hashes = {name: keys.hash_secret(secret) for name, secret in (secrets | sessions).items()}
-        valid = valid_hashes(session, hashes.values(), database.now(session))
-    assert {name for name, hashed in hashes.items() if hashed in valid} == {"valid", "of valid"}
-
-    wrong_keys = WrongKeys(database, 0.6, delay_s=0.0)
-    monkeypatch.setattr(service.context, "wrong_keys", wrong_keys)
-    queued: list[object] = []
-    turn = wrong_keys._queues.turn
-    monkeypatch.setattr(wrong_keys._queues, "turn", lambda *given: queued.append(given) or turn(*given))
-    nobody = service.client(None)
-
-    def ask(key: str) -> int:
-        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code
-
-    assert [ask(secrets["revoked"]) for _ in range(2)] == [401, 429]
-    with ThreadPoolExecutor(17) as many:
-        sent = [many.submit(ask, secrets[name]) for name in ("revoked", "expired") * 8]
-        assert many.submit(ask, secrets["valid"]).result() == 200
-        assert {future.result() for future in sent} == {429}
-    assert len(queued) == 1
 
 
 # Facts ---------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +12,10 @@ from pydantic import ValidationError
 from running_api import Service, problem
 
 from edgefront.api.docs.examples import example
-from edgefront.api.http import concurrency
 from edgefront.api.http.auth import ENROL_PATH
 from edgefront.api.http.json_body import MAX_FIELDS
 from edgefront.api.http.middleware import ENROL_BYTES, PUBLIC_BYTES
-from edgefront.core.errors import ArchitectureError, TooManyRequests
+from edgefront.core.errors import ArchitectureError
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
@@ -134,76 +132,3 @@ def test_work_beyond_what_can_be_counted_is_refused(service: Service) -> None:
     assert problem(client.post("/v1/jobs", json=asked), 422)["field"] == "targets.0.protocol.batch"
     predicted = {"device_class": "lab", "protocol": protocol, "architectures": [model]}
     assert problem(client.post("/v1/predictions", json=predicted), 422)["field"] == "architectures.0.batch"
-
-
-def test_bodies_of_one_sender_are_bounded_together(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "BODIES_BYTES", 20_000)
-    eve, agent = service.client("user", "eve"), service.agent()
-    large = json.dumps({"key": "x" * 30_000})
-    for client, path in ((eve, "/v1/jobs"), (agent, "/v1/reports")):
-        refused = send(client, path, large)
-        assert problem(refused, 429)["kind"] == "too-many-requests"
-        assert int(refused.headers["retry-after"]) >= 1
-        assert problem(send(client, path, "{}"), 422)
-
-
-def test_bodies_that_are_under_way_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "BODIES_BYTES", 20_000)
-    shares = concurrency.Shares(8)
-    with shares.body("eve", None) as first:
-        first(15_000)
-        with shares.body("eve", None) as second, shares.body("bob", None) as other:
-            other(20_000)
-            with pytest.raises(TooManyRequests):
-                second(5_001)
-    with shares.body("eve", None) as third:
-        third(20_000)
-
-
-def test_the_next_large_body_of_a_sender_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times as long as it took to parse the last; the answer to that one does not wait."""
-    clock, slept = [100.0], []
-    sleep = asyncio.sleep
-
-    async def rest(seconds: float) -> None:
-        slept.append(seconds)
-        clock[0] += seconds
-        await sleep(0)
-
-    def parse(_: bytes) -> None:
-        clock[0] += 0.5
-
-    async def two_and_one_later() -> None:
-        concurrency.asked_by(concurrency.Shares(8), owner="eve", device_id=None)
-        large = b" " * (concurrency.LARGE_BYTES + 1)
-        await concurrency.parsed(large, parse)
-        assert slept == []
-        await concurrency.parsed(large, parse)
-        assert slept == [pytest.approx(concurrency.REST * 0.5)]
-        clock[0] += 10.0
-        await concurrency.parsed(large, parse)
-        assert len(slept) == 1
-
-    monkeypatch.setattr(concurrency.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(concurrency.asyncio, "sleep", rest)
-    asyncio.run(two_and_one_later())
-
-
-def test_others_come_between_large_bodies_of_one_sender() -> None:
-    order: list[str] = []
-
-    async def bodies() -> None:
-        concurrency.asked_by(concurrency.Shares(8), owner="eve", device_id=None)
-        large = b" " * (concurrency.LARGE_BYTES + 1)
-        await asyncio.gather(*(concurrency.parsed(large, lambda _: order.append("eve")) for _ in range(5)))
-
-    async def others() -> None:
-        while order.count("eve") < 5:
-            order.append("bob")
-            await asyncio.sleep(0)
-
-    async def both() -> None:
-        await asyncio.gather(asyncio.create_task(bodies()), asyncio.create_task(others()))
-
-    asyncio.run(both())
-    assert "eve,eve" not in ",".join(order)

@@ -46,7 +46,7 @@ def start_proxy(service: Service) -> Iterator[Callable[..., OwnNginx]]:
 @pytest.fixture
 def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
     """An API of few connections and one slow request of each owner."""
-    return start_service(open_database(sqlite_url), connections=CONNECTIONS, slow_requests=1)
+    return start_service(open_database(sqlite_url), connections=CONNECTIONS)
 
 
 @contextmanager
@@ -271,6 +271,20 @@ def test_one_address_leaves_requests_for_others(service: Service, start_proxy: C
             assert rest(other).startswith(b"HTTP/1.1 200")
 
 
+def test_one_address_sends_a_bounded_number_of_requests_a_second(
+    service: Service, start_proxy: Callable[..., OwnNginx]
+) -> None:
+    url = start_proxy(ADDRESS_REQUESTS=4).url
+    headers = {"Authorization": f"Bearer {service.key()}"}
+    busy, other = (httpx.HTTPTransport(local_address=f"127.0.0.{number}") for number in (2, 3))
+    with httpx.Client(base_url=url, transport=busy, trust_env=False, timeout=60) as client:
+        answers = [client.get("/v1/me", headers=headers) for _ in range(200)]
+    assert {answer.status_code for answer in answers} == {200, 429}
+    assert {problem(answer, 429)["kind"] for answer in answers if answer.status_code == 429} == {"too-many-requests"}
+    with httpx.Client(base_url=url, transport=other, trust_env=False, timeout=60) as client:
+        assert client.get("/v1/me", headers=headers).status_code == 200
+
+
 def test_the_api_alone_bounds_its_connections(service: Service) -> None:
     """Without a proxy: uvicorn refuses requests beyond `http.connections`, and answers again when there are fewer."""
     with ExitStack() as stack:
@@ -299,7 +313,7 @@ def test_a_client_that_does_not_read_its_answer_ends_and_frees_what_it_held(
     asked = export(service, service.key("user", "ann"), count)
     with connection(url, asked, buffer=4096) as unread:
         assert unread.recv(12) == b"HTTP/1.1 200"
-        until(lambda: not service.context.slow._accepted)  # an owner may have one export under way
+        until(lambda: not service.server.server_state.tasks)
         with connection(url, asked) as opened:
             answer = rest(opened)
         assert answer.startswith(b"HTTP/1.1 200")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, or_, select, update
@@ -23,17 +23,6 @@ def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None]
     query = select(ApiKey, Device.state).outerjoin(Device).where(ApiKey.secret_hash == secret_hash)
     row = session.execute(query).one_or_none()
     return None if row is None else (row[0], row[1])
-
-
-def valid_hashes(session: Session, hashes: Collection[str], now: datetime) -> set[str]:
-    """Hashes of a key, a credential or a browser session that is neither revoked nor expired."""
-    keys = select(ApiKey.secret_hash).where(any_of(ApiKey.secret_hash, hashes), *_valid(now))
-    sessions = (
-        select(WebSession.secret_hash)
-        .join(ApiKey, ApiKey.id == WebSession.api_key_id)
-        .where(any_of(WebSession.secret_hash, hashes), WebSession.expires_at > now, *_valid(now))
-    )
-    return {*session.scalars(keys), *session.scalars(sessions)}
 
 
 def _valid(now: datetime) -> tuple[ColumnElement[bool], ...]:

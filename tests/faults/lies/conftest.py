@@ -10,7 +10,7 @@ import pytest
 from dishonest import Fleet
 from running_api import Service, address, running
 
-from edgefront.core.services.settings import DatabaseSettings, HttpSettings, Settings
+from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 
 
@@ -22,7 +22,6 @@ def start_service(tmp_path: Path) -> Iterator[Callable[[Database], Service]]:
             settings = Settings(
                 home=tmp_path / "home",
                 database=DatabaseSettings(url=database.url.render_as_string(hide_password=False)),
-                http=HttpSettings(requests_per_minute=100_000),
             )
             server = stack.enter_context(running(settings, database))
             return Service(address(server), database, settings, server, stack)
