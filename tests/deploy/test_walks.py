@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/walks.md").read_text(encoding="utf-8")
 MOST = {"A launch": 60, "A request": 40, "A checkpoint": 40}
 """Files of a walk at most."""
-ROW = re.compile(r"^\| (\d+) `([\w./-]+)` \| `([\w.]+)` \|", re.MULTILINE)
+ROW = re.compile(r"\| (\d+) `([\w./-]+)` \| `([\w.]+)` \|")
 
 
 class Step(NamedTuple):
@@ -25,10 +26,11 @@ class Step(NamedTuple):
 
 def walk(title: str) -> list[Step]:
     section = next(part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE) if part.startswith(title))
+    rows = section.split("| --- | --- | --- |\n")[1].splitlines()
     return [
-        Step(int(number), path, function, position == 0)
-        for table in section.split("| file | function | what happens |")[1:]
-        for position, (number, path, function) in enumerate(ROW.findall(table))
+        Step(int(found[1]), found[2], found[3], before.startswith("| **"))
+        for before, row in pairwise(rows)
+        if (found := ROW.match(row)) is not None
     ]
 
 
