@@ -99,8 +99,7 @@ def committed(database: Database, step: Callable[[Session], Result]) -> Result:
 def fail(database: Database, target_id: str, reason: str) -> None:
     """Ends a target that cannot continue, and says why."""
     note = f"The search cannot continue: {reason}"
-    while committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session))):
-        pass
+    committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session)))
 
 
 def in_words(error: Exception) -> str:

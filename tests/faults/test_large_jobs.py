@@ -335,32 +335,6 @@ def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, m
     assert settled == [7, 11, 13]
 
 
-@pytest.mark.parametrize("why", ["its device was revoked", "it cannot continue"])
-def test_a_target_ends_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr(advancing, "CANCEL_BATCH", 4)
-    service = Service(database)
-    job_id, target_id = waiting(service)
-    revoked = why == "its device was revoked"
-    if revoked:
-        monkeypatch.setattr(advancing.job_rows, "revoked_device", lambda *_: "board")
-
-    def end() -> bool:
-        with database.write() as session:
-            now = database.now(session)
-            if revoked:
-                return bool(advancing.advance(session, target_id, now))
-            return advancing.fail(session, target_id, "no", now)
-
-    seen = []
-    while end():
-        (target,) = service.get(job_id).targets
-        seen.append((target.state, target.settled))
-    assert seen == [("searching", 7), ("searching", 11)]
-    view = service.get(job_id)
-    assert (view.state, view.targets[0].settled) == ("failed", 13)
-    assert "wanted" not in launches(service)
-
-
 def test_jobs_that_are_submitted_and_deleted_leave_no_rows(database: Database) -> None:
     service = Service(database)
     SimulatedAgent(database, by_size())

@@ -15,7 +15,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
-from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.store.tables import Job, Target
 
 
 def change_state(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
@@ -49,27 +49,13 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
         target.finished_at = now
-        _cancel(session, target, candidate_rows.waiting(session, target.id), now)
+        waiting = candidate_rows.waiting(session, target.id)
+        for candidate in waiting:
+            candidate.state = CandidateState.CANCELLED
+        candidate_rows.write(session, waiting)
+        target.settled += len(waiting)
+        event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
         change_state(session, target, state, note, now)
-
-
-def cancel_some(session: Session, target: Target, most: int, now: datetime) -> bool:
-    """Cancels the first `most` waiting candidates of a locked target that is to end; nothing, and False, if there are
-    no more: what ends the target cancels them.
-    """
-    waiting = candidate_rows.waiting(session, target.id, most + 1)
-    if len(waiting) <= most:
-        return False
-    _cancel(session, target, waiting[:most], now)
-    return True
-
-
-def _cancel(session: Session, target: Target, waiting: Sequence[Candidate], now: datetime) -> None:
-    for candidate in waiting:
-        candidate.state = CandidateState.CANCELLED
-    candidate_rows.write(session, waiting)
-    target.settled += len(waiting)
-    event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
 
 
 def end_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:

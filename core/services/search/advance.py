@@ -38,7 +38,7 @@ from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.readiness import baselines_complete, due
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
 from edgefront.core.services.jobs.rivals import has_one_answer, rival_of, target_ahead
-from edgefront.core.services.jobs.transitions import cancel_some, change_state, end_target
+from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
@@ -66,9 +66,6 @@ STORE_BATCH = 100
 CATCH_UP_BATCH = 500
 """Candidates of which one transaction makes the launches that are missing, or takes in the results: a few tenths of a
 second."""
-
-CANCEL_BATCH = 2000
-"""Waiting candidates that one transaction cancels before their target ends."""
 
 RESERVED = 4
 """Launches for which a search for the best model within limits keeps time: further ones of the answer and of the stock
@@ -98,11 +95,13 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
-        return _end_in_parts(session, target, TargetState.FAILED, note, now)
+        end_target(session, target, TargetState.FAILED, note, now)
+        return False
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
-        return _end_in_parts(session, target, TargetState.FINISHED, note, now)
+        end_target(session, target, TargetState.FINISHED, note, now)
+        return False
     if _catch_up(session, request, target, now):
         return True
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
@@ -204,24 +203,11 @@ def _unfinished(session: Session, target: Target) -> Generation | None:
     return None if last is None or last.proposals is None or last.stored >= last.proposals else last
 
 
-def fail(session: Session, target_id: str, note: str, now: datetime) -> bool:
-    """Ends a target that cannot continue, and says why. One that has ended is left as it is. Returns whether there is
-    more to do: commit, and call again.
-    """
+def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
+    """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
     target = job_rows.lock_target(session, target_id)
-    if target is None or target.state not in ACTIVE_TARGETS:
-        return False
-    return _end_in_parts(session, target, TargetState.FAILED, note, now)
-
-
-def _end_in_parts(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> bool:
-    """Ends a target, unless so many candidates wait that it cancels some of them, and returns True: commit before the
-    next.
-    """
-    if cancel_some(session, target, CANCEL_BATCH, now):
-        return True
-    end_target(session, target, state, note, now)
-    return False
+    if target is not None and target.state in ACTIVE_TARGETS:
+        end_target(session, target, TargetState.FAILED, note, now)
 
 
 def stalled(session: Session, now: datetime) -> list[str]:

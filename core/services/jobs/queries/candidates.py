@@ -122,11 +122,11 @@ def _of_measurements(target_id: str) -> Select[Candidate]:
     return joined.where(Candidate.target_id == target_id).order_by(Candidate.number)
 
 
-def waiting(session: Session, target_id: str, most: int | None = None) -> list[Candidate]:
-    """The waiting candidates, or the first of them, without genome and architecture."""
+def waiting(session: Session, target_id: str) -> list[Candidate]:
+    """The waiting candidates, without genome and architecture."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
-    return list(session.scalars(light.order_by(Candidate.number).limit(most)))
+    return list(session.scalars(light.order_by(Candidate.number)))
 
 
 def unconfirmed_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
