@@ -20,7 +20,7 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import agreement, choices, law, probes, recommendation
+from edgefront.core.services.jobs import choices, law, probes, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
@@ -30,7 +30,6 @@ from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
-from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.probes import ProbeRequest, ProbeView
 from edgefront.core.wire.recommendations import RecommendationView
 
@@ -144,24 +143,6 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
     with here.database.read() as session:
         measured = choices.read(session, person, job_id, limits)
     return choices.answer(measured)
-
-
-@router.get(
-    "/{job_id}/agreement",
-    operation_id="get_agreement",
-    summary="Predicted against measured",
-    responses={**answer(example("agreement")), **errors(404)},
-)
-def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> JobAgreementView:
-    """Counts how many of the candidates that were predicted before they were measured lie in their 95 % interval, and
-    says where they do not and whether the device is hard to predict. Each candidate has the figures themselves, in
-    `predicted`.
-
-    Without `target`, the job's first target is meant.
-    """
-    with here.database.read() as session:
-        stored = agreement.read(session, person, job_id, target)
-    return stored.agreement()
 
 
 @router.get(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
-from edgefront.core.wire.agent import Identifier, Name
+from edgefront.core.wire.agent import Name
 from edgefront.core.wire.jobs import TrainingBudget
 from edgefront.core.wire.messages import View
 
@@ -120,59 +120,3 @@ class PredictionsView(View):
     perplexity_of: str = ""
     """Data, split and training that predicted perplexities are of; empty where none is predicted."""
     predictions: tuple[PredictionView, ...]
-
-
-class SpanView(View):
-    """Predictions from `low` to `high`, in ms or bytes: how many were measured, and lie in their interval."""
-
-    low: float
-    high: float
-    measured: int
-    held: int
-    error: float
-    """Mean relative error."""
-
-
-class AgreementView(View):
-    """How the measurements of latency, or of peak memory, agree with what was predicted before they were made."""
-
-    measured: int
-    """Predicted candidates that were measured since; never 0."""
-    held: int
-    """Those of them within the 95 % interval that was predicted."""
-    error: float
-    """Mean relative error."""
-    widening: float
-    """Factor (on the logarithm) by which audits had made intervals wider when the latest of them was predicted."""
-    spans: tuple[SpanView, ...]
-    """By rising prediction: where predictions agree, and where they do not."""
-    missed: tuple[Identifier, ...]
-    """Candidates outside their interval."""
-
-
-class CheckedView(View):
-    """One candidate that was predicted and measured since."""
-
-    id: Identifier
-    number: int
-    latency_ms: float
-    memory_bytes: int
-    predicted: PredictedView
-
-
-class JobAgreementView(View):
-    """Predicted against measured on one target of a job: of its latest candidates, each predicted before it was
-    measured."""
-
-    job_id: Identifier
-    target_id: Identifier
-    target: str
-    latency: AgreementView | None
-    """None where nothing that was predicted has been measured yet."""
-    memory: AgreementView | None
-    hard_to_predict: bool
-    """More latencies are outside their interval than chance explains, or their mean error is above 5 %."""
-    sentence: str
-    """What a person should know; where the device is hard to predict, between which latencies."""
-    points: tuple[CheckedView, ...] = ()
-    """The candidates that this speaks of."""

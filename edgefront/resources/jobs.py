@@ -14,7 +14,6 @@ from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
 from edgefront.core.wire.laws import JobLawView, LawRequest
-from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.probes import ProbeRequest, ProbeView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
@@ -134,11 +133,6 @@ class Jobs:
             "max_token_ms": max_token_ms,
         }
         return self._transport.ask(ChoicesView, "GET", f"/v1/jobs/{segment(job_id)}/choices", params=params)
-
-    def agreement(self, job_id: str, *, target: str | None = None) -> JobAgreementView:
-        """How the measurements of a target (of the job's first if absent) agree with what was predicted before."""
-        path = f"/v1/jobs/{segment(job_id)}/agreement"
-        return self._transport.ask(JobAgreementView, "GET", path, params={"target": target})
 
     def law(self, job_id: str) -> JobLawView:
         """The quality law that the job has, newer versions, and how far it agrees with trainings."""

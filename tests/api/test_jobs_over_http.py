@@ -78,7 +78,6 @@ def test_steering(service: Service) -> None:
         ("GET", "/candidates?format=csv"),
         ("GET", "/frontier"),
         ("GET", "/recommendation"),
-        ("GET", "/agreement"),
     ],
 )
 def test_anothers_job_does_not_exist(sqlite_service: Service, method: str, suffix: str) -> None:

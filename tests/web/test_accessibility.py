@@ -64,7 +64,6 @@ def test_login(watch: Watch, visitor: BrowserContext) -> None:
 def test_a_finished_search(watch: Watch, member: BrowserContext, predicted: dict[str, Any]) -> None:
     seen = watch(member, f"/jobs/{predicted['id']}")
     expect(seen.page.locator("#answer")).to_be_visible()
-    expect(seen.page.locator("#agreement")).to_be_visible()
     seen.until("document.getElementById('chart').data?.length > 0")
     seen.page.locator("button.pick").first.click()
     expect(seen.page.locator("#chosen")).to_be_visible()
@@ -95,7 +94,6 @@ def test_charts_offer_nothing_that_leaves_the_page(
     watch: Watch, member: BrowserContext, predicted: dict[str, Any]
 ) -> None:
     seen = watch(member, f"/jobs/{predicted['id']}")
-    expect(seen.page.locator("#agreement")).to_be_visible()
     seen.until("document.querySelectorAll('.modebar-group').length > 3")
     flat = buttons(seen.page)
     seen.page.get_by_role("button", name="3-D").click()

@@ -15,8 +15,6 @@ from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
 MARKED = "document.getElementById('chart').data?.find((trace) => trace.uid === 'recommended')?.customdata[0]"
-AGREEMENT = """['latency', 'memory'].map((name) => Object.fromEntries(
-  (document.getElementById(`agreement-${name}`).data ?? []).map((trace) => [trace.uid, trace.x.length])))"""
 
 
 def recommendation(api: httpx.Client, job: dict[str, Any], **limits: float) -> dict[str, Any]:
@@ -159,31 +157,6 @@ def test_each_target_keeps_its_limits(
     seen.page.get_by_role("tab").nth(0).click()
     expect(limit).to_have_value(f"{middle:.4g}")
     seen.until("location.search", f"?max_latency_ms={middle:.4g}")
-
-
-def test_predicted_against_measured_is_drawn_with_what_missed(
-    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
-) -> None:
-    view = api.get(f"/v1/jobs/{predicted['id']}/agreement").raise_for_status().json()
-    names = ("latency", "memory")
-    counts = [
-        {"equal": 2, "held": view[name]["held"], "outside": len(view[name]["missed"]), "selected": 0} for name in names
-    ]
-    assert view["latency"]["measured"] > 0
-    seen = watch(member, f"/jobs/{predicted['id']}")
-    seen.until(AGREEMENT, counts)
-    sentence = seen.page.locator("#agreement-sentence")
-    expect(sentence).to_have_text(view["sentence"])
-    assert view["hard_to_predict"], "this simulated board is one that nothing can predict"
-    expect(sentence).to_have_class("notice warn")
-
-
-def test_a_search_without_predictions_has_no_such_chart(
-    watch: Watch, member: BrowserContext, finished: dict[str, Any]
-) -> None:
-    seen = watch(member, f"/jobs/{finished['id']}")
-    expect(seen.page.locator("#answer")).to_be_visible()
-    expect(seen.page.locator("#agreement")).not_to_be_visible()
 
 
 def test_a_generation_has_limits_on_its_times(

@@ -104,7 +104,6 @@ def test_selecting_in_one_view_selects_in_all(
     picked = str(other.get_attribute("data-id"))
     expect(other).to_have_class("selected")
     seen.until(SELECTED, picked)
-    seen.until("document.querySelector('#agreement-latency').data?.at(-1).uid", "selected")
     # The point of the frontier that lies farthest from all others is clicked in the chart.
     candidate, x, y = seen.hover_over(LONELY)
     seen.page.mouse.click(x, y)

@@ -313,27 +313,6 @@ def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
     return beyond
 
 
-class CheckedCandidate(NamedTuple):
-    """What was predicted of a candidate, if anything, and measured."""
-
-    id: str
-    number: int
-    predicted: Document | None
-    latency_ms: float
-    memory_bytes: int
-
-
-def measured_with_predictions(session: Session, target_id: str, most: int) -> list[CheckedCandidate]:
-    """The `most` latest search candidates with their predictions, the latest first."""
-    query = (
-        select(*columns(Candidate, CheckedCandidate))
-        .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-        .order_by(Candidate.number.desc())
-        .limit(most)
-    )
-    return typed(CheckedCandidate, session.execute(query))
-
-
 def _measured(target_id: str) -> ColumnElement[bool]:
     return and_(
         Candidate.target_id == target_id,

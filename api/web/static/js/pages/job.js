@@ -1,7 +1,6 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
-import { AgreementCharts } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
 import { TrainingBudget } from "../job/budget.js";
 import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
@@ -81,8 +80,6 @@ const control = new JobControl(path, (steered) => {
 const dialog = new TrainDialog({ onMade: () => trained.lookNow(), onInstead: trainInstead, limits: () => limits.parameters, inherits: () => job.request.space.inherit != null });
 const quality = new QualityChoice(turnQuality);
 const drawChart = throttled(() => drawChartNow(), () => chart.restMs);
-const agreement = new AgreementCharts(pick);
-const drawAgreement = throttled(() => agreement.draw(), () => agreement.restMs);
 const elsewhere = new Elsewhere(id);
 const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
 const limits = new LimitControls(() => loadLimited());
@@ -93,7 +90,7 @@ const loadLimited = debounced(() => {
   loadAnswer();
   loadChoices();
 }, SLIDING_MS);
-const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices(), loadAgreement()]), () => ANSWER_REFRESH_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices()]), () => ANSWER_REFRESH_MS);
 const changed = new ChangedCandidates(path, (views) => {
   views.forEach((view) => candidates.put(view));
   redraw();
@@ -108,7 +105,6 @@ const targetNow = () => job.targets.find(({ id: each }) => each === chosen);
 function redraw() {
   table.redraw();
   drawChart();
-  drawAgreement();
 }
 
 function drawChartNow() {
@@ -122,10 +118,8 @@ function pick(candidateId) {
   selected = candidateId;
   table.select(candidateId);
   answer.select(candidateId);
-  agreement.selected = candidateId;
   showChosen();
   drawChart();
-  drawAgreement();
   keep();
 }
 
@@ -244,19 +238,6 @@ function ofSearch(candidate) {
   return { ...candidate, predicted: known?.predicted ?? candidate.predicted };
 }
 
-async function loadAgreement() {
-  const target = chosen;
-  if (!candidates.all.length) return;
-  try {
-    const view = await patiently(`${path}/agreement?target=${encodeURIComponent(target)}`);
-    if (target !== chosen) return;
-    agreement.know(view);
-    drawAgreement();
-  } catch (error) {
-    unlessRefused(error);
-  }
-}
-
 /** The selected candidate, and its actions. */
 function showChosen() {
   const candidate = recordOf(selected);
@@ -284,8 +265,6 @@ function choose(targetId) {
   loadFrontier(chosen);
   byId("answer").hidden = byId("others").hidden = true;
   setText(byId("answer-sentence"), "");
-  agreement.selected = null;
-  agreement.know(null);
   keep();
   showJob();
   redraw();
