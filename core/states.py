@@ -158,20 +158,6 @@ class TrainingEnding(State):
     FAILED = "failed"
 
 
-class ProbeState(State):
-    """State of the small trainings that make the answer of a job surer."""
-
-    PLANNED = "planned"
-    """Nothing is trained: a plan alone was asked for."""
-    TRAINING = "training"
-    LEARNING = "learning"
-    """The trainings have ended, and the law is being refined."""
-    MOVING = "moving"
-    """The job's candidates are being predicted by it."""
-    DONE = "done"
-    FAILED = "failed"
-
-
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"
@@ -204,7 +190,6 @@ class JobEventKind(State):
     GENERATION = "generation"
     CANDIDATE = "candidate"
     FRONTIER = "frontier"
-    LAW = "law"
     LAUNCH = "launch"
 
 
@@ -247,7 +232,5 @@ class WorkKind(State):
     """Computes a target's next step, and stores it."""
     SCORE = "score"
     """Computes an owner's scores of proxies that need torch."""
-    REFIT = "refit"
-    """Fits quality laws to comparable trainings."""
-    MOVE_LAW = "move_law"
-    """Predicts a job's candidates by another quality law."""
+    LEARN = "learn"
+    """Replaces what an owner's trainings of one kind have taught."""

@@ -28,7 +28,6 @@ from edgefront.commands import (
     predict,
     proxy,
     quality,
-    quality_probe,
     report,
     service,
     trainings,
@@ -57,7 +56,6 @@ app.add_typer(report.app, name="report")
 app.add_typer(models.app, name="model")
 app.add_typer(inherit.app, name="inherit")
 app.add_typer(trainings.app, name="train")
-quality_probe.add_to(quality.app)
 app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulated_pool import Pool, asked
-from simulated_service import Service
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.services.quality import refits
-from edgefront.core.services.tasks import REFIT
+from edgefront.core.services.quality import learning
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate, LawVersion
+from edgefront.core.states import WorkKind
+from edgefront.core.store.tables import Candidate, OwnerLaw, WorkItem
 
 BASE = "own-data-gpt2"
 TRUTH = "lts-gpt2-wikitext103"
@@ -43,35 +42,47 @@ class Trainings:
             query = select(Candidate).where(Candidate.job_id == job_id).order_by(Candidate.number)
             return list({candidate.digest: candidate for candidate in session.scalars(query)}.values())[:count]
 
-    def end(
-        self, candidate: Candidate, perplexity: float | None = None, *, ending: Any = "done", **changes: Any
+    def end(self, model: Candidate | Architecture, perplexity: float | None = None, **changes: Any) -> str:
+        """A training that has ended, with (tokens, validation loss) on its way as `curve`; returns its id."""
+        if isinstance(model, Candidate):
+            architecture = Architecture.model_validate(model.architecture)
+            subject: dict[str, Any] = {"architecture": None, "candidate": model.id}
+        else:
+            architecture, subject = model, {"architecture": model.canonical}
+        return self._end(perplexity_of(architecture) if perplexity is None else perplexity, **subject, **changes)
+
+    def _end(
+        self, value: float, *, ending: Any = "done", curve: Sequence[tuple[int, float]] = (), **changes: Any
     ) -> str:
-        """A training of the candidate that has ended; returns its id."""
-        value = perplexity_of(Architecture.model_validate(candidate.architecture)) if perplexity is None else perplexity
-        (made,) = self.pool.create(asked(architecture=None, candidate=candidate.id, **changes))
+        (made,) = self.pool.create(asked(**changes))
         claim = self.pool.claim()
         assert claim is not None
         with self.database.write() as session:
             now = self.database.now(session)
             training_claims.start(session, claim.training_id, claim.fence, None, DIGEST, now, 60)
         scores = [Score("valid", "perplexity", value), Score("test", "perplexity", 1.1 * value)]
+        metrics = tuple(
+            {"step": step, "tokens": tokens, "seconds": float(step), "valid_loss": loss}
+            for step, (tokens, loss) in enumerate(curve, 1)
+        )
         with self.database.write() as session:
             now = self.database.now(session)
             outcome = Outcome(ending, reason="", result={}, scores=scores if ending == "done" else ())
-            training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+            training_claims.finish(session, claim.training_id, claim.fence, Report(metrics=metrics), outcome, now)
         return made.id
 
-    def end_all(self, candidates: Sequence[Candidate]) -> None:
-        for candidate in candidates:
-            self.end(candidate)
+    def end_all(self, models: Sequence[Candidate | Architecture]) -> None:
+        for model in models:
+            self.end(model)
 
-    def learn(self, service: Service) -> None:
-        """Does the tasks that wait, as a worker would."""
-        waiting = [arguments["comparability_key"] for task, arguments in service.tasks.others if task == REFIT]
-        service.tasks.others[:] = [other for other in service.tasks.others if other[0] != REFIT]
-        for key in dict.fromkeys(waiting):
-            refits.refit(self.database, key)
+    def learn(self) -> None:
+        """Does the learning that waits, as a worker would."""
+        with self.database.write() as session:
+            waiting = list(session.scalars(select(WorkItem.subject).where(WorkItem.kind == WorkKind.LEARN)))
+            session.execute(delete(WorkItem).where(WorkItem.kind == WorkKind.LEARN))
+        for subject in waiting:
+            learning.learn(self.database, subject)
 
-    def versions(self) -> list[LawVersion]:
+    def laws(self) -> list[OwnerLaw]:
         with self.database.read() as session:
-            return list(session.scalars(select(LawVersion).order_by(LawVersion.name, LawVersion.version)))
+            return list(session.scalars(select(OwnerLaw).order_by(OwnerLaw.owner, OwnerLaw.name)))

@@ -29,14 +29,6 @@ def register(app: Any, worker: Worker, database: Database, settings: Settings) -
     def process_results(target_id: str | None) -> None:
         worker.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
 
-    @app.task(name=tasks.REFIT, shared=False)  # type: ignore[untyped-decorator]
-    def refit(comparability_key: str) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.REFIT], comparability_key)
-
-    @app.task(name=tasks.MOVE_LAW, shared=False)  # type: ignore[untyped-decorator]
-    def move_law(job_id: str) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.MOVE_LAW], job_id)
-
     @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
     def do_work(queue: str, number: int) -> None:  # noqa: ARG001
         worker.work(_QUEUES[queue])

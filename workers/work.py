@@ -17,15 +17,14 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import work
-from edgefront.core.services.jobs import law
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.quality import refits
+from edgefront.core.services.quality import learning
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
-from edgefront.workers import laws, results, searching
+from edgefront.workers import results, searching
 from edgefront.workers.scoring.scoring import Scoring
 
 TASK_S = 5.0
@@ -55,15 +54,12 @@ class Worker:
             WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
             WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
             WorkKind.SCORE: lambda held: self.scoring.compute(held.subject),
-            WorkKind.REFIT: lambda held: laws.refit(database, held.subject),
-            WorkKind.MOVE_LAW: lambda held: laws.move(database, held.subject),
+            WorkKind.LEARN: lambda held: learning.learn(database, held.subject),
         }
         self._give_up: Mapping[WorkKind, Callable[[str, str], None]] = {
             WorkKind.ADVANCE: lambda subject, why: searching.fail(database, subject, why),
             WorkKind.SEARCH: lambda subject, why: searching.fail(database, subject, why),
             WorkKind.SCORE: lambda score_id, why: self.scoring.give_up(score_id, why),
-            WorkKind.REFIT: lambda key, _: refits.give_up(database, key),
-            WorkKind.MOVE_LAW: lambda job_id, why: law.give_up(database, job_id, why),
         }
 
     def stop(self) -> None:
@@ -80,7 +76,7 @@ class Worker:
         """Requests work, and does what waits in its queue."""
         self._run(
             work.queue_of(kind),
-            lambda session, now: work.request(session, kind, _owners(session, kind, subject), now),
+            lambda session, now: work.request(session, kind, _owners(session, subject), now),
         )
 
     def work(self, queue: Queue) -> None:
@@ -164,11 +160,6 @@ class Worker:
                 _log.exception("the claim on %s %s was not extended", held.kind, held.subject)
 
 
-def _owners(session: Session, kind: WorkKind, subject: str) -> dict[str, str]:
+def _owners(session: Session, subject: str) -> dict[str, str]:
     """Subject → owner of what a message asks for."""
-    if kind == WorkKind.REFIT:
-        return {subject: ""}
-    if kind == WorkKind.MOVE_LAW:
-        job = job_rows.find(session, subject)
-        return {subject: "" if job is None else job.owner}
     return {subject: job_rows.owners_of(session, [subject]).get(subject, "")}

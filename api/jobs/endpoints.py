@@ -20,7 +20,7 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import choices, law, probes, recommendation
+from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
@@ -29,8 +29,7 @@ from edgefront.core.states import JobState
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
-from edgefront.core.wire.laws import JobLawView, LawRequest
-from edgefront.core.wire.probes import ProbeRequest, ProbeView
+from edgefront.core.wire.laws import JobLawView
 from edgefront.core.wire.recommendations import RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
@@ -152,60 +151,8 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
     responses={**answer(example("job_law")), **errors(404)},
 )
 async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
-    """A job keeps the law that it began with; `newer` lists those that it can be moved to."""
+    """A job searches by the law that it began with; its answers read the newest of what your trainings taught."""
     return await here.slow.run(partial(law.law_view, here.database, person, job_id))
-
-
-@router.post(
-    "/{job_id}/law",
-    operation_id="move_job_law",
-    summary="Move a job to another quality law",
-    responses={**answer(example("job_law")), **errors(404)},
-)
-async def move_job_law(
-    job_id: JobId,
-    request: Annotated[LawRequest, Body(openapi_examples=sample(example("law_request")))],
-    person: Person,
-    here: Here,
-) -> JobLawView:
-    """All candidates are predicted again and the frontiers are recomputed; nothing is measured. A worker does it:
-    until then `moving_to` names the law, and a `law` event reports the end. The job's own law changes nothing."""
-    view = await here.slow.run(partial(law.move, here.database, person, job_id, request))
-    here.changed()
-    return view
-
-
-@router.get(
-    "/{job_id}/probe",
-    operation_id="get_job_probe",
-    summary="The job's latest probe, and the answer before and after it",
-    responses={**answer(example("probe")), **errors(404)},
-)
-async def get_job_probe(job_id: JobId, person: Reader, here: Here) -> ProbeView:
-    """`after` is there once the trainings have ended and the job has moved to the law that they refined."""
-    return await here.slow.run(partial(probes.view, here.database, person, job_id))
-
-
-@router.post(
-    "/{job_id}/probe",
-    operation_id="probe_job",
-    summary="Make a job's answer surer by a few small trainings",
-    responses={**answer(example("probe")), **errors(404, 409)},
-)
-async def probe_job(
-    job_id: JobId,
-    request: Annotated[ProbeRequest, Body(openapi_examples=sample(example("probe_request")))],
-    person: Person,
-    here: Here,
-    idempotency_key: IdempotencyKey = None,
-) -> ProbeView:
-    """Chooses the candidates whose trainings narrow the interval between the recommended and the stock model most, and
-    trains them in the pool. Once they have ended, the job is moved to the law that they refine. `dry_run` plans alone.
-    """
-    work = partial(probes.start, here.database, person, job_id, request, here.settings, idempotency_key)
-    found = await here.slow.run(work)
-    here.changed()
-    return found
 
 
 @router.post(

@@ -91,9 +91,9 @@ def in_short(tokens: float) -> str:
 
 
 def _scaled(tokens: float, units: Mapping[float, str]) -> str:
-    """To three digits of the largest unit that it reaches; in full below all of them."""
+    """To three digits of the largest unit that it reaches when rounded; in full below all of them."""
     for size, unit in units.items():
-        if tokens >= size:
+        if float(f"{tokens:.3g}") >= size:
             return f"{tokens / size:.3g}{unit}"
     return f"{tokens:,.0f}"
 
@@ -136,6 +136,11 @@ class QualityLaw(ABC):
     def tokens(self, shapes: Shapes) -> Floats | None:
         """(n,) training tokens that each prediction is for; None of a law that knows one budget."""
         return None
+
+    def predicts_as(self, other: QualityLaw) -> bool:
+        """Whether another law, which may be an earlier state of it, predicts the same, as its budget is."""
+        ours, theirs = ((law.origin, law.train_tokens, law.train_time) for law in (self, other))
+        return ours == theirs
 
     @property
     def about(self) -> str:

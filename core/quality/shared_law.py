@@ -162,6 +162,11 @@ class SharedLaw(QualityLaw):
         """
         return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
 
+    def predicts_as(self, other: QualityLaw) -> bool:
+        own, theirs = (None if law is None else law.log_perplexity for law in (self.own, getattr(other, "own", None)))
+        same = own is theirs if own is None or theirs is None else np.array_equal(own, theirs)
+        return super().predicts_as(other) and same
+
     def renamed(self, name: str) -> SharedLaw:
         return replace(self, origin=replace(self.origin, name=name))
 
@@ -212,7 +217,7 @@ class SharedLaw(QualityLaw):
         inputs = rounded_features(shapes)
         for row in np.unique(inputs[seen], axis=0):
             same = (inputs == row).all(1)
-            left_out = self._without(row).predict(shapes.take(same))
+            left_out = self.without(row).predict(shapes.take(same))
             logs[same], widths[same] = left_out.log_perplexity, left_out.half_width
         return Prediction(logs, widths, predicted.beyond), seen
 
@@ -311,10 +316,11 @@ class SharedLaw(QualityLaw):
         trained_range = self.token_range
         return np.zeros(len(log_tokens)) if trained_range is None else _beyond(log_tokens - np.log(trained_range[1]))
 
-    def _without(self, row: Floats) -> SharedLaw:
+    def without(self, row: Floats) -> SharedLaw:
         """The law without the models of these features."""
         left = (self.study.inputs == row).all(1)
-        return replace(self, study=self.study.without(left), own=None if self.own is None else self.own.without(row))
+        study = self.study.without(left) if left.any() else self.study  # which keeps its posterior
+        return replace(self, study=study, own=None if self.own is None else self.own.without(row))
 
 
 _SLACK = 0.05

@@ -13,7 +13,8 @@ from edgefront.core.inherit.law_file import law_in
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.idempotency import add_once
-from edgefront.core.services.quality.laws import CUTS_LAW, store_law_of_cuts
+from edgefront.core.services.quality.laws import CUTS_LAW
+from edgefront.core.services.quality.learning import store_law_of_cuts
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import Draft, remove_left
 from edgefront.core.services.trainings.files.sizes import check_stored
@@ -73,7 +74,10 @@ def import_model(
         if former is not None:  # another request was faster
             return training_view(session, former), False
         if law is not None:
-            training.result = {**(training.result or {}), CUTS_LAW: store_law_of_cuts(session, law, now)}
+            training.result = {
+                **(training.result or {}),
+                CUTS_LAW: store_law_of_cuts(session, principal.owner, law, now),
+            }
         log_state(session, training, now)
         return training_view(session, training), True
 

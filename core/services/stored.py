@@ -15,7 +15,6 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.store.sql import Document
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.jobs import JobRequest, Limits
-from edgefront.core.wire.probes import ProbePlan
 
 Model = TypeVar("Model", bound=BaseModel)
 Other = TypeVar("Other")
@@ -46,7 +45,6 @@ class Stored(Generic[Model]):
 JOB_REQUEST = Stored("request", JobRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements."""
-PROBE_PLAN = Stored("plan", ProbePlan)
 LIMITS = Stored("limits", Limits)
 REFERENCE: TypeAdapter[dict[str, float] | None] = TypeAdapter(dict[str, float] | None)
 """Reference points of targets."""

@@ -11,11 +11,10 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
-from edgefront.core.services.jobs import law, probes
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import anchors, expiry, quarantine
 from edgefront.core.services.measuring.queries import launches, leases
-from edgefront.core.services.quality import refits, scoring
+from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
@@ -84,14 +83,11 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     training_claims.return_expired,
     work.resend,
     scoring.resend,
-    refits.resend,
-    probes.move_learnt,
-    law.resend,
     keys.purge_web_sessions,
 )
 """Expired leases and unneeded launches, devices in quarantine, anchors that are due, reports and targets whose task was
-lost, ended leases, lost trainings, work that nobody does, unclaimed scores, refits and moves of quality laws, jobs
-whose probes have ended, old sessions. Each has its own transaction, so that a failure does not undo the others.
+lost, ended leases, lost trainings, work that nobody does, unclaimed scores, old sessions. Each has its own transaction,
+so that a failure does not undo the others.
 """
 
 

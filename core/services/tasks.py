@@ -12,12 +12,6 @@ ADVANCE = "edgefront.advance"
 PROCESS_RESULTS = "edgefront.process_results"
 """Processes reports (`measuring.result_processing`). Argument: `target_id`; None for reports of deleted targets."""
 
-REFIT = "edgefront.refit"
-"""Refines quality laws by comparable trainings (`quality.refits`). Argument: `comparability_key`."""
-
-MOVE_LAW = "edgefront.move_law"
-"""Predicts a job's candidates by the law that it is moved to (`jobs.law`). Argument: `job_id`."""
-
 WORK = "edgefront.work"
 """Does work that waits, and requests none. Arguments: `queue`, the name of one of `core.services.work.QUEUES`, and
 `number`, by which the messages of one transaction differ: as many workers are to take part."""

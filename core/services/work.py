@@ -56,7 +56,7 @@ class Queue(NamedTuple):
 
 SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
 """Milliseconds each: nothing that takes long may hold these up."""
-SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.REFIT, WorkKind.MOVE_LAW))
+SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.LEARN))
 """Seconds of a core each."""
 SCORES = Queue("scores", (WorkKind.SCORE,))
 """What needs torch."""
@@ -66,8 +66,6 @@ QUEUES = (SHORT, SEARCH, SCORES)
 REQUESTED_BY = {
     tasks.ADVANCE: WorkKind.ADVANCE,
     tasks.PROCESS_RESULTS: WorkKind.RESULTS,
-    tasks.REFIT: WorkKind.REFIT,
-    tasks.MOVE_LAW: WorkKind.MOVE_LAW,
 }
 """Task → the kind of work that it requests."""
 

@@ -5,7 +5,6 @@ target_state    state, note
 generation      number; candidates, how many were proposed
 candidate       id, number, role, state, reason; its figures are in its `CandidateView`
 frontier        joined and left, ids of candidates; size, hypervolume
-law             law, former; candidates, how many were predicted again; error
 launch          launch_id, candidate_ids, outcome, reason, attempts; final, False where it is tried again
 
 state           state, wanted, reason, note

@@ -392,7 +392,6 @@ class EventView(View):
         JobEventKind.GENERATION,
         JobEventKind.CANDIDATE,
         JobEventKind.FRONTIER,
-        JobEventKind.LAW,
         JobEventKind.LAUNCH,
     ]
     target_id: Identifier | None

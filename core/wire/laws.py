@@ -1,33 +1,17 @@
-"""Public requests and responses about the quality law of a job. Shared by the API and the client."""
+"""Public responses about the scaling law of a job. Shared by the API and the client."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
-
-from pydantic import Field, StrictInt
 
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.messages import Request, View
-
-
-class LawRequest(Request):
-    """The quality law that a job is to be moved to."""
-
-    law: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]+$")]
-    """A name, or NAME@VERSION."""
-    version: Annotated[StrictInt, Field(ge=1, le=999_999)] | None = None
-    """Of a law that trainings have refined; the newest if absent."""
+from edgefront.core.wire.messages import View
 
 
 class LawChoice(View):
-    """A version of a law."""
+    """A scaling law."""
 
     law: str
-    """NAME@VERSION, or the name of a law that comes along."""
-    name: str
-    version: int
-    """0 for a law that comes along."""
     models: int
     """Trained models that it was fitted to, without its prior's."""
     data: str
@@ -37,7 +21,8 @@ class LawChoice(View):
     """What its predictions are of, in about six words."""
     relative_to: str | None = None
     """The model to whose perplexity predictions are ratios; None: they are perplexities."""
-    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    """When trainings taught it last; None of a shipped law."""
 
 
 class AgreementRow(View):
@@ -81,17 +66,12 @@ class LawAgreement(View):
 
 
 class JobLawView(View):
-    """The quality law that a job began with or was moved to, newer ones, and how far it agrees with trainings."""
+    """The scaling laws of a job's search and of its answers, and how far the latter agrees with trainings."""
 
     job_id: Identifier
     law: LawChoice | None
-    """None where no law is about the models of the job's space."""
-    moving_to: str | None
-    """The law whose predictions are being computed."""
-    note: str = ""
-    """A warning where the job is being moved, or was moved last, to a law of models that were trained on other data or
-    otherwise."""
-    newer: tuple[LawChoice, ...]
-    """Newer versions; for a law that comes along, of every law that trainings have refined from it."""
+    """By which it searches, from its beginning to its end. None where no law is about the models of its space."""
+    answers: LawChoice | None
+    """By which it answers: what its owner's trainings have taught by now, where they did."""
     agreement: LawAgreement | None
-    """None while none of the job's candidates has been trained to a perplexity."""
+    """None while none of the job's candidates has both a predicted and a trained perplexity."""

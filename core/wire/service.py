@@ -254,8 +254,6 @@ class QualityLawView(View):
     """A quality law without its table: what perplexity it predicts, and where it holds."""
 
     name: str
-    version: int = 0
-    """Of a law that trainings of the service have refined, from 1: it is named NAME@VERSION. 0: it comes along."""
     family: str
     """gpt2, llama or transformer-xl; empty for a law of none of these."""
     title: str
@@ -284,8 +282,8 @@ class QualityLawView(View):
     min_train_tokens: float | None = None
     max_train_tokens: float | None = None
     """Beyond these its intervals widen."""
-    created_at: datetime | None = None
-    """Of a refined law."""
+    updated_at: datetime | None = None
+    """When trainings taught it last; None of a shipped law."""
 
 
 class AlgorithmView(View):

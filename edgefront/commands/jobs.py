@@ -309,22 +309,11 @@ def _recommend_published(session: Session, job: str, limits: dict[str, float | N
 
 
 @command(app, "law")
-def law(
-    session: Session,
-    job: JobId,
-    move_to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[@VERSION]",
-            help="Move the job to this law: candidates are predicted again, frontiers recomputed, nothing is measured.",
-        ),
-    ] = None,
-) -> None:
-    """Show a job's quality law, newer versions, and how far it agrees with trainings; or move the job to another."""
-    from edgefront.show.law import moved, show
+def law(session: Session, job: JobId) -> None:
+    """Show the scaling laws of a job's search and answers, and how far the latter agrees with trainings."""
+    from edgefront.show.law import show
 
-    client = session.client
-    view = client.jobs.law(job) if move_to is None else moved(client, job, client.jobs.move_law(job, move_to))
+    view = session.client.jobs.law(job)
     session.put(view, lambda: show(view, session.out))
 
 

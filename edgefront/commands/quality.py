@@ -1,4 +1,4 @@
-"""`edgefront quality …`: laws that predict perplexity from an architecture. Only refined laws need a server."""
+"""`edgefront quality …`: laws that predict perplexity. Only what trainings taught needs a server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 def list_laws(
     session: Session,
     refined: Annotated[
-        bool, typer.Option("--refined", help="Also list the laws that trainings of the server have refined.")
+        bool, typer.Option("--refined", help="Also list what your trainings on the server have taught.")
     ] = False,
 ) -> None:
     """List the quality laws that come with edgefront, and with --refined those of the server."""
@@ -52,7 +52,7 @@ def list_laws(
         )
         for of in laws:
             shown.add_row(
-                _reference(of),
+                of["name"],
                 of["family"],
                 _predicts(of),
                 of["data"],
@@ -72,17 +72,17 @@ def show_law(
         str,
         typer.Argument(
             metavar="NAME_OR_FILE",
-            help="Name or file of a quality law, or NAME@VERSION of a law of the server.",
+            help="Name or file of a quality law, or name of one that your trainings on the server have taught.",
         ),
     ],
 ) -> None:
     """Show the data, accuracy and feature ranges of a law. With --json the whole law, without its models for laws of
     the server.
     """
-    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.shipped import NAMES, find_law
     from edgefront.core.quality.stored import summary, to_json
 
-    if "@" in law and not Path(law).is_file():
+    if law not in NAMES and not Path(law).is_file() and Path(law).suffix != ".json":
         view = session.client.catalogue.quality_law(law).model_dump(mode="json")
         session.put(view, lambda: _show(session, view))
     else:
@@ -275,7 +275,7 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     from edgefront.core.quality.law import NOT_STATED
     from edgefront.show.output import table
 
-    session.out.print(f"{_reference(law)}: {law['title']}", markup=False, soft_wrap=True)
+    session.out.print(f"{law['name']}: {law['title']}", markup=False, soft_wrap=True)
     unstated = [name for name in _ABOUT[1:] if law[name] == NOT_STATED]
     for name in _ABOUT[1:]:
         if name not in unstated:
@@ -312,10 +312,6 @@ def _budget(law: dict[str, Any]) -> str:
     if law["min_train_tokens"] is None or law["max_train_tokens"] is None:
         return text
     return f"{text}; learnt from {in_words(law['min_train_tokens'])} to {in_words(law['max_train_tokens'])}"
-
-
-def _reference(law: dict[str, Any]) -> str:
-    return f"{law['name']}@{law['version']}" if law.get("version") else str(law["name"])
 
 
 def _range(row: dict[str, Any]) -> tuple[str, str]:

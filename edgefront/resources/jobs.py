@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from edgefront.core.states import ENDED_JOBS, ProbeState
+from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import checked
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
-from edgefront.core.wire.laws import JobLawView, LawRequest
-from edgefront.core.wire.probes import ProbeRequest, ProbeView
+from edgefront.core.wire.laws import JobLawView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.resources.repeated import pages, until_ended
@@ -135,48 +133,8 @@ class Jobs:
         return self._transport.ask(ChoicesView, "GET", f"/v1/jobs/{segment(job_id)}/choices", params=params)
 
     def law(self, job_id: str) -> JobLawView:
-        """The quality law that the job has, newer versions, and how far it agrees with trainings."""
+        """The scaling laws of the job's search and answers, and how far the latter agrees with trainings."""
         return self._transport.ask(JobLawView, "GET", f"/v1/jobs/{segment(job_id)}/law")
-
-    def move_law(self, job_id: str, law: str, version: int | None = None) -> JobLawView:
-        """Moves the job to another quality law (a name or NAME@VERSION): candidates are predicted again, frontiers
-        recomputed, and nothing is measured. A worker does it; until then `law(job_id).moving_to` names the law.
-        """
-        request = checked(LawRequest, {"law": law, "version": version})
-        path = f"/v1/jobs/{segment(job_id)}/law"
-        return self._transport.ask(JobLawView, "POST", path, body=request, repeatable=True)
-
-    def probe(
-        self,
-        job_id: str,
-        request: ProbeRequest | Mapping[str, Any],
-        *,
-        idempotency_key: str | None = None,
-    ) -> ProbeView:
-        """Trains the few candidates that make the job's answer surest, and moves the job to the law that they refine;
-        with `dry_run` in the request it plans alone. It can be retried safely, as `create`.
-        """
-        request = checked(ProbeRequest, request)
-        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        path = f"/v1/jobs/{segment(job_id)}/probe"
-        return self._transport.ask(ProbeView, "POST", path, body=request, headers=headers, repeatable=True)
-
-    def last_probe(self, job_id: str) -> ProbeView:
-        """The job's latest probe. Raises `NotFound` if it has none."""
-        return self._transport.ask(ProbeView, "GET", f"/v1/jobs/{segment(job_id)}/probe")
-
-    def wait_for_probe(self, job_id: str, *, timeout_s: float | None = None) -> ProbeView:
-        """Returns the latest probe once the job has moved or the probe has failed; `TimeoutError` after `timeout_s`."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = 0.2
-        while True:
-            probe = self.last_probe(job_id)
-            if probe.state in (ProbeState.DONE, ProbeState.FAILED):
-                return probe
-            if end is not None and time.monotonic() + pause_s > end:
-                raise TimeoutError(f"the probe of job {job_id} is still {probe.state} after {timeout_s:g} s")
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 5.0)
 
     def pause(self, job_id: str) -> Job:
         return self._steer(job_id, "pause")

@@ -1,60 +1,33 @@
-"""A job's quality law as people read it."""
+"""A job's scaling law as people read it."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from edgefront.core.errors import EdgefrontError
 from edgefront.core.wire.laws import JobLawView, LawAgreement, LawChoice
 from edgefront.show.output import NONE, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.client import Client
-
-PATIENCE_S = 60.0
-"""How long the command waits for a worker to move a job."""
-
-
-def moved(client: Client, job_id: str, view: JobLawView) -> JobLawView:
-    """The job's law once it has been moved; as it is then, if no worker does it in time.
-
-    `EdgefrontError` if a worker could not do it.
-    """
-    target_law, end = view.moving_to, time.monotonic() + PATIENCE_S
-    while view.moving_to is not None and time.monotonic() < end:
-        time.sleep(0.3)
-        view = client.jobs.law(job_id)
-    if target_law is not None and view.moving_to is None and (view.law is None or view.law.law != target_law):
-        raise EdgefrontError(f"job {job_id} was not moved to {target_law}: its last `law` event says why")
-    return view
-
 
 def show(view: JobLawView, console: Console) -> None:
-    """The law, how far it agrees, and what else there is."""
+    """The laws of search and answers, and how far the latter agrees."""
 
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
-    if view.law is None:
+    if view.law is None or view.answers is None:
         line("No quality law is about the models of this job's space.")
         return
     line(f"law {view.law.law}: {_about(view.law)}")
+    if view.answers.law != view.law.law:
+        line(f"answers read {view.answers.law}: {_about(view.answers)}")
     if view.agreement is not None:
         _show_agreement(view.agreement, console)
         line(in_words(view.agreement))
     else:
-        line("None of the job's candidates has been trained to a perplexity.", "dim")
-    if view.moving_to is not None:
-        line(f"being moved to {view.moving_to}: a worker predicts the candidates again", "yellow")
-    if view.note:
-        line(view.note, "yellow")
-    for newer in view.newer:
-        line(f"newer: {newer.law}: {_about(newer)}")
-    if view.newer:
-        line(f"move to it: edgefront job law {view.job_id} --move-to {view.newer[0].law}", "dim")
+        line("No trained perplexity can be compared with a predicted one yet.", "dim")
 
 
 def in_words(agreement: LawAgreement) -> str:

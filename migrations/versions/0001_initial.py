@@ -102,13 +102,12 @@ sa.Table(
     sa.Column("idempotency_key", sa.String(200)),
     required("state", states(10, "running", "paused", "cancelled", "finished", "failed"), index=True),
     sa.Column("reason", sa.Text),
-    sa.Column("wanted_law", sa.String(80)),
+    sa.Column("law", sa.Text),
     required("last_event", sa.Integer),
     required("created_at", UTC),
     required("updated_at", UTC),
     sa.Column("finished_at", UTC),
     sa.UniqueConstraint("owner", "idempotency_key"),
-    partial_index("ix_job_wanted_law", "id", where="wanted_law IS NOT NULL"),
 )
 sa.Table(
     "measurement",
@@ -158,35 +157,21 @@ sa.Table(
     partial_index("ix_proxy_score_open", "id", where="state = 'wanted'"),
 )
 sa.Table(
-    "quality_law",
+    "owner_law",
     METADATA,
-    sa.Column("id", sa.String(40), primary_key=True),
-    required("name", sa.String(64)),
-    required("version", sa.Integer),
+    sa.Column("owner", sa.String(100), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
     required("base", sa.String(64)),
-    required("comparability_key", sa.String(16), index=True),
-    required("dataset", sa.String(200)),
-    sa.Column("dataset_digest", sa.String(64)),
-    required("recipe", sa.String(64)),
-    required("models", sa.Integer),
-    required("rows_digest", sa.String(64)),
-    required("law", sa.Text),
-    required("created_at", UTC),
-    sa.UniqueConstraint("name", "version"),
-    sa.UniqueConstraint("rows_digest", "name"),
-)
-sa.Table(
-    "quality_refit",
-    METADATA,
-    sa.Column("comparability_key", sa.String(16), primary_key=True),
-    required("wanted_at", UTC),
+    required("document", sa.Text),
+    required("digest", sa.String(64)),
+    required("summary", JSON),
+    required("left_out", JSON),
+    required("updated_at", UTC),
 )
 sa.Table(
     "work_item",
     METADATA,
-    sa.Column(
-        "kind", states(10, "results", "advance", "search", "score", "refit", "move_law", name="kind"), primary_key=True
-    ),
+    sa.Column("kind", states(10, "results", "advance", "search", "score", "learn", name="kind"), primary_key=True),
     sa.Column("subject", sa.String(120), primary_key=True),
     required("owner", sa.String(100)),
     required("turn", sa.Double),
@@ -231,7 +216,7 @@ sa.Table(
     required("number", sa.Integer),
     required(
         "kind",
-        states(20, "job_state", "target_state", "generation", "candidate", "frontier", "law", "launch", name="kind"),
+        states(20, "job_state", "target_state", "generation", "candidate", "frontier", "launch", name="kind"),
     ),
     sa.Column("target_id", sa.String(40)),
     required("data", JSON),
@@ -247,22 +232,6 @@ sa.Table(
     required("expires_at", UTC, index=True),
     sa.Column("ends_at", UTC),
     sa.Column("ended_at", UTC, index=True),
-)
-sa.Table(
-    "quality_probe",
-    METADATA,
-    sa.Column("id", sa.String(40), primary_key=True),
-    required("job_id", sa.String(40), key("job.id", "CASCADE"), index=True),
-    required("owner", sa.String(100)),
-    required("request_digest", sa.String(64)),
-    sa.Column("idempotency_key", sa.String(200)),
-    required("plan", JSON),
-    sa.Column("law", sa.String(80)),
-    sa.Column("reason", sa.Text),
-    required("created_at", UTC),
-    sa.Column("finished_at", UTC),
-    sa.UniqueConstraint("owner", "idempotency_key"),
-    partial_index("ix_quality_probe_open", "id", where="finished_at IS NULL"),
 )
 sa.Table(
     "target",
@@ -510,8 +479,10 @@ sa.Table(
     "evaluation",
     METADATA,
     sa.Column("id", sa.String(40), primary_key=True),
+    required("owner", sa.String(100)),
     required("digest", sa.String(64)),
     sa.Column("training_id", sa.String(40), key("training.id", "SET NULL")),
+    sa.Column("recipe_key", sa.String(16)),
     required("dataset", sa.String(200)),
     required("split", sa.String(40)),
     required("metric", sa.String(64)),
@@ -519,7 +490,8 @@ sa.Table(
     required("details", JSON),
     required("created_at", UTC),
     sa.UniqueConstraint("training_id", "dataset", "split", "metric"),
-    sa.Index("ix_evaluation_digest", "digest", "metric"),
+    sa.Index("ix_evaluation_digest", "owner", "digest", "metric"),
+    sa.Index("ix_evaluation_recipe_key", "owner", "recipe_key"),
 )
 sa.Table(
     "training_event",

@@ -16,10 +16,11 @@ from edgefront.api.app import create_app
 from edgefront.api.docs import examples
 from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import is_public
-from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
+from edgefront.core.store.tables import Job
 from edgefront.core.wire.agent import PROTOCOL_VERSION
 from edgefront.core.wire.jobs import JobRequest
 
@@ -153,7 +154,7 @@ def test_examples_about_one_model_agree(sqlite_service: Service) -> None:
     job = example("job")
     assert job["request"] == example("job_requests")["frontier"]["value"]
     with sqlite_service.database.read() as session:
-        trust = published_trust(session, JobRequest.model_validate(job["request"]))
+        trust = trust_of(session, Job(owner="ann"), JobRequest.model_validate(job["request"]))
     assert job["proxy_trust"] == trust.model_dump(mode="json")
     for name in ("enrol_request", "enrol_response", "lease_request", "report_request"):
         assert example(name)["protocol_version"] == PROTOCOL_VERSION

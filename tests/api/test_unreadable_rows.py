@@ -82,7 +82,14 @@ def service(
             training.result, training.request = {"level": "bpe"}, {"licence": "mit"}
             score = {"dataset": "python", "split": "test", "metric": "perplexity", "value": 9.0, "details": {}}
             session.add(
-                Evaluation(id=new_id("evl"), digest=training.digest, training_id=training.id, created_at=now, **score)
+                Evaluation(
+                    id=new_id("evl"),
+                    owner=training.owner,
+                    digest=training.digest,
+                    training_id=training.id,
+                    created_at=now,
+                    **score,
+                )
             )
     yield made
     answers._kept.clear()

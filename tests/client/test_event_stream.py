@@ -85,13 +85,13 @@ def test_an_ended_job_is_read_to_its_last_event_and_no_further(rough: Rough) -> 
 
 
 def test_what_happens_after_the_end_is_read_too(rough: Rough) -> None:
-    """A finished job may be moved to another law, or extended."""
+    """A finished job may be extended."""
     ended = event(2, "job_state", state="finished")
     rough.answers = [
         answer(200, job("finished", 3)),
         stream(event(1), ended),
         answer(200, job("finished", 3)),
-        stream(event(3, "law")),
+        stream(event(3, "frontier")),
     ]
     with Client(rough.url, "efk_x", patience_s=60) as client:
         assert [item.number for item in client.jobs.events("job_1")] == [1, 2, 3]

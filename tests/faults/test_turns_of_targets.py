@@ -184,7 +184,7 @@ def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
 
 def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     with eve.database.write() as session:
-        work.request(session, WorkKind.REFIT, {"comparability_key": ""}, eve.database.now(session))
+        work.request(session, WorkKind.LEARN, {"key eve": "eve"}, eve.database.now(session))
     eve.tasks.others.clear()
     with eve.database.write() as session:
         sweep.sweep(session, eve.database.now(session))
@@ -226,16 +226,6 @@ def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch
         assert extended.wait(60)
         worker.blocked["eve"].set()
     assert items(eve) == {}
-
-
-def test_jobs_of_owners_are_moved_to_other_laws_in_turn(eve: Service) -> None:
-    worker = Recorder(eve)
-    eves = [eve.create(request(name=str(number), seed=number)).id for number in range(4)]
-    bobs = of(eve, "bob").create(request(name="bob")).id
-    for job_id in eves:
-        worker.request(WorkKind.MOVE_LAW, job_id, "eve")
-    worker.requested(WorkKind.MOVE_LAW, bobs)
-    assert worker.order == [eves[0], bobs, *eves[1:]]
 
 
 # What the sweep sends for --------------------------------------------------------------------------------------------

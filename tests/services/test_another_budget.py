@@ -123,6 +123,7 @@ def test_trained_models_are_compared_however_many_are_predicted_to_be_better(ser
         for id_, perplexity in ((first.id, 30.0), (ids[-1], 20.0)):
             session.add(
                 Evaluation(
+                    owner="ann",
                     digest=digests[id_], dataset="letters", split="test", metric="perplexity", value=perplexity,
                     details={"recipe": "quick"}, created_at=first.created_at,
                 )

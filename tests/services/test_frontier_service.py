@@ -237,6 +237,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
         with database.write() as session:
             session.add(
                 Evaluation(
+                    owner="ann",
                     digest=f"{number:064d}",
                     dataset=dataset,
                     split=split,

@@ -20,7 +20,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.imported_model import model_files
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.services.jobs import law as job_law
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.model_imports import begin_import, import_model
@@ -30,9 +29,8 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.plan import chosen_for
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate, LawVersion
+from edgefront.core.store.tables import Candidate, Job, OwnerLaw
 from edgefront.core.wire.jobs import JobRequest
-from edgefront.core.wire.laws import LawRequest
 from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 LAYER = [
@@ -97,7 +95,7 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
     whole = Architecture.parse(parent.trained or {})
     with sqlite_service.database.read() as session:
         rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
-        law = laws.law_of(session, job.request)
+        law = laws.law_of(session, session.get_one(Job, job.id), job.request)
         fastest = min(row.latency_ms for row in rows if row.role == "search")
         view = recommendation.read(
             session,
@@ -168,17 +166,6 @@ def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, se
             resolve(sqlite_service.database, sqlite_service.user, request).checked()
 
 
-def test_a_job_of_parts_keeps_its_law(sqlite_service: Service, settings: Settings, folder: Path) -> None:
-    SimulatedAgent(sqlite_service.database, by_size())
-    parent = imported(sqlite_service, settings, folder)
-    job = sqlite_service.submit(asked(parent.id))
-    other = sqlite_service.submit(asked(parent.id, space={"name": "llama"}))
-    with pytest.raises(InvalidInput, match="only the law of its cuts"):
-        job_law.move(sqlite_service.database, sqlite_service.user, job.id, LawRequest(law="own-data-llama"))
-    with pytest.raises(InvalidInput, match="parts of one model"):
-        job_law.move(sqlite_service.database, sqlite_service.user, other.id, LawRequest(law=_law(sqlite_service)))
-
-
 def test_a_job_goes_on_without_its_parent_and_a_training_says_that_it_was_deleted(
     sqlite_service: Service, settings: Settings, folder: Path
 ) -> None:
@@ -219,7 +206,7 @@ def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(
     first = imported(sqlite_service, settings, folder)
     assert imported(sqlite_service, settings, folder).id == first.id
     with sqlite_service.database.read() as session:
-        assert len(session.scalars(select(LawVersion)).all()) == 1
+        assert len(session.scalars(select(OwnerLaw)).all()) == 1
     write_parent(tmp_path / "other", model(seed=2))
     (tmp_path / "other" / "cuts.safetensors").replace(folder / "cuts.safetensors")
     with pytest.raises(InvalidInput, match="about other weights"):
@@ -228,4 +215,4 @@ def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(
 
 def _law(service: Service) -> str:
     with service.database.read() as session:
-        return laws.reference(session.scalars(select(LawVersion)).one())
+        return session.scalars(select(OwnerLaw.name)).one()

@@ -1,4 +1,4 @@
-"""A job keeps its quality law until its owner moves it: then it is predicted again, and nothing is measured."""
+"""A job searches by one law; its answers read the newest of what its owner's trainings taught, and nobody else's."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work, principal
 from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings
-from sqlalchemy import func, select
+from sqlalchemy import select
 
-from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.pareto.baseline import reference
-from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.services import event_log
-from edgefront.core.services.jobs import law, recommendation
+from edgefront.core.proxies.quality_law import score_by
+from edgefront.core.quality.posterior import Posterior
+from edgefront.core.services.jobs import answers, law, recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality import laws
-from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.search.computing import Computed, ComputeStep
-from edgefront.core.services.sweep import sweep
-from edgefront.core.services.tasks import MOVE_LAW
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate, Job, Launch, Target
-from edgefront.core.wire.jobs import EventView, JobRequest, JobView
-from edgefront.core.wire.laws import JobLawView, LawRequest
+from edgefront.core.store.tables import Candidate, Job, OwnerLaw, Target
+from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.laws import JobLawView
 
 pytestmark = pytest.mark.slow
 
@@ -59,312 +53,195 @@ def job(service: Service, agent: SimulatedAgent) -> JobView:
     return found
 
 
-@pytest.fixture
-def refined(service: Service, trainings: Trainings, job: JobView) -> str:
-    """NAME@1 of a law that five trainings have refined."""
-    trainings.end_all(trainings.candidates(job.id, 5))
-    trainings.learn(service)
-    (row,) = trainings.versions()
-    return laws.reference(row)
-
-
 def rows(service: Service, job_id: str) -> list[Candidate]:
     with service.database.read() as session:
         return list(session.scalars(select(Candidate).where(Candidate.job_id == job_id).order_by(Candidate.number)))
 
 
-def launches(service: Service) -> int:
+def view(service: Service, job_id: str) -> JobLawView:
+    return law.law_view(service.database, service.user, job_id)
+
+
+def short(service: Service, job_id: str) -> str:
+    """The answer in lists of jobs."""
     with service.database.read() as session:
-        return session.scalar(select(func.count()).select_from(Launch)) or 0
-
-
-def events(service: Service, job_id: str) -> list[EventView]:
-    with service.database.read() as session:
-        return event_log.read(session, job_id, 0, 10_000)
-
-
-def move(service: Service, job_id: str, name: str, version: int | None = None) -> JobLawView:
-    return law.move(service.database, service.user, job_id, LawRequest(law=name, version=version))
-
-
-def work(service: Service) -> None:
-    """Does the moves that wait."""
-    for task, arguments in list(service.tasks.others):
-        if task == MOVE_LAW:
-            law.carry_out(service.database, arguments["job_id"])
-    service.tasks.others[:] = [other for other in service.tasks.others if other[0] != MOVE_LAW]
+        job, targets = (
+            session.get_one(Job, job_id),
+            list(session.scalars(select(Target).where(Target.job_id == job_id))),
+        )
+        return answers.answers_of(session, [job], targets)[targets[0].id]
 
 
 @ON_SQLITE
-def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, refined: str) -> None:
-    before, measured, logged = rows(service, job.id), launches(service), events(service, job.id)
-    shown = law.law_view(service.database, service.user, job.id)
-    assert shown.law is not None
-    assert (shown.law.law, shown.moving_to) == (BASE, None)
-    assert [version.law for version in shown.newer] == [refined]
-    assert {candidate.predicted["law"] for candidate in before} == {BASE}  # type: ignore[index]
-
-    name, _, version = refined.partition("@")
-    assert move(service, job.id, name, int(version)).moving_to == refined
-    assert {row.predicted["law"] for row in rows(service, job.id)} == {BASE}  # type: ignore[index]
-    work(service)
-
-    after = rows(service, job.id)
-    with service.database.read() as session:
-        found = laws.named(session, refined)
-        target = session.scalars(select(Target)).one()
-    for candidate, former in zip(after, before, strict=True):
-        predicted = found.predict(Shapes.of([Architecture.model_validate(candidate.architecture)]))
-        assert candidate.proxy == pytest.approx(-float(predicted.log_perplexity[0]))
-        assert candidate.predicted is not None
-        assert candidate.predicted["law"] == refined
-        assert candidate.predicted["perplexity"] == pytest.approx(math.exp(-candidate.proxy))
-        assert candidate.latency_ms == former.latency_ms
-    inside = [candidate for candidate in after if candidate.role == "search" and candidate.state == "measured"]
-    points = [(candidate.proxy, candidate.latency_ms, candidate.memory_bytes) for candidate in inside]
-    kept = Dominance(job.request.epsilon, logarithmic=True).frontier(points, [candidate.digest for candidate in inside])
-    assert {candidate.id for candidate in after if candidate.on_frontier} == {
-        candidate.id for candidate, keep in zip(inside, kept, strict=True) if keep
-    }
-    assert target.frontier_size == int(kept.sum())
-    depths = [
-        (candidate.proxy, candidate.latency_ms, candidate.memory_bytes)
-        for candidate in after
-        if candidate.role == "baseline"
-    ]
-    assert target.reference == pytest.approx(reference(depths))
-    assert target.hypervolume > 0
-    assert launches(service) == measured
-
-    now = events(service, job.id)
-    assert [event.number for event in now] == list(range(1, len(now) + 1))
-    news = now[len(logged) :]
-    assert [event.kind for event in news] in (["law", "frontier"], ["law"])
-    assert news[0].data == {"law": refined, "former": BASE, "candidates": len(after)}
-    assert service.get(job.id).state == "finished"
-    with service.database.read() as session:
-        known = recommendation.read(session, service.user, job.id)
-    assert "recipe quick" in known.recommendation().perplexity_of
-
-
-@ON_SQLITE
-def test_a_law_of_other_data_is_accepted_with_a_warning(service: Service, job: JobView) -> None:
-    assert law.law_view(service.database, service.user, job.id).note == ""
-    other = "hwgpt-gpt2-openwebtext"
-    warned = move(service, job.id, other).note
-    assert warned.startswith(f"The law {other} predicts the perplexity of models trained on OpenWebText")
-    assert f"{BASE} that of models trained on your own data" in warned
-    work(service)
-    assert law.law_view(service.database, service.user, job.id).note == warned
-    assert move(service, job.id, other).note == warned, "the law that it has"
-    move(service, job.id, BASE)
-    work(service)
-    assert "cannot be compared" in law.law_view(service.database, service.user, job.id).note
-
-
-@ON_SQLITE
-def test_moving_to_the_own_law_changes_nothing(service: Service, job: JobView, refined: str) -> None:
-    count = len(events(service, job.id))
-    assert move(service, job.id, BASE).moving_to is None
-    assert [task for task, _ in service.tasks.others if task == MOVE_LAW] == []
-    move(service, job.id, refined)
-    assert move(service, job.id, BASE).moving_to is None  # taken back before a worker came to it
-    work(service)
-    assert len(events(service, job.id)) == count
-    for _ in range(2):
-        move(service, job.id, refined)
-        work(service)
-    assert [event.kind for event in events(service, job.id)].count("law") == 1
-    move(service, job.id, BASE)
-    work(service)
-    assert {row.predicted["law"] for row in rows(service, job.id)} == {BASE}  # type: ignore[index]
-
-
-@ON_SQLITE
-def test_what_cannot_be_moved_to_is_refused(service: Service, job: JobView, refined: str) -> None:
-    for name, version in (("nothing", None), (refined.partition("@")[0], 2), (BASE, 1)):
-        with pytest.raises(InvalidInput, match=f"there are {BASE}.*{refined}") as error:
-            move(service, job.id, name, version)
-        assert error.value.field == "law"
-    with pytest.raises(InvalidInput, match="is about transformer-xl models, and the space lts-gpt2 has gpt2 models"):
-        move(service, job.id, "lts-transformer-xl-wikitext103")
-    encoders = service.create(asked(space={"name": "bert"}, algorithm={"name": "random"}))
-    with pytest.raises(InvalidInput, match="no quality law is about the space bert"):
-        move(service, encoders.id, BASE)
-    assert law.law_view(service.database, service.user, encoders.id).law is None
-
-
-@ON_SQLITE
-def test_only_the_owner_moves_a_job(service: Service, job: JobView, refined: str) -> None:
-    eve = principal(service.database, owner="eve")
-    for call in (
-        lambda: law.law_view(service.database, eve, job.id),
-        lambda: law.move(service.database, eve, job.id, LawRequest(law=refined)),
-    ):
-        with pytest.raises(NotFound):
-            call()
-    boss = principal(service.database, owner="boss", role="admin")
-    assert law.move(service.database, boss, job.id, LawRequest(law=refined)).moving_to == refined
-
-
-def test_agreement_says_how_many_intervals_held(
-    service: Service, trainings: Trainings, job: JobView, refined: str
+def test_answers_read_what_trainings_of_its_models_taught(
+    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
 ) -> None:
-    before = law.law_view(service.database, service.user, job.id).agreement
-    assert before is not None
-    assert (before.models, before.alike) == (5, False)
-    assert not any(row.learnt_from for row in before.rows)
-    assert before.held < 5
-    trainings.end(trainings.candidates(job.id, 6)[5])
-    move(service, job.id, refined)
-    work(service)
-    after = law.law_view(service.database, service.user, job.id).agreement
-    assert after is not None
-    assert (after.models, after.alike, after.split) == (6, True, "valid")
-    assert [row.learnt_from for row in sorted(after.rows, key=lambda one: one.number)] == [True] * 5 + [False]
-    assert after.held == sum(row.low <= row.trained <= row.high for row in after.rows) >= 5
-    assert [row.trained for row in after.rows] == sorted(row.trained for row in after.rows)
+    before = rows(service, job.id)
+    first = view(service, job.id)
+    assert first.law is not None
+    assert first.law == first.answers
+    assert (first.law.law, first.law.updated_at, first.agreement) == (BASE, None, None)
+
+    trainings.end_all([each for each in trainings.candidates(job.id, 20) if each.role == "search"][:5])
+    trainings.learn()
+    (taught,) = trainings.laws()
+    shown = view(service, job.id)
+    assert shown.law == first.law, "the search was by it"
+    assert shown.answers is not None
+    assert (shown.answers.law, shown.answers.models, shown.answers.relative_to) == (taught.name, 5, None)
+    answered = recommendation.answer(service.database, service.user, job.id)
+    assert "recipe quick" in answered.perplexity_of
+    assert answered.recommended is not None
+    assert answered.recommended.predicted is not None
+    assert (answered.recommended.predicted.law, answered.recommended.predicted.relative_to) == (taught.name, None)
+    assert [row.predicted for row in rows(service, job.id)] == [row.predicted for row in before]
+    assert short(service, job.id) == answered.short
+
+    # A job whose models taught nothing keeps its law, until it names the other.
+    other = service.submit(asked(seed=8, space={"name": "lts-gpt2", "narrow": SMALL | {"d_model": [256]}}))
+    service.run(agent)
+    unchanged = view(service, other.id)
+    assert unchanged.answers == unchanged.law == first.law
 
 
 @ON_SQLITE
-def test_a_job_begins_with_the_version_that_it_names(
-    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
+def test_a_ratio_is_never_compared_with_a_perplexity(service: Service, trainings: Trainings, job: JobView) -> None:
+    """One training: the law without it gives ratios alone, and so did the law of the search."""
+    first, second = trainings.candidates(job.id, 2)
+    trainings.end(first, 249.39)
+    assert view(service, job.id).agreement is None
+    trainings.learn()
+    assert view(service, job.id).agreement is None
+    trainings.end(second, 250.0)
+    trainings.learn()
+    found = view(service, job.id).agreement
+    assert found is not None
+    assert all(100 < row.predicted < 600 for row in found.rows)
+    assert found.models == 2
+
+
+def test_agreement_says_how_many_intervals_held(service: Service, trainings: Trainings, job: JobView) -> None:
+    trainings.end_all(trainings.candidates(job.id, 5))
+    trainings.learn()
+    trainings.end(trainings.candidates(job.id, 6)[5])  # not learnt from yet
+    found = view(service, job.id).agreement
+    assert found is not None
+    assert (found.models, found.alike, found.split) == (5, True, "valid")
+    assert all(row.learnt_from for row in found.rows)
+    assert found.held == sum(row.low <= row.trained <= row.high for row in found.rows) >= 4
+    assert [row.trained for row in found.rows] == sorted(row.trained for row in found.rows)
+
+
+@ON_SQLITE
+def test_a_law_of_other_data_is_compared_by_what_was_predicted(
+    service: Service, trainings: Trainings, agent: SimulatedAgent
 ) -> None:
-    name = refined.partition("@")[0]
-    second = service.submit(asked(proxy_settings={"law": name}, seed=8))
-    assert second.request.proxy_settings == {"law": refined}
-    trainings.end(trainings.candidates(job.id, 6)[5])
-    trainings.learn(service)
+    made = service.submit(asked(proxy_settings={"law": "hwgpt-gpt2-openwebtext"}))
+    service.run(agent)
+    trainings.end_all(trainings.candidates(made.id, 3))
+    trainings.learn()
+    found = view(service, made.id)
+    assert found.answers == found.law
+    assert found.agreement is not None
+    assert (found.agreement.models, found.agreement.alike) == (3, False)
+    assert not any(row.learnt_from for row in found.agreement.rows)
+
+
+def test_the_law_of_a_job_with_a_hundred_trainings_fits_and_parses_nothing(
+    service: Service, trainings: Trainings, job: JobView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates = trainings.candidates(job.id, 12)
+    trainings.end_all(candidates)
+    trainings.learn()
+    with service.database.write() as session:
+        row = session.scalars(select(OwnerLaw)).one()
+        row.left_out = [{**row.left_out[0], "training_id": f"trn_{place}"} for place in range(88)] + row.left_out
+    view(service, job.id)  # parses the law, once in a process
+    counted = list[str]()
+
+    def count(name: str, *_: object) -> None:
+        counted.append(name)
+        raise AssertionError(name)
+
+    for name in ("of", "after", "predict", "ratio", "expected"):
+        monkeypatch.setattr(Posterior, name, lambda *given, name=name: count(name, *given))
+    monkeypatch.setattr(laws, "from_json", lambda *given: count("from_json", *given))
+    found = view(service, job.id)
+    assert found.agreement is not None
+    assert found.agreement.models == len(candidates)
+    assert counted == []
+
+
+@ON_SQLITE
+def test_a_job_searches_by_the_law_that_it_began_with(
+    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
+) -> None:
+    trainings.end_all(trainings.candidates(job.id, 5))
+    trainings.learn()
+    (taught,) = trainings.laws()
+    second = service.submit(asked(proxy_settings={"law": taught.name}, seed=8))
+    assert second.request.proxy_settings == {"law": taught.name}
+    trainings.end(trainings.candidates(job.id, 6)[5], 1_000.0)  # far off: the law that replaces it predicts otherwise
+    trainings.learn()
     service.run(agent)
     assert service.get(second.id).state == "finished"
     found = rows(service, second.id)
-    assert {candidate.predicted["law"] for candidate in found} == {refined}  # type: ignore[index]
+    assert {candidate.predicted["law"] for candidate in found} == {taught.name}  # type: ignore[index]
     assert all(candidate.proxy == pytest.approx(-math.log(candidate.predicted["perplexity"])) for candidate in found)  # type: ignore[index]
-    assert [version.version for version in law.law_view(service.database, service.user, second.id).newer] == [2]
-    estimated = estimate(service.database, service.user, asked(proxy_settings={"law": name}), Fits())
-    assert estimated.refusals == ()
-    wrong = asked(proxy_settings={"law": f"{name}@9"})
-    (refusal,) = estimate(service.database, service.user, wrong, Fits()).refusals
+    began = laws.from_json(taught.document)
+    shapes = [Architecture.model_validate(candidate.architecture) for candidate in found]
+    assert [candidate.proxy for candidate in found] == pytest.approx([score_by(began, shape) for shape in shapes])
+    shown = view(service, second.id)
+    assert (shown.law.models, shown.answers.models) == (5, 6)  # type: ignore[union-attr]
+    answered = recommendation.answer(service.database, service.user, second.id).recommended
+    assert answered is not None
+    assert answered.predicted is not None
+    stored = next(candidate for candidate in found if candidate.id == answered.id)
+    assert answered.predicted.perplexity != pytest.approx(stored.predicted["perplexity"])  # type: ignore[index]
+
+
+@ON_SQLITE
+def test_a_job_names_no_law_of_another_owner(service: Service, trainings: Trainings, job: JobView) -> None:
+    trainings.end_all(trainings.candidates(job.id, 2))
+    trainings.learn()
+    (taught,) = trainings.laws()
+    by_name = asked(proxy_settings={"law": taught.name})
+    assert estimate(service.database, service.user, by_name, Fits()).refusals == ()
+    eve = principal(service.database, owner="eve")
+    (refusal,) = estimate(service.database, eve, by_name, Fits()).refusals
     assert refusal.field == "proxy_settings.law"
-    with pytest.raises(InvalidInput, match=rf"proxy_settings\.law: there is no '{name}@9'; there are .*{name}@2"):
+    assert taught.name not in refusal.allowed
+    wrong = asked(proxy_settings={"law": f"{taught.name}@9"})
+    with pytest.raises(InvalidInput, match=rf"proxy_settings\.law: there is no '{taught.name}@9'; .*{taught.name}"):
         service.create(wrong)
     with pytest.raises(InvalidInput, match="has transformer-xl models"):
-        service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": refined}))
+        service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": taught.name}))
+    with pytest.raises(NotFound):
+        law.law_view(service.database, eve, job.id)
 
 
 @ON_SQLITE
-def test_proposals_by_the_former_law_are_thrown_away(
-    service: Service, agent: SimulatedAgent, job: JobView, refined: str
+def test_trainings_of_another_owner_change_no_answer(
+    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
 ) -> None:
-    """A running job: what a worker computed before the move is not stored after it, and the search goes on by the new
-    law.
-    """
-    running = service.submit(asked(seed=9))
-    (target,) = running.targets
-    step: Any = None
-    while not (isinstance(step, ComputeStep) and step.number == 0):
-        agent.step()
-        service.inbox.clear()
-        with service.database.write() as session:
-            step = advancing.advance(session, target.id, service.database.now(session))
-    computed = step.compute()
-    assert isinstance(computed, Computed)
-    move(service, running.id, refined)
-    work(service)
-    with service.database.write() as session:
-        assert advancing.store(session, step, computed, service.database.now(session))
-    assert {row.role for row in rows(service, running.id)} == {"baseline"}
-    service.inbox.append(target.id)
+    """Two owners with the same search: the models have the same digests."""
+    eve = principal(service.database, owner="eve")
+    mine, service.user = service.user, eve
+    theirs = service.submit(asked())
     service.run(agent)
-    assert service.get(running.id).state == "finished"
-    assert {row.predicted["law"] for row in rows(service, running.id)} == {refined}  # type: ignore[index]
+    assert {row.digest for row in rows(service, theirs.id)} & {row.digest for row in rows(service, job.id)}
 
+    def answered() -> Any:
+        return (
+            recommendation.answer(service.database, eve, theirs.id),
+            law.law_view(service.database, eve, theirs.id),
+            service.get(theirs.id),
+            short(service, theirs.id),
+        )
 
-@ON_SQLITE
-def test_candidates_that_come_meanwhile_are_predicted_too(
-    service: Service, agent: SimulatedAgent, job: JobView, refined: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = service.submit(asked(seed=9))
-    predicted, held = law._predicted, list[int]()
-
-    def slow(*arguments: Any) -> Any:
-        held.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
-        if len(held) == 1:
-            service.run(agent)
-        return predicted(*arguments)
-
-    monkeypatch.setattr(law, "_predicted", slow)
-    move(service, running.id, refined)
-    work(service)
-    found = rows(service, running.id)
-    assert any(candidate.role == "search" for candidate in found)
-    assert {candidate.predicted["law"] for candidate in found} == {refined}  # type: ignore[index]
-    assert held == [0, 0]  # no transaction is held while candidates are predicted
-
-
-@ON_SQLITE
-def test_a_move_whose_task_was_lost_is_sent_again(service: Service, job: JobView, refined: str) -> None:
-    move(service, job.id, refined)
-    service.tasks.others.clear()
-    with service.database.write() as session:
-        sweep(session, service.database.now(session))
-    work(service)
-    assert {row.predicted["law"] for row in rows(service, job.id)} == {refined}  # type: ignore[index]
-
-
-@ON_SQLITE
-def test_a_move_that_fails_leaves_the_job_as_it_is(service: Service, job: JobView, refined: str) -> None:
-    move(service, job.id, refined)
-    law.give_up(service.database, job.id, "no reason")
-    assert law.law_view(service.database, service.user, job.id).moving_to is None
-    last = events(service, job.id)[-1]
-    assert (last.kind, last.data) == ("law", {"law": refined, "error": "no reason"})
-    with service.database.read() as session:
-        assert session.get_one(Job, job.id).wanted_law is None
-
-
-@ON_SQLITE
-def test_a_job_by_parameters_keeps_its_frontier(
-    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
-) -> None:
-    """The law only says what perplexity to expect."""
-    made = service.submit(asked(proxy="decoder_parameters", seed=8))
-    service.run(agent)
-    before = rows(service, made.id)
-    move(service, made.id, refined)
-    work(service)
-    after = rows(service, made.id)
-    assert [(candidate.proxy, candidate.on_frontier) for candidate in after] == [
-        (candidate.proxy, candidate.on_frontier) for candidate in before
-    ]
-    assert {candidate.predicted["law"] for candidate in after} == {refined}  # type: ignore[index]
-
-
-def test_a_move_keeps_the_training_budget_of_the_job(service: Service, agent: SimulatedAgent) -> None:
-    space = {"name": "llama", "narrow": {"n_layer": [2], "d_model": [128, 192]}}
-    by_tokens = {"space": space, "algorithm": {"name": "random"}, "budget": {"candidates": 4, "refinement": 0.0}}
-    made = service.submit(asked(**by_tokens, proxy_settings={"law": "llama-dolma-cooled"}, train_tokens=10**10))
-    service.run(agent)
-    law.move(service.database, service.user, made.id, LawRequest(law="own-data-llama"))
-    law.carry_out(service.database, made.id)
-    with service.database.read() as session:
-        stored = [row.predicted for row in session.scalars(select(Candidate).where(Candidate.job_id == made.id))]
-    assert {(fields["law"], fields["train_tokens"], fields["label"]) for fields in stored if fields} == {
-        ("own-data-llama", 1e10, "ratio, own data, 10B tokens")
-    }
-
-
-def test_a_law_of_one_budget_does_not_take_a_job_that_asks_for_another(
-    service: Service, agent: SimulatedAgent, job: JobView
-) -> None:
-    with service.database.write() as session:
-        row = session.get_one(Job, job.id)
-        row.request = {**row.request, "train_tokens": 10**9}
-    with pytest.raises(InvalidInput, match="knows one budget alone") as refused:
-        law.move(service.database, service.user, job.id, LawRequest(law="lts-gpt2-wikitext103"))
-    assert refused.value.field == "train_tokens"
-    with service.database.write() as session:
-        session.get_one(Job, job.id).wanted_law = "lts-gpt2-wikitext103"
-    law.carry_out(service.database, job.id)  # as of a probe's refit
-    with service.database.read() as session:
-        assert session.get_one(Job, job.id).wanted_law is None
+    before = answered()
+    trainings.pool.user = mine
+    trainings.end_all(trainings.candidates(job.id, 4))
+    trainings.learn()
+    assert answered() == before
+    assert len(recommendation.answer(service.database, mine, job.id).trained) > 0

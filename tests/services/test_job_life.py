@@ -16,6 +16,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES, resolved
+from edgefront.core.services.quality import laws
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, stalled, store
 from edgefront.core.services.search.computing import ComputeStep
@@ -110,7 +111,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     job = service.submit(asked)
     service.run(agent)
     with service.database.read() as session:
-        plan = resolved(session, asked).plan(MeasurementProtocol(), Limits())
+        plan = resolved(asked, laws.law_of_request(session, "ann", asked)).plan(MeasurementProtocol(), Limits())
         target = session.scalars(select(Target)).one()
         stored = session.scalars(select(Generation).order_by(Generation.number)).all()
         assert [row.number for row in stored] == [0, 1, 2, 3]

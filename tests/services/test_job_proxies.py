@@ -358,6 +358,7 @@ def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service)
                 details = {"recipe": recipe}
                 session.add(
                     Evaluation(
+                        owner="ann",
                         digest=row.digest, dataset="stdlib", split="valid", metric=metric, value=value,
                         details=details, created_at=now,
                     )

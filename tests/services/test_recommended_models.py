@@ -21,7 +21,7 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
-from edgefront.core.services.quality.laws import law_of
+from edgefront.core.services.quality.laws import law_of_request
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Evaluation
 from edgefront.core.units import MB
@@ -164,7 +164,7 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
 
     def note(request: JobRequest, datasets: Sequence[str] = ()) -> str:
         with service.database.read() as session:
-            return law_note(request, law_of(session, request), datasets)
+            return law_note(request, law_of_request(session, "ann", request), datasets)
 
     for agrees in ({}, {"data": "wikitext-103"}, {"data": "WikiText103_bpe"}):
         assert note(asked(proxy="quality_law", proxy_settings={**agrees, **law})) == ""
@@ -186,6 +186,7 @@ def test_data_that_models_were_trained_on_count_too(service: Service, agent: Sim
         with service.database.write() as session:
             session.add(
                 Evaluation(
+                    owner="ann",
                     digest=digest, dataset="letters", split="test", metric="perplexity", value=3.0,
                     details={"recipe": "quick"}, created_at=best.created_at,
                 )

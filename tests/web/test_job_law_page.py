@@ -1,11 +1,10 @@
-"""Predicted and trained perplexity on a job's page, and the button that moves the job to a refined law."""
+"""Predicted and trained perplexity on a job's page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import BrowserContext, expect
 from simulated_pool import Pool, prepare
@@ -34,44 +33,23 @@ def trainings(service: EmbeddedService) -> Iterator[Trainings]:
         database.dispose()
 
 
-def test_trained_candidates_are_listed_and_the_job_is_moved(
-    watch: Callable[..., WatchedPage],
-    member: BrowserContext,
-    finished: dict[str, Any],
-    trainings: Trainings,
-    api: httpx.Client,
+def test_trained_candidates_are_listed_beside_what_the_law_predicts_without_them(
+    watch: Callable[..., WatchedPage], member: BrowserContext, finished: dict[str, Any], trainings: Trainings
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
     seen.until(f"{FACTS}.startsWith('law {BASE} ')", True)
     expect(seen.page.locator("#law-scroll")).to_be_hidden()
     trainings.end_all(trainings.candidates(finished["id"], 5))
-    # The service's worker fits a version whenever one ends.
-    trainings.pool.until(lambda: [version.models for version in trainings.versions()][-1:] == [5])
-    row = trainings.versions()[-1]
-    launches = sum(target["launches_done"] for target in finished["targets"])
+    # The service's worker learns whenever one ends.
+    trainings.pool.until(lambda: [row.summary["table_models"] for row in trainings.laws()] == [5])
+    (row,) = trainings.laws()
 
     seen.page.reload()
+    seen.until(f"{FACTS}.startsWith('law {row.name} ')", True)
     card = seen.page.get_by_role("region", name="Predicted and trained perplexity", exact=True)
     seen.eventually(lambda: len(seen.cells("#law-table tbody tr")), 5)
-    expect(card.get_by_text("Not comparable: these models were trained on letters (validation)")).to_be_visible()
-    seen.eventually(
-        lambda: {(cells[2], cells[3], cells[5]) for cells in seen.cells("#law-table tbody tr")},
-        {("–", "–", "not comparable")},
-    )
-    card.get_by_role("button", name=f"Move to {row.name}@{row.version}").click()
-    seen.until(f"{FACTS}.startsWith('law {row.name}@{row.version} ')", True)
     expect(
-        card.get_by_text("5 intervals contain the trained perplexity (letters, validation, recipe quick).")
+        card.get_by_text("intervals contain the trained perplexity (letters, validation, recipe quick).")
     ).to_be_visible()
     seen.eventually(lambda: {cells[-1] for cells in seen.cells("#law-table tbody tr")}, {"holds, predicted without it"})
-    assert card.get_by_role("button").count() == 1
-
-    card.get_by_role("button", name="Probe with 5 small trainings").click()
-    expect(card.get_by_text("5 trainings started. Expected after them: a predicted perplexity of")).to_be_visible()
-    probe = api.get(f"/v1/jobs/{finished['id']}/probe").json()
-    assert probe["state"] == "training"
-    for training in probe["trainings"]:
-        assert api.delete(f"/v1/trainings/{training['training_id']}").status_code == 204
-    job = api.get(f"/v1/jobs/{finished['id']}").json()
-    assert job["request"]["proxy_settings"] == {"law": f"{row.name}@{row.version}"}
-    assert sum(target["launches_done"] for target in job["targets"]) == launches
+    expect(card.get_by_text(f"the search ranked by {BASE}")).to_be_visible()

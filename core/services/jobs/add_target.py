@@ -16,6 +16,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolve import check_target
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.jobs.transitions import change_job
+from edgefront.core.services.quality import laws
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import LIVE_JOBS, JobState, KeyRole
 from edgefront.core.store.database import Database
@@ -46,7 +47,8 @@ def extend_job(
     with database.read() as session:
         job = job_of(session, principal, job_id)
         _must_be_extensible(job)
-        planned = resolved(session, JOB_REQUEST.read(job.request))
+        request = JOB_REQUEST.read(job.request)
+        planned = resolved(request, laws.law_of(session, job, request))
     target = _target(planned.request, asked)
     check_target(planned, target, in_reach)
     with database.write() as session:

@@ -1,13 +1,14 @@
 """The answers of targets that have ended, in a few words, for lists of jobs.
 
 Each is computed once in a process, and again when what it follows from has changed: the job's events, which tell of
-results and of a move to another law, or the scores of its trained candidates.
+results, the scores of its trained candidates, or what its owner's trainings taught.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ class _Known(NamedTuple):
 
     last_event: int
     scores: quality_rows.Scores
+    taught: datetime | None
+    """When the owner's trainings taught something last."""
     answer: str
 
 
@@ -49,18 +52,20 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     of_job = {job.id: job for job in jobs}
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]
     scores = quality_rows.scores_of(session, [target.id for target in ended])
+    taught = laws.last_taught(session, {job.owner for job in jobs})
     answers: dict[str, str] = {}
     unknown = []
     for target in ended:
-        known = _kept.get(target.id)
-        if known and (known.last_event, known.scores) == (of_job[target.job_id].last_event, scores[target.id]):
+        job, known = of_job[target.job_id], _kept.get(target.id)
+        if known and known[:3] == (job.last_event, scores[target.id], taught.get(job.owner)):
             answers[target.id] = known.answer
         else:
             unknown.append(target)
     computed = _computed(session, of_job, unknown, scores) if unknown else {}
     for target in unknown:
+        job = of_job[target.job_id]
         answers[target.id] = computed.get(target.id, "")
-        _keep(target.id, _Known(of_job[target.job_id].last_event, scores[target.id], answers[target.id]))
+        _keep(target.id, _Known(job.last_event, scores[target.id], taught.get(job.owner), answers[target.id]))
     return answers
 
 
@@ -82,7 +87,11 @@ def _computed(
         found |= reader.read(partial(choices.short_of, session, jobs[job_id])) or {}
         found |= {target.id: said for target in targets if target.job_id == job_id and (said := reader.note())}
     searched = [target for target in targets if target.job_id not in published]
-    untrained = [target for target in searched if not scores[target.id].number]
+    untrained = [
+        target
+        for target in searched
+        if not scores[target.id].number and not laws.names_owners_law(requests[target.job_id])
+    ]
     members: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in rows.frontiers_and_baselines(session, [target.id for target in untrained]):
         members[candidate.target_id].append(candidate)
@@ -117,6 +126,6 @@ def _on_frontier(
         request=request,
         candidates=tuple(candidate_view(candidate, None) for candidate in candidates),
         trained=(),
-        law=None if request is None else laws.known_law_of(session, request),
+        law=laws.known_law_of(session, job, request),
         dominance=dominance_of(job),
     )

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import LATENCY_NAMES
-from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.proxies.registry import proxies
@@ -23,7 +22,7 @@ from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
+from edgefront.core.services.jobs.comparison import as_baseline, starts_from_model, summary_of
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
@@ -174,28 +173,6 @@ def update_frontier(
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
 
 
-def rescored(session: Session, target: Target, now: datetime) -> FrontierChange:
-    """The frontier and reference point by proxies that have changed, with the target's row locked; nothing else does.
-
-    Appends a `frontier` event if the frontier or its hypervolume moved.
-    """
-    members = frontier_rows.frontier_points(session, [target.id])[target.id]
-    dominance = dominance_of(session.get_one(Job, target.job_id))
-    current = _best(frontier_rows.competing_points(session, target.id), dominance)
-    before = {point.id for point in members}
-    joined, left = tuple(sorted(current.keys() - before)), tuple(sorted(before - current.keys()))
-    depths = frontier_rows.baseline_points(session, [target.id])[target.id]
-    formerly = target.hypervolume
-    target.frontier_size = len(current)
-    if target.reference is not None:
-        target.reference = reference(rows_of(depths))
-        target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
-    frontier_rows.move_frontier(session, joined, left)
-    if joined or left or target.hypervolume != formerly:
-        event_log.append(session, target.job_id, [_entry(target, joined, left)], now)
-    return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
-
-
 def _entry(target: Target, joined: Sequence[str], left: Sequence[str]) -> Entry:
     """The event of a frontier that has moved."""
     data = {
@@ -322,10 +299,10 @@ def frontier_view(
         note=reader.note("" if request is None else added_note(session, request, row)) or "",
         perplexity_of=perplexity_of(
             {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
-            None if request is None else known_law_of(session, request),
+            known_law_of(session, job, request),
         ),
         epsilon=epsilon,
-        proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
+        proxy_trust=ProxyTrust() if request is None else trust_of(session, job, request, row),
         by=by,
         trained=trained_views(trained),
     )

@@ -19,7 +19,7 @@ from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERENCE, RowReader
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.store.sql import Document
@@ -58,7 +58,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     for job in jobs:
         reader = RowReader()
         request = reader.read(partial(JOB_REQUEST.read, job.request))
-        trust = reader.read(partial(_trust, session, request)) or ProxyTrust()
+        trust = reader.read(partial(_trust, session, job, request)) or ProxyTrust()
         own = [target for target in targets if target.job_id == job.id]
         of_targets = [
             _target_view(
@@ -99,8 +99,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     return views
 
 
-def _trust(session: Session, request: JobRequest | None) -> ProxyTrust:
-    return ProxyTrust() if request is None else published_trust(session, request)
+def _trust(session: Session, job: Job, request: JobRequest | None) -> ProxyTrust:
+    return ProxyTrust() if request is None else trust_of(session, job, request)
 
 
 class _TargetFacts(NamedTuple):

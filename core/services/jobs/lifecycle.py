@@ -24,7 +24,7 @@ from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
-from edgefront.core.services.quality import scoring
+from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
 from edgefront.core.store.database import Database
@@ -88,6 +88,7 @@ def _create(
         name=request.name,
         owner=principal.owner,
         request=request.model_dump(mode="json"),
+        law=laws.to_keep(resolved.law),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state=JobState.RUNNING,

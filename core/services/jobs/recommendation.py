@@ -15,7 +15,7 @@ from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto.options import Option, OptionLimits
-from edgefront.core.pareto.recommendation import Recommendation, recommend
+from edgefront.core.pareto.recommendation import Recommendation, recommend, recommend_in_short
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.population_shapes import PopulationShapes
@@ -74,16 +74,22 @@ class Known(MeasuredModels):
     added: str
     """How a target that was added later came to its candidates."""
     own_law: QualityLaw | None
-    """The job's, for the budget that it searched for."""
+    """That of the job's search, for the budget that it searched for."""
     near: tuple[CandidateView, ...]
     """Just beyond the limits, with a higher score than all within."""
     trainers: tuple[str, ...]
     """Workers whose pace of training is known; none where the law knows one budget."""
 
     @property
-    def is_other_budget(self) -> bool:
-        """Whether it was asked for another training than the one that the job ranks by."""
-        return self.law is not None and self.own_law is not None and self.law.train_budget != self.own_law.train_budget
+    def predicts_anew(self) -> bool:
+        """Whether it was asked for another training than the one that the job ranks by, or trainings have taught more
+        since its search.
+        """
+        return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
+
+    def short(self) -> str:
+        predicted = self._predicted()
+        return recommend_in_short(self.options(predicted), self.option_limits, self.proxy, **self.compared)
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -103,7 +109,7 @@ class Known(MeasuredModels):
 
     def _predicted(self) -> Sequence[CandidateView]:
         """The candidates with their perplexity after the training that was asked for."""
-        if not self.is_other_budget:
+        if not self.predicts_anew:
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
         qualities = perplexities(self.law, architectures)
@@ -211,12 +217,12 @@ def answer(
 ) -> RecommendationView:
     """The recommendation of a target. Raises as `read`.
 
-    For another training than the job's every measured model within the limits is predicted, which takes one to two
-    seconds for 20,000 of them.
+    For another training than the job's, and by what trainings have taught since, every measured model within the
+    limits is predicted, which takes one to two seconds for 20,000 of them.
     """
     with database.read() as session:
         state = read(session, principal, job_id, target, asked, budget)
-        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.is_other_budget else []
+        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else []
         unbuilt = [rival.id for rival in rivals if not rival.genome]
         described = {row.id: row.architecture for row in rows.predictions(session, unbuilt)} if unbuilt else {}
     if len(rivals) <= MAX_CANDIDATES:
@@ -297,8 +303,8 @@ def known_of(
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
-    law = None if request is None else laws.known_law_of(session, request)
-    own_law = law
+    own_law = laws.known_law_of(session, job, request)
+    law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     if budget != NO_BUDGET:
         if law is None:
             laws.check_no_budget(budget, "the models of this job")

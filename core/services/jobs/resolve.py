@@ -75,11 +75,13 @@ def resolve(
     if of_parent is None and request.space.model is None:
         return Resolution(request, None, None, faults)  # no space is known
     request = of_parent or _without_parent(request)
-    request = faults.attempt(lambda: laws.with_version(database, request)) or laws.with_law(request, None)
+    request = faults.attempt(lambda: laws.check_named(database, principal.owner, request)) or laws.with_law(
+        request, None
+    )
     request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
     named = faults.attempt(lambda: with_defaults(request))
-    job = None if named is None else faults.attempt(lambda: _resolved(database, named))
+    job = None if named is None else faults.attempt(lambda: _resolved(database, principal, named))
     if job is None:
         return Resolution(named or request, None, None, faults)
     for check in _checks(job, settings):
@@ -102,9 +104,9 @@ def _with_pace(database: Database, request: JobRequest) -> JobRequest:
         return paces.with_pace(session, request)
 
 
-def _resolved(database: Database, request: JobRequest) -> ResolvedJob:
+def _resolved(database: Database, principal: Principal, request: JobRequest) -> ResolvedJob:
     with database.read() as session:
-        return resolved(session, request)
+        return resolved(request, laws.law_of_request(session, principal.owner, request))
 
 
 def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[], object]]:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
@@ -110,11 +109,10 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def resolved(session: Session, request: JobRequest) -> ResolvedJob:
-    """A request whose defaults are named, as jobs store it. Raises `InvalidInput` where this release cannot carry it
-    out.
+def resolved(request: JobRequest, law: QualityLaw | None) -> ResolvedJob:
+    """A request whose defaults are named, as jobs store it, with its law. Raises `InvalidInput` where this release
+    cannot carry it out.
     """
-    law = laws.law_of(session, request)
     if law is None:
         laws.check_no_budget(request, f"the models of {request.space.name}")
     return ResolvedJob(request, space_of(request.space), law)

@@ -100,8 +100,7 @@ def compare(
 
 def _about(session: Session, places: Sequence[_Place], used: Collection[str | None]) -> tuple[str, ...]:
     """What the predictions by the laws of these names are of, each once."""
-    requests = [JOB_REQUEST.read_or(place.job.request, None) for place in places]
-    named = [laws.known_law_of(session, request) for request in requests if request is not None]
+    named = [laws.known_law_of(session, place.job, JOB_REQUEST.read_or(place.job.request, None)) for place in places]
     return tuple(dict.fromkeys(law.about for law in named if law is not None and law.origin.name in used))
 
 

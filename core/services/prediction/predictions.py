@@ -66,7 +66,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
             session, device_key, protocol.digest, {architecture.digest for architecture in architectures}
         )
         variance = launch_variance(session, device_key, protocol.digest)
-        named = None if request.law is None else laws.named(session, request.law)
+        named = None if request.law is None else laws.named(session, principal.owner, request.law)
         request = paces.with_pace(session, request)
     by_law = [_law(architecture, named, request) for architecture in architectures]
     fit = fits.fit(asked)

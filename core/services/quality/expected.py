@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.cut_law import CutLaw
@@ -41,20 +40,8 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
 
 
 def label_of(predicted: Document | None) -> str:
-    """What a stored prediction is of, in about six words; empty where no perplexity is predicted, and of predictions of
-    earlier releases by a refined law.
-    """
-    if predicted is None or predicted.get("perplexity") is None:
-        return ""
-    return str(predicted.get("label") or _label(predicted.get("law"), predicted.get("train_tokens")))
-
-
-@lru_cache(maxsize=256)
-def _label(law: str | None, train_tokens: float | None) -> str:
-    shipped = shipped_laws().get(law or "")
-    if shipped is None:
-        return ""
-    return (shipped if train_tokens is None else shipped.at_tokens(train_tokens)).label
+    """What a stored prediction is of, in about six words; empty where no perplexity is predicted."""
+    return "" if predicted is None or predicted.get("perplexity") is None else str(predicted["label"])
 
 
 def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) -> str:

@@ -1,16 +1,17 @@
-"""Quality laws by name: those that come along, and versions that trainings of this service have refined.
+"""Scaling laws by name: the shipped ones, and those of one owner, which nobody else sees.
 
-A refined law is named `NAME@VERSION`; `NAME` alone is its newest version. What a job stores has the version.
+An owner's law is what the trainings of one kind taught (`quality.learning`), or the law of an imported model's cuts. A
+job keeps the law that its search began with, so that its generations are comparable; its answers read the newest.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
+from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeVar
 
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, NotFound, within
@@ -21,72 +22,80 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
 from edgefront.core.quality.training_time import Pace, TrainingTime
-from edgefront.core.services.quality import law_queries as rows
+from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import lock_name
-from edgefront.core.store.tables import LawVersion
+from edgefront.core.store.sql import any_of
+from edgefront.core.store.tables import Job, OwnerLaw
 from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
 
 Law = TypeVar("Law", bound=QualityLaw)
 
-FORMER_DEFAULTS = {
-    "gpt2": "lts-gpt2-wikitext103",
-    "llama": "lts-gpt2-wikitext103",
-    "transformer-xl": "lts-transformer-xl-wikitext103",
-}
-"""Family → the law of earlier jobs that name none."""
 CUTS_LAW = "cuts"
 """Field of the result of a training that a study of its cuts came along with: the law of its parts."""
-_REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
+_TAUGHT: ColumnElement[bool] = OwnerLaw.base != ""
 
 
-def reference(row: LawVersion) -> str:
-    """`NAME@VERSION`."""
-    return f"{row.name}@{row.version}"
+# By name -------------------------------------------------------------------------------------------------------------
 
 
-def named(session: Session, name: str) -> QualityLaw:
-    """The law of this name or reference; its own name is then the reference. `InvalidInput` lists those that exist."""
+def named(session: Session, owner: str, name: str) -> QualityLaw:
+    """The shipped law of this name, or the owner's. `InvalidInput` lists those that exist."""
     if name in NAMES:
         return law_named(name)
-    row = version_row(session, name)
+    row = session.get(OwnerLaw, (owner, name))
     if row is None:
-        allowed = _existing(session)
+        allowed = _existing(session, owner)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
-    return _read(reference(row), row.law)
+    return parsed(row)
 
 
-def store_law_of_cuts(session: Session, law: CutLaw, now: datetime) -> str:
-    """Stores the law of a model's cuts, named after what it says, unless it is there. Returns its reference."""
-    content = hashlib.sha256(to_text(law.renamed("cuts")).encode()).hexdigest()
-    name = f"cuts-{content[:16]}"
-    lock_name(session, "law", name)
-    row = rows.find(session, name, 1)
-    if row is None:
-        row = LawVersion(
-            name=name,
-            version=1,
-            base="",
-            comparability_key="",
-            dataset=law.origin.data[:200],
-            recipe="",
-            models=law.models,
-            rows_digest=content,
-            law=to_text(law.renamed(name)),
-            created_at=now,
-        )
-        session.add(row)
-        session.flush()
-    return reference(row)
+def parsed(row: OwnerLaw) -> QualityLaw:
+    """The law of a row, parsed once for each document."""
+    return _parsed(row.document)
+
+
+@lru_cache(maxsize=64)
+def _parsed(document: str) -> QualityLaw:
+    return from_json(document)
+
+
+def _existing(session: Session, owner: str) -> str:
+    """Laws that a job may name: those of cuts follow from `space.inherit`."""
+    own = select(OwnerLaw.name).where(OwnerLaw.owner == owner, _TAUGHT).order_by(OwnerLaw.name)
+    return ", ".join([*NAMES, *session.scalars(own)])
+
+
+def views(database: Database, principal: Principal) -> list[QualityLawView]:
+    """The shipped laws, and those of the caller."""
+    with database.read() as session:
+        query = select(OwnerLaw.summary).where(OwnerLaw.owner == principal.owner).order_by(OwnerLaw.name)
+        own = list(session.scalars(query))
+    shipped = [summary(law) for law in shipped_laws().values()]
+    return [QualityLawView.model_validate(view) for view in [*shipped, *own]]
+
+
+def law_view(database: Database, principal: Principal, name: str) -> QualityLawView:
+    """One law by name. NotFound lists those that exist."""
+    if name in NAMES:
+        return QualityLawView.model_validate(summary(law_named(name)))
+    with database.read() as session:
+        query = select(OwnerLaw.summary).where(OwnerLaw.owner == principal.owner, OwnerLaw.name == name)
+        own = session.scalar(query)
+        if own is None:
+            raise NotFound(f"no quality law {name!r}; there are {_existing(session, principal.owner)}")
+    return QualityLawView.model_validate(own)
+
+
+# Of jobs -------------------------------------------------------------------------------------------------------------
 
 
 def check_covers(law: QualityLaw, space: SearchSpace) -> None:
     """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale. A law of
-    cuts is about the parts of one model, which no job is moved to.
+    cuts is about the parts of one model, and only jobs that inherit from it have it.
     """
     if isinstance(law, CutLaw):
         raise InvalidInput(
@@ -108,23 +117,23 @@ def check_covers(law: QualityLaw, space: SearchSpace) -> None:
         )
 
 
-def with_version(database: Database, request: JobRequest) -> JobRequest:
-    """The request with the version of the refined law that it names, if it names one.
+def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
+    """The request, if the owner's law that it names exists and is about the space's models.
 
-    `InvalidInput` names the setting if there is no such law, or it is not about the space's models.
+    `InvalidInput` names the setting otherwise.
     """
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
         return request
     try:
         with database.read() as session:
-            law = named(session, name)
+            law = named(session, owner, name)
         space = spaces().get(request.space.name)
         if request.space.inherit is None and (space is not None or isinstance(law, CutLaw)):
             check_covers(law, space or space_of(request.space))
     except InvalidInput as error:
         raise error if error.field == "proxy" else error.under("proxy_settings") from None
-    return with_law(request, law.origin.name)
+    return request
 
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
@@ -133,39 +142,98 @@ def with_law(request: JobRequest, name: str | None) -> JobRequest:
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
-def law_of(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The law by which a job ranks, or that says what perplexity to expect: the one that its request names, or its
-    space's. None where none is about the space.
+def law_of_request(session: Session, owner: str, request: JobRequest) -> QualityLaw | None:
+    """The law by which a job of this request would rank, or that says what perplexity to expect: the one that it
+    names, or its space's. None where none is about the space.
 
     `InvalidInput` where the space, or the law that is named, does not exist.
     """
+    return _law_of(request, lambda name: named(session, owner, name))
+
+
+def law_of(session: Session, job: Job, request: JobRequest) -> QualityLaw | None:
+    """The law of a job's search, as it was when the search began. `InvalidInput` as `law_of_request`."""
+
+    def kept(name: str) -> QualityLaw:
+        if name in NAMES or job.law is None:
+            return named(session, job.owner, name)
+        return _parsed(job.law)
+
+    return _law_of(request, kept)
+
+
+def to_keep(law: QualityLaw | None) -> str | None:
+    """`Job.law` of a job that begins to search by this law: an owner's as it is now; None of a shipped one."""
+    return None if law is None or law.origin.name in NAMES else to_text(law)
+
+
+def known_law_of(session: Session, job: Job, request: JobRequest | None) -> QualityLaw | None:
+    """The law of a job's search for views: None too where this release has no such space or law."""
+    try:
+        return None if request is None else law_of(session, job, request)
+    except InvalidInput:
+        return None
+
+
+def law_of_answers(
+    session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
+) -> tuple[QualityLaw | None, OwnerLaw | None]:
+    """The law of a job's answers, and the owner's row that it is read from, None of a shipped one.
+
+    It is the newest of what the owner's trainings taught where the job's search has such a law, or has the base of one
+    that models of these `digests`, which are the job's, have taught. Else it is the law of the search.
+    """
+    law = known_law_of(session, job, request)
+    if request is None or law is None or isinstance(law, CutLaw):
+        return law, None
+    row = taught_row(session, job.owner, law.origin.name, digests)
+    return (law, None) if row is None else (for_budget(parsed(row), request), row)
+
+
+def taught_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
+    """The owner's law of this name; of a shipped law the newest that has it as its base and learnt from a model of
+    these digests.
+    """
+    if name not in NAMES:
+        return session.get(OwnerLaw, (owner, name))
+    if not digests:
+        return None
+    query = select(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base == name)
+    wanted = set(digests)
+    rows = session.scalars(query.order_by(OwnerLaw.updated_at.desc(), OwnerLaw.name))
+    return next((row for row in rows if wanted.intersection(each["digest"] for each in row.left_out)), None)
+
+
+def names_owners_law(request: JobRequest | None) -> bool:
+    """Whether a request names a law that its owner's trainings taught, whose answers follow the newest."""
+    name = None if request is None or request.space.inherit is not None else request.proxy_settings.get("law")
+    return name is not None and name not in NAMES
+
+
+def last_taught(session: Session, owners: Collection[str]) -> dict[str, datetime]:
+    """Owner → when trainings taught something last; owners whose trainings taught nothing are left out."""
+    query = select(OwnerLaw.owner, func.max(OwnerLaw.updated_at)).where(any_of(OwnerLaw.owner, owners), _TAUGHT)
+    return {row[0]: row[1] for row in session.execute(query.group_by(OwnerLaw.owner))}
+
+
+def _law_of(request: JobRequest, find: Callable[[str], QualityLaw]) -> QualityLaw | None:
     space = space_of(request.space)
-    if request.space.inherit is not None:
-        return for_budget(_law_of_cuts(session, request), request)
-    if request.space.published is not None or not covers(space.example):
+    if request.space.inherit is None and (request.space.published is not None or not covers(space.example)):
         return None  # weights that exist were trained as they were
     with within("proxy_settings"):
         name = ProxySettings.parse(request.proxy_settings).law
-    if name is None and request.proxy == "quality_law":
-        # Jobs name their law since there is more than one about a family: these began before.
-        name = FORMER_DEFAULTS[family(space.example) or ""]
-    law = law_about(space) if name is None else named(session, name)
-    return for_budget(law, request)
-
-
-def _law_of_cuts(session: Session, request: JobRequest) -> CutLaw:
-    """The law about the parts of the model whose weights a job's models inherit."""
-    with within("proxy_settings"):
-        name = ProxySettings.parse(request.proxy_settings).law
-    law = None if name is None else named(session, name)
-    if not isinstance(law, CutLaw):
+    law = None if name is None else find(name)
+    if request.space.inherit is not None and not isinstance(law, CutLaw):
         raise InvalidInput(
             f"proxy_settings.law: the models of this job are parts of one, and {name} is not about its cuts",
             field="proxy_settings.law",
             value=name,
             allowed="omit it: the law of the model's cuts is taken",
         )
-    return law
+    return for_budget(law or law_about(space), request)
+
+
+# For a budget --------------------------------------------------------------------------------------------------------
 
 
 def for_budget(law: Law, budget: TrainingBudget) -> Law:
@@ -192,60 +260,3 @@ def check_no_budget(budget: TrainingBudget, models: str) -> None:
                 value=str(value),
                 allowed="none",
             )
-
-
-def known_law_of(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The law of a request for views: None too where this release has no such space or law."""
-    try:
-        return law_of(session, request)
-    except InvalidInput:
-        return None
-
-
-def version_row(session: Session, name: str) -> LawVersion | None:
-    """The row of NAME@VERSION, or of the newest version of NAME."""
-    match = _REFERENCE.fullmatch(name)
-    if match is None:
-        return None
-    return rows.find(session, match[1], None if match[2] is None else int(match[2]))
-
-
-def views(database: Database) -> list[QualityLawView]:
-    """The laws that come along, and the newest version of each refined one."""
-    with database.read() as session:
-        refined = rows.newest(session)
-    return [*(view(law) for law in shipped_laws().values()), *(version_view(row) for row in refined)]
-
-
-def law_view(database: Database, name: str) -> QualityLawView:
-    """One law by name or reference. NotFound lists those that exist."""
-    if name in NAMES:
-        return view(law_named(name))
-    with database.read() as session:
-        row = version_row(session, name)
-        if row is None:
-            raise NotFound(f"no quality law {name!r}; there are {_existing(session)}")
-    return version_view(row)
-
-
-def version_view(row: LawVersion) -> QualityLawView:
-    return view(_read(reference(row), row.law), row.name, row.version, row.created_at)
-
-
-def view(
-    law: QualityLaw, name: str | None = None, version: int = 0, created_at: datetime | None = None
-) -> QualityLawView:
-    said = summary(law)
-    return QualityLawView.model_validate(
-        {**said, "name": name or said["name"], "version": version, "created_at": created_at}
-    )
-
-
-def _existing(session: Session) -> str:
-    """Laws that a job may name: those of cuts follow from `space.inherit`."""
-    return ", ".join([*NAMES, *(f"{name}@{version}" for name, version in rows.refined(session))])
-
-
-@lru_cache(maxsize=64)
-def _read(name: str, text: str) -> QualityLaw:
-    return from_json(text).renamed(name)

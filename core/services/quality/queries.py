@@ -33,6 +33,8 @@ from edgefront.core.store.tables import (
 )
 
 _OPEN = ProxyScore.state == ScoreState.WANTED
+_SCORED_BY_OWNER = (Evaluation.owner == Job.owner) & (Evaluation.digest == Candidate.digest)
+_OF_OWNER = select(Evaluation.digest).where(Evaluation.owner == Job.owner).correlate(Job)
 
 
 def scores(
@@ -150,12 +152,13 @@ class Trained(NamedTuple):
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """Scores of a target's trained candidates, including baselines, the newest first."""
+    """Scores by the job's owner of a target's trained candidates, including baselines, the newest first."""
     query = (
         select(Candidate, Evaluation)
-        .join(Evaluation, Evaluation.digest == Candidate.digest)
+        .join(Job, Job.id == Candidate.job_id)
+        .join(Evaluation, _SCORED_BY_OWNER)
         # Few of many candidates are trained: these are looked up by their digests.
-        .where(Candidate.target_id == target_id, Candidate.digest.in_(select(Evaluation.digest)))
+        .where(Candidate.target_id == target_id, Candidate.digest.in_(_OF_OWNER))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
     return [
@@ -188,8 +191,9 @@ def scores_of(session: Session, target_ids: Collection[str]) -> dict[str, Scores
     """Target id → its `Scores`."""
     query = (
         select(Candidate.target_id, func.count(Evaluation.id), func.max(Evaluation.created_at))
-        .join(Evaluation, Evaluation.digest == Candidate.digest)
-        .where(any_of(Candidate.target_id, target_ids), Candidate.digest.in_(select(Evaluation.digest)))
+        .join(Job, Job.id == Candidate.job_id)
+        .join(Evaluation, _SCORED_BY_OWNER)
+        .where(any_of(Candidate.target_id, target_ids), Candidate.digest.in_(_OF_OWNER))
         .group_by(Candidate.target_id)
     )
     found = {row[0]: Scores(row[1], row[2]) for row in session.execute(query)}

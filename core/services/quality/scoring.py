@@ -78,7 +78,7 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
             allowed="the name of a prepared data set",
         )
     if "law" in proxy.uses:
-        _check_law(request, settings)
+        _check_law_about(request)
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -90,18 +90,11 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     return proxy, proxy.relevant(settings)
 
 
-def _check_law(request: JobRequest, settings: ProxySettings) -> None:
-    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space.
-
-    Refined laws are looked up by `laws.settled`, which adds the version.
-    """
+def _check_law_about(request: JobRequest) -> None:
+    """Raises `InvalidInput` if there is no law for the job's space; `laws` looks up the one that is named."""
     space = spaces().get(request.space.name)
-    is_refined = settings.law is not None and "@" in settings.law
-    try:
-        if space is not None:
-            law_about(space, None if is_refined else settings.law)
-    except InvalidInput as error:
-        raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
+    if space is not None:
+        law_about(space)
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:

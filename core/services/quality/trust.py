@@ -13,21 +13,18 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.store.tables import Target
+from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
 
 
-def published_trust(session: Session, request: JobRequest) -> ProxyTrust:
-    """Published figures on the proxy in the job's space, without the models that the service has trained."""
-    trusted = trust(request.space.name, request.proxy, caveat_of(request.space))
-    return _view(trusted, request, _law_of(session, request))
-
-
-def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
-    """Published figures, and the rank correlation over the target's candidates that were trained."""
-    live = _live(rows.trained(session, target.id))
+def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
+    """Published figures on the proxy in the job's space; of a target also the rank correlation over its candidates
+    that were trained.
+    """
+    live = None if target is None else _live(rows.trained(session, target.id))
     trusted = trust(request.space.name, request.proxy, caveat_of(request.space), live)
-    return _view(trusted, request, _law_of(session, request))
+    law = laws.known_law_of(session, job, request) if request.proxy == "quality_law" else None
+    return _view(trusted, request, law)
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -49,11 +46,6 @@ def caveat_of(request: SpaceRequest) -> str:
     """Why the proxy misleads in the space of a request; empty for a space that this release does not have."""
     space = spaces().get(request.name)
     return space.caveat if space else ""
-
-
-def _law_of(session: Session, request: JobRequest) -> QualityLaw | None:
-    """The law by which the job ranks; None for another proxy."""
-    return laws.known_law_of(session, request) if request.proxy == "quality_law" else None
 
 
 def _live(trained: Iterable[rows.Trained]) -> Live | None:

@@ -40,8 +40,8 @@ from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
 from edgefront.core.services.jobs.rivals import has_one_answer, rival_of, target_ahead
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring import remeasure
+from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import device_data, snapshots, status_messages, supernets
 from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.search.device_data import DeviceData
@@ -107,7 +107,9 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     if target.state == TargetState.REFINING and not _reopened(session, request, target):
         refined = _refine(session, request, target, now)
         return replace(refined, owner=job.owner) if isinstance(refined, ComputeStep) else refined
-    plan = resolved(session, request).plan(protocol, limits, added=request.targets[target.position].added)
+    plan = resolved(request, laws.law_of(session, job, request)).plan(
+        protocol, limits, added=request.targets[target.position].added
+    )
     if target.state == TargetState.REFINING:
         return _reopen(session, target, plan, now)
     step = (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
@@ -131,12 +133,6 @@ def store(
     if row is None:
         return False
     target, job = row
-    if step.plan.job.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
-        # The job was moved to another law meanwhile: what is stored of the generation is all that it gets.
-        unfinished = _unfinished(session, target)
-        if unfinished is not None:
-            unfinished.proposals = unfinished.stored
-        return True
     if not _stands(session, target, step):
         return True
     if isinstance(computed, WantedSupernet):
@@ -436,9 +432,8 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
     if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_rows.MAX_BASELINES:
         return None
     asked = request.targets[target.position]
-    plan = resolved(session, request).plan(
-        PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added
-    )
+    law = laws.law_of(session, session.get_one(Job, target.job_id), request)
+    plan = resolved(request, law).plan(PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added)
     depths = [depth_of(baseline) for baseline in every]
     if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
         return None

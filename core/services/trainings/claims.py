@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, NotFound
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.services import event_log, tasks
+from edgefront.core.services import event_log, tasks, work
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
@@ -29,6 +29,7 @@ from edgefront.core.states import (
     TrainingEventKind,
     TrainingKind,
     TrainingState,
+    WorkKind,
 )
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
@@ -362,10 +363,12 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Doc
 
 def comparability_key(recipe: Recipe, budget: Document, dataset_digest: str | None, start: str | None) -> str:
     """A key that is equal for trainings whose scores are comparable: same length, recipe, data and evaluation."""
-    read = recipe.evaluation.model_dump(mode="json")
-    given = {name: value for name, value in budget.items() if value is not None}
-    what = [recipe.learnt(), read, given, dataset_digest, start]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+    return _key(recipe, {name: value for name, value in budget.items() if value is not None}, dataset_digest, start)
+
+
+def _key(recipe: Recipe, *what: object) -> str:
+    described = [recipe.learnt(), recipe.evaluation.model_dump(mode="json"), *what]
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
@@ -375,10 +378,14 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
     start = start_of(training)
     begins_with = f"{start}, a part" if inherits(training) else start
     key = comparability_key(recipe, training.budget, training.dataset_digest, begins_with)
+    # Laws are about models that were trained from their beginning.
+    recipe_key = None if inherits(training) else _key(recipe, training.dataset_digest, begins_with)
     evaluations = [
         {
+            "owner": training.owner,
             "digest": training.digest,
             "training_id": training.id,
+            "recipe_key": recipe_key,
             "dataset": training.dataset,
             "split": score.split,
             "metric": score.metric,
@@ -395,9 +402,9 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         for score in scores
     ]
     training_log.save_evaluations(session, evaluations)
-    if not inherits(training):  # laws are about models that were trained from their beginning
-        training_log.want_refit(session, key, now)
-        enqueue(session, tasks.REFIT, comparability_key=key)
+    if recipe_key is not None:
+        work.request(session, WorkKind.LEARN, {f"{recipe_key} {training.owner}": training.owner}, now)
+        work.wake(session, work.SEARCH)
     fields = ("dataset", "split", "metric", "value")
     entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in fields}) for row in evaluations]
     event_log.append(session, training.id, entries, now)

@@ -9,7 +9,7 @@ from edgefront.core.store.tables.event import Event
 from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
-from edgefront.core.store.tables.quality import LawVersion, Probe, WantedRefit
+from edgefront.core.store.tables.quality import OwnerLaw
 from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
 from edgefront.core.store.tables.work import WorkItem
 
@@ -27,17 +27,15 @@ __all__ = [
     "Generation",
     "Job",
     "Launch",
-    "LawVersion",
     "Lease",
     "Measurement",
-    "Probe",
+    "OwnerLaw",
     "ProxyScore",
     "ProxyWait",
     "Target",
     "Training",
     "TrainingEvent",
     "TrainingMetric",
-    "WantedRefit",
     "WebSession",
     "WorkItem",
     "new_id",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.states import JobState, TargetState
@@ -13,15 +13,11 @@ from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, ne
 
 PROXY = "decoder_parameters"
 """The proxy of jobs from before it could be chosen."""
-_MOVING = text("wanted_law IS NOT NULL")
 
 
 class Job(Base):
     __tablename__ = "job"
-    __table_args__ = (
-        UniqueConstraint("owner", "idempotency_key"),
-        Index("ix_job_wanted_law", "id", postgresql_where=_MOVING, sqlite_where=_MOVING),
-    )
+    __table_args__ = (UniqueConstraint("owner", "idempotency_key"),)
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("job"))
     name: Mapped[str] = mapped_column(String(100))
@@ -31,7 +27,7 @@ class Job(Base):
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     state: Mapped[JobState] = mapped_column(state_type(JobState, 10), index=True)
     reason: Mapped[str | None] = mapped_column(Text)
-    wanted_law: Mapped[str | None] = mapped_column(String(80))  # to which it is being moved: core.services.jobs.law
+    law: Mapped[str | None] = mapped_column(Text, deferred=True)  # its owner's scaling law as the search began with it
     last_event: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

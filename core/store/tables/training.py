@@ -117,17 +117,20 @@ class TrainingMetric(Base):
 
 
 class Evaluation(Base):
-    """A score of a trained architecture. It belongs to the digest, and stays when its training is deleted."""
+    """A score of an owner's trained architecture. It stays when its training is deleted."""
 
     __tablename__ = "evaluation"
     __table_args__ = (
         UniqueConstraint("training_id", "dataset", "split", "metric"),
-        Index("ix_evaluation_digest", "digest", "metric"),
+        Index("ix_evaluation_digest", "owner", "digest", "metric"),
+        Index("ix_evaluation_recipe_key", "owner", "recipe_key"),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("evl"))
+    owner: Mapped[str] = mapped_column(String(100))
     digest: Mapped[str] = mapped_column(String(64))
     training_id: Mapped[str | None] = mapped_column(ForeignKey("training.id", ondelete="SET NULL"))
+    recipe_key: Mapped[str | None] = mapped_column(String(16))  # of trainings that teach one law; None: they teach none
     dataset: Mapped[str] = mapped_column(String(200))
     split: Mapped[str] = mapped_column(String(40))
     metric: Mapped[str] = mapped_column(String(64))

@@ -20,7 +20,7 @@ class WorkItem(Base):
     kind: Mapped[WorkKind] = mapped_column(state_type(WorkKind, 10, "kind"), primary_key=True)
     subject: Mapped[str] = mapped_column(
         String(120), primary_key=True
-    )  # id of a target or job, comparability key of trainings, owner and lane
+    )  # id of a target or score, kind of training and owner
     owner: Mapped[str] = mapped_column(String(100))  # empty if it has none
     turn: Mapped[float]  # lowest first
     again: Mapped[bool] = mapped_column(default=False)  # requested once more since it was claimed

@@ -141,11 +141,6 @@ def snapshots(session: Session, target_id: str, up_to: int) -> list[Items]:
     )
 
 
-def changing_law(session: Session) -> list[str]:
-    """Jobs that are being moved to another quality law."""
-    return list(session.scalars(select(Job.id).where(Job.wanted_law.is_not(None)).order_by(Job.id)))
-
-
 def last_event_of_kind(session: Session, job_id: str, kind: JobEventKind) -> Event | None:
     return session.scalar(
         select(Event).where(Event.job_id == job_id, Event.kind == kind).order_by(Event.number.desc()).limit(1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, any_of
-from edgefront.core.store.tables import Evaluation, TrainingMetric, WantedRefit, new_id
+from edgefront.core.store.tables import Evaluation, TrainingMetric, new_id
 
 _AT_ONCE = 500
 
@@ -66,15 +65,9 @@ def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["training_id", "dataset", "split", "metric"],
-                set_={name: row[name] for name in ("value", "details", "created_at", "digest")},
+                set_={name: row[name] for name in ("value", "details", "created_at", "digest", "recipe_key")},
             )
         )
-
-
-def want_refit(session: Session, key: str, now: datetime) -> None:
-    """Stores that laws are to be fitted to the trainings of this key, until a worker has done so."""
-    statement = sql.upsert(session, WantedRefit).values(comparability_key=key, wanted_at=now)
-    session.execute(statement.on_conflict_do_update(index_elements=["comparability_key"], set_={"wanted_at": now}))
 
 
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:

@@ -22,7 +22,6 @@ const WORDS = {
   generation: ({ number, candidates }) => `generation ${whole(number)}: ${ids(candidates, "candidates proposed")}`,
   candidate,
   frontier: ({ joined, left, size, hypervolume }) => `frontier: ${whole(joined.length)} joined, ${whole(left.length)} left, ${whole(size)} on it${hypervolume == null ? "" : `, hypervolume ${hypervolume.toFixed(4)}`}`,
-  law: ({ law, former, candidates, error }) => (error ? `not moved to ${law}: ${error}` : `moved from ${former} to ${law}, ${ids(candidates, "candidates predicted again")}`),
   launch: ({ launch_id: id, outcome, reason }) => `launch ${id} ${outcome}${because(reason, outcome)}`,
 };
 
@@ -33,4 +32,4 @@ export function inWords({ kind, target_id: target, data }, targets, views) {
 }
 
 /** Whether a line is of something that went wrong. */
-export const isBad = ({ kind, data }) => data.state === "failed" || data.outcome === "failed" || (kind === "law" && Boolean(data.error));
+export const isBad = ({ kind, data }) => data.state === "failed" || data.outcome === "failed";

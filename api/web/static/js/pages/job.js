@@ -67,12 +67,7 @@ const trained = new Trained(id, () => {
   loadAnswer();
   law.look().catch(unlessRefused);
 });
-const law = new JobLaw(id, () => {
-  load().catch(unlessRefused);
-  loadFrontier(chosen);
-  loadAnswer();
-  refresh();
-});
+const law = new JobLaw(id);
 const control = new JobControl(path, (steered) => {
   job = steered;
   showJob();
@@ -375,7 +370,6 @@ async function loadFrontier(target) {
 function hear(event) {
   if (event.kind === "candidate" && event.target_id === chosen && event.data.state !== "waiting") changed.add(event.data.id);
   if (event.kind === "frontier") candidates.moveFrontier(event.data.joined ?? [], event.data.left ?? []);
-  if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {
     redraw();
     table.refresh();

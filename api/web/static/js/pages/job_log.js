@@ -10,7 +10,7 @@ import { EventStream, setLive } from "../shared/live.js";
 
 const LAST = 1000;
 let most = 5000; // Events that are kept; older ones are read again when they are asked for.
-const SHOWN = { states: new Set(["job_state", "target_state", "generation", "frontier", "law"]), candidates: new Set(["job_state", "target_state", "generation", "frontier", "law", "candidate"]) };
+const SHOWN = { states: new Set(["job_state", "target_state", "generation", "frontier"]), candidates: new Set(["job_state", "target_state", "generation", "frontier", "candidate"]) };
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 
 const path = `/v1/jobs/${encodeURIComponent(document.body.dataset.job)}`;
@@ -63,7 +63,7 @@ function hear({ kind, number, data }) {
   showLive("live");
 }
 
-/** A job that has ended is not live, though events may follow: a training can move its quality law. */
+/** A job that has ended is not live, though events may follow. */
 function showLive(now) {
   if (now === "lost") setLive("lost", "connection lost; reconnecting");
   else if (isEnded(state)) setLive("", `the job has ended: ${state}`);

@@ -3,7 +3,7 @@
 import { byId, setText } from "./dom.js";
 import { withRoot } from "./root.js";
 
-const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"];
+const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "launch"];
 const OF_TRAININGS = ["state", "metric", "rewound", "checkpoint", "note", "evaluation"];
 const KINDS = ["message", ...OF_JOBS, ...OF_TRAININGS];
 const LONGEST_WAIT_MS = 15000;

@@ -1,0 +1,321 @@
+"""What an owner's trainings teach: one posterior for each owner and kind of training, replaced in place.
+
+1. A training that ends with a perplexity requests the work `LEARN` for its owner and its kind, which is recipe and
+   data (`recipe_key`), in the transaction that stores the perplexity.
+2. `learn` reads all trainings of this owner and kind that have ended, and groups them by their base law, that of the
+   models' family about data that no table has.
+3. A training teaches the loss of its best checkpoint at that checkpoint's tokens, and the points of its curve before
+   it. What came after the best checkpoint teaches nothing.
+4. The posterior, and what it predicts of each training when that is left out, replace the former ones.
+
+Fitting takes seconds and holds no transaction. The same trainings give the same document, byte by byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.quality.features import rounded_features
+from edgefront.core.quality.law import Origin
+from edgefront.core.quality.shared_law import SharedLaw, own_trainings
+from edgefront.core.quality.shipped import law_for
+from edgefront.core.quality.stored import summary, to_text
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TrainingKind, TrainingState
+from edgefront.core.store.database import Database
+from edgefront.core.store.sql import Document, any_of, lock_name, typed
+from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, TrainingMetric
+
+SPLIT = "valid"
+"""The split whose perplexity laws predict: the one that the tables of the shipped laws have."""
+CURVE_SHARE = 0.5
+"""Points of a learning curve count from this share of the best checkpoint's tokens on: before, it tells about the
+warm-up.
+"""
+CURVE_POINTS = 4
+ATTEMPTS = 5
+"""Attempts of one task: it fits again if a training ends meanwhile."""
+
+_log = logging.getLogger(__name__)
+
+
+class LeftOut(TypedDict):
+    """A training, and what its law predicts of it without it and others of its shape; None where nothing is left that
+    tells a perplexity.
+    """
+
+    training_id: str
+    digest: str
+    trained: float
+    predicted: float | None
+    low: float | None
+    high: float | None
+
+
+class TrainedModel(NamedTuple):
+    """A training that ended with a perplexity."""
+
+    evaluation_id: str
+    training_id: str
+    digest: str
+    architecture: Document
+    perplexity: float
+    details: Document
+    """Of the evaluation."""
+    dataset: str
+    dataset_digest: str | None
+    recipe: Document
+    tokens: int
+    """Tokens that it was trained on."""
+
+    @property
+    def length(self) -> str:
+        """Equal for trainings of the same length."""
+        return str(self.details.get("comparability_key", ""))
+
+
+class CurvePoint(NamedTuple):
+    """An evaluation on the validation split during a training."""
+
+    tokens: int
+    loss: float
+
+
+class Taught(NamedTuple):
+    """What a training teaches."""
+
+    tokens: int
+    """Those of its best checkpoint."""
+    curve: tuple[CurvePoint, ...]
+    """Before the best checkpoint; losses by its end."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Trainings of one owner and kind whose models have the same base law."""
+
+    base: SharedLaw
+    models: tuple[TrainedModel, ...]
+    """In the order of what they are and came to: ids change nothing in what is stored."""
+    architectures: tuple[Architecture, ...]
+
+
+class _Fitted(NamedTuple):
+    law: SharedLaw
+    base: str
+    left_out: list[LeftOut]
+
+
+def learn(database: Database, subject: str) -> None:
+    """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. May run twice at once."""
+    recipe_key, _, owner = subject.partition(" ")
+    for _ in range(ATTEMPTS):
+        with database.read() as session:
+            trained = _trained(session, owner, recipe_key)
+            curves = _curves(session, [model.training_id for model in trained])
+        fitted = [_fitted(group, curves, recipe_key) for group in _groups(trained)]
+        with database.write() as session:
+            lock_name(session, "law", subject)
+            if _outcomes(_trained(session, owner, recipe_key)) == _outcomes(trained):
+                _replace(session, owner, recipe_key, fitted, database.now(session))
+                return
+    _log.warning("trainings %s end faster than they are learnt from; the next one that ends requests it again", subject)
+
+
+def store_law_of_cuts(session: Session, owner: str, law: CutLaw, now: datetime) -> str:
+    """Stores the law of a model's cuts for its owner, unless it is there. Returns its name, which follows from what it
+    says.
+    """
+    content = hashlib.sha256(to_text(law.renamed("cuts")).encode()).hexdigest()
+    named = law.renamed(f"cuts-{content[:16]}")
+    if session.get(OwnerLaw, (owner, named.origin.name)) is None:
+        session.merge(row_of(owner, named, "", [], now))
+        session.flush()
+    return named.origin.name
+
+
+def row_of(owner: str, law: SharedLaw | CutLaw, base: str, left_out: Sequence[LeftOut], now: datetime) -> OwnerLaw:
+    """A law as its owner's row."""
+    document = to_text(law)
+    return OwnerLaw(
+        owner=owner,
+        name=law.origin.name,
+        base=base,
+        document=document,
+        digest=hashlib.sha256(document.encode()).hexdigest(),
+        summary=summary(law) | {"updated_at": now.isoformat()},
+        left_out=[dict(each) for each in left_out],
+        updated_at=now,
+    )
+
+
+def taught(model: TrainedModel, curve: Sequence[CurvePoint]) -> Taught:
+    """What of a training counts: its best checkpoint, the first of the least loss, and what came before."""
+    usable = [point for point in curve if math.isfinite(point.loss)]
+    if not usable:
+        return Taught(max(model.tokens, 1), ())
+    best = min(usable, key=lambda point: point.loss)
+    before = [point for point in usable if CURVE_SHARE * best.tokens <= point.tokens < best.tokens]
+    # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
+    apart = tuple(CurvePoint(point.tokens, point.loss - best.loss) for point in before[-CURVE_POINTS:])
+    return Taught(max(best.tokens, 1), apart)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def _trained(session: Session, owner: str, recipe_key: str) -> list[TrainedModel]:
+    """The trainings of an owner and kind, by digest."""
+    columns = (
+        Evaluation.id.label("evaluation_id"),
+        Training.id.label("training_id"),
+        Training.digest,
+        Training.architecture,
+        Evaluation.value.label("perplexity"),
+        Evaluation.details,
+        Training.dataset,
+        Training.dataset_digest,
+        Training.recipe,
+        Training.tokens,
+    )
+    query = (
+        select(*columns)
+        .join(Training, Training.id == Evaluation.training_id)
+        .where(
+            Evaluation.owner == owner,
+            Evaluation.recipe_key == recipe_key,
+            Evaluation.metric == "perplexity",
+            Evaluation.split == SPLIT,
+            Training.kind == TrainingKind.TRAINING,
+            Training.state == TrainingState.DONE,
+            Training.digest.is_not(None),
+        )
+        .order_by(Training.digest, Evaluation.value, Evaluation.id)
+    )
+    return typed(TrainedModel, session.execute(query))
+
+
+def _outcomes(trained: Sequence[TrainedModel]) -> list[tuple[str, str]]:
+    return [(model.evaluation_id, repr(model.perplexity)) for model in trained]  # a NaN is not equal to itself
+
+
+def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[CurvePoint]]:
+    """The learning curves of these trainings, by training, each by rising step."""
+    query = (
+        select(TrainingMetric.training_id, TrainingMetric.data)
+        .where(any_of(TrainingMetric.training_id, trainings))
+        .order_by(TrainingMetric.training_id, TrainingMetric.step)
+    )
+    by_training: dict[str, list[CurvePoint]] = {}
+    for training_id, data in session.execute(query):
+        if data.get("valid_loss") is not None:
+            by_training.setdefault(training_id, []).append(CurvePoint(data["tokens"], data["valid_loss"]))
+    return by_training
+
+
+def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
+    """Groups the models by base law, in the order of names; leaves out those without a usable perplexity or a law.
+
+    A base that knows one budget takes those trained for the length that most were trained for.
+    """
+    by_law: dict[str, tuple[SharedLaw, list[TrainedModel], list[Architecture]]] = {}
+    for model in trained:
+        if not (math.isfinite(model.perplexity) and model.perplexity > 0):
+            continue
+        architecture = Architecture.model_validate(model.architecture)
+        base = law_for(architecture)
+        if isinstance(base, SharedLaw):
+            _, models, architectures = by_law.setdefault(base.origin.name, (base, [], []))
+            models.append(model)
+            architectures.append(architecture)
+    groups = []
+    for _, (base, models, architectures) in sorted(by_law.items()):
+        lengths = Counter(model.length for model in models)
+        usual = max(lengths, key=lambda length: (lengths[length], length))
+        kept = [place for place, model in enumerate(models) if base.study.budgets or model.length == usual]
+        groups.append(_Group(base, tuple(models[at] for at in kept), tuple(architectures[at] for at in kept)))
+    return groups
+
+
+# Fitting -------------------------------------------------------------------------------------------------------------
+
+
+def _fitted(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], recipe_key: str) -> _Fitted:
+    base, first = group.base, group.models[0]
+    best = [taught(model, curves.get(model.training_id, ())) for model in group.models]
+    logs = [math.log(model.perplexity) for model in group.models]
+    ends = [(place, each.tokens, end) for place, (each, end) in enumerate(zip(best, logs, strict=True))]
+    points = [
+        (place, point.tokens, logs[place] + point.loss)
+        for place, each in enumerate(best)
+        for point in (each.curve if base.study.budgets else ())
+    ]
+    chosen = [*ends, *points]  # ends first: of too many rows the last are left out
+    shapes = Shapes.of(group.architectures)
+    own = own_trainings(
+        base,
+        shapes.take(np.array([place for place, _, _ in chosen])),
+        [math.log(tokens) for _, tokens, _ in chosen],
+        [log for _, _, log in chosen],
+        [f"{place:09}" for place, _, _ in chosen],
+    )
+    short = f"recipe {first.recipe.get('name', '')}"
+    length = "" if base.study.budgets else f", {first.recipe.get('steps', 0):,} steps at most"
+    origin = Origin(
+        name=f"{base.origin.name}-{recipe_key[:10]}",
+        title=f"{base.origin.name} after trainings on {first.dataset}"[:500],
+        family=base.origin.family,
+        data=f"{first.dataset} (data set {(first.dataset_digest or '')[:12]})",
+        split="validation",
+        tokens="token of the data set as it is prepared here",
+        trained=f"with {short}{length}",
+        how=short + length,
+        source="trainings of this service",
+    )
+    law = base.refined(own, origin)
+    if base.study.budgets:
+        law = law.at_tokens(float(sorted(each.tokens for each in best)[len(best) // 2]))
+    log_tokens = np.log([each.tokens for each in best]) if base.study.budgets else law.log_tokens(shapes)
+    return _Fitted(law, base.origin.name, _left_out(law, group, shapes, log_tokens))
+
+
+def _left_out(law: SharedLaw, group: _Group, shapes: Shapes, log_tokens: np.ndarray) -> list[LeftOut]:
+    inputs = rounded_features(shapes)
+    found: dict[int, LeftOut] = {}
+    for row in np.unique(inputs, axis=0):
+        places = np.flatnonzero((inputs == row).all(1))
+        others = law.without(row)
+        predicted = None if others.relative_to is not None else others.at(shapes.take(places), log_tokens[places])
+        for index, place in enumerate(places.tolist()):
+            model = group.models[place]
+            found[place] = LeftOut(
+                training_id=model.training_id,
+                digest=model.digest,
+                trained=model.perplexity,
+                predicted=None if predicted is None else float(predicted.perplexity[index]),
+                low=None if predicted is None else float(predicted.low[index]),
+                high=None if predicted is None else float(predicted.high[index]),
+            )
+    return [found[place] for place in sorted(found)]
+
+
+def _replace(session: Session, owner: str, recipe_key: str, fitted: Sequence[_Fitted], now: datetime) -> None:
+    """Puts the laws in the place of what was learnt of this kind before."""
+    names = [each.law.origin.name for each in fitted]
+    gone = OwnerLaw.name.endswith(f"-{recipe_key[:10]}") & OwnerLaw.name.not_in(names)
+    session.execute(delete(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base != "", gone))
+    for each in fitted:
+        session.merge(row_of(owner, each.law, each.base, each.left_out, now))
