@@ -26,8 +26,8 @@ from edgefront.agents.measuring.hostlock import lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.agents.measuring.spawn import run_spawned
+from edgefront.core.cost.flops import kept, kept_bytes
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.cost.state import kept, kept_bytes
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.graph.formats import OF_DTYPE, bytes_of, stored
 from edgefront.core.graph.gguf import cached_gguf

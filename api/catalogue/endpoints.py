@@ -14,7 +14,7 @@ from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner
 from edgefront.core.cost.costs import CostOptions, Dtype, Logits, Mode, costs
-from edgefront.core.cost.published import published_view
+from edgefront.core.cost.parameters import published_view
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables

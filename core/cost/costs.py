@@ -4,7 +4,7 @@ Closed formulas over its `core.cost.shapes.Shapes`, a batch of one, in integers 
 defines the groups of parameters and the bytes of weights, `core.cost.flops` the matrix products that are counted. FLOPs
 are two for each multiply-accumulate. Weight bytes are those of all parameters in one number type, or with weights
 "int8" or "int4" those of `core.graph.formats`; "q8_0" and "q4_0" need an architecture that GGUF can express. State
-bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype` unless `kv_cache` says
+bytes are those of the cache after all tokens of the pass (`core.cost.flops`), in `dtype` unless `kv_cache` says
 otherwise.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from edgefront.core.cost.one_pass import Logits, Mode, Pass
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -24,6 +23,31 @@ from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.cost.shapes import Shapes
+
+Mode = Literal["forward", "prefill", "decode"]
+Logits = Literal["all", "last", "none"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`batch` sequences of `tokens` new tokens each, after `memory` earlier ones.
+
+    In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `source` tokens
+    stand on the other side of a translation model.
+    """
+
+    batch: int
+    tokens: int
+    memory: int = 0
+    source: int = 0
+    mode: Mode = "forward"
+    logits: Logits = "all"
+
+    @property
+    def positions(self) -> int:
+        """Positions that `logits` names, of all sequences together."""
+        return {"all": self.batch * self.tokens, "last": self.batch, "none": 0}[self.logits]
+
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
 
@@ -92,9 +116,8 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
     that the architecture does not have.
     """
     # Imported here, so that importing a type from this module does not load numpy.
-    from edgefront.core.cost.flops import products
+    from edgefront.core.cost.flops import kept, kept_bytes, products
     from edgefront.core.cost.parameters import count_of, weight_bytes
-    from edgefront.core.cost.state import kept, kept_bytes
 
     run = _pass(architecture, options)
     width, quantisation = BYTES[_dtype(options.dtype)], _quantisation(architecture, options.dtype, options.weights)

@@ -31,8 +31,10 @@ import numpy as np
 
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, SHORT_CONV, Flags, Numbers, Shapes
 from edgefront.core.number_formats import GGUF_BLOCKS, GGUF_QUANTISED, GgufBlocks, GgufQuantisation, Quantisation
+from edgefront.core.published import PublishedModel, PublishedView
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf_mixtures import formats_of, is_raised
+from edgefront.core.spaces.models.published import expressed
 
 
 class Parameters(NamedTuple):
@@ -144,3 +146,12 @@ def _bytes_of_rows(weights: Numbers, width: Numbers, formats: tuple[GgufBlocks, 
     for count, bytes_ in (GGUF_BLOCKS[blocks] for blocks in reversed(formats)):
         size = np.where(width % count == 0, weights // count * bytes_, size)
     return size
+
+
+def published_view(model: PublishedModel) -> PublishedView:
+    """The facts about a published model with its digest and its parameters, or why it has none."""
+    architecture = expressed(model)
+    facts = dict(model)
+    if not isinstance(architecture, Architecture):
+        return PublishedView(**facts, not_expressible=architecture)
+    return PublishedView(**facts, digest=architecture.digest, counted_parameters=count(architecture).total)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.beam import beam_search
 from edgefront.core.evaluation.package import Package
 from edgefront.core.evaluation.perplexity import first_token
+from edgefront.core.evaluation.translation import beam_search
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.positions import RelativePositions
 

@@ -17,17 +17,64 @@ The formats of `GGUF_BLOCKS` are llama.cpp's, of matrices in GGUF files alone (`
 
 from __future__ import annotations
 
+import ctypes
 import math
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.ggml import quantised
+from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCKS, GgufBlocks, Quantisation
+
+_PACKAGE = "xllamacpp"
+
+
+def quantised(values: NDArray[np.float32], blocks: GgufBlocks) -> NDArray[np.uint8]:
+    """Weights, whole blocks of them, as the bytes that `ggml_quantize_chunk` makes without an importance matrix.
+
+    Raises `Unavailable` where xllamacpp is not installed, or lacks that function.
+    """
+    from gguf import GGMLQuantizationType
+
+    count, size = GGUF_BLOCKS[blocks]
+    number = GGMLQuantizationType[blocks.upper()].value
+    source = np.ascontiguousarray(values, np.float32).reshape(-1, count)
+    made = np.empty((len(source), size), np.uint8)
+    written = _quantize_chunk()(number, source.ctypes.data, made.ctypes.data, 0, len(source), count, None)
+    assert written == made.size
+    return made.reshape(-1)
+
+
+@cache
+def _quantize_chunk() -> Any:
+    try:
+        function = ctypes.CDLL(str(_library())).ggml_quantize_chunk
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"the quantisation of llama.cpp is not in this build of {_PACKAGE}: {error}") from error
+    function.restype = ctypes.c_size_t
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [ctypes.c_int, pointer, pointer, number, number, number, pointer]
+    return function
+
+
+def _library() -> Path:
+    package = find_spec(_PACKAGE)
+    if package is None:
+        raise Unavailable(
+            f"llama.cpp itself quantises weights into this format, and {_PACKAGE}, which has it, is not installed: "
+            "pip install 'edgefront-lm[llamacpp]'"
+        )
+    folder = Path(str(package.origin)).parent
+    paths = [folder / f"{_PACKAGE}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    return next((path for path in paths if path.exists()), paths[0])
+
 
 Format = Literal["f32", "f16", "bf16", "s7", "u4", GgufBlocks]
 
@@ -111,7 +158,7 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
 
     bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
     units of `INT4_SCALE`, an even number of them, two to a byte. llama.cpp's are whole blocks, as bytes; `Unavailable`
-    for those that need xllamacpp where it is not installed (`core.graph.ggml`).
+    for those that need xllamacpp where it is not installed (`core.graph.formats`).
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")

@@ -18,9 +18,8 @@ from scipy.optimize import nnls
 
 from edgefront.core.cost import parameters
 from edgefront.core.cost.costs import BYTES
-from edgefront.core.cost.flops import Tokens, run_blocks
+from edgefront.core.cost.flops import Tokens, kept, run_blocks
 from edgefront.core.cost.shapes import FEED_FORWARD, SHORT_CONV, Shapes
-from edgefront.core.cost.state import kept
 from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KV_CACHE_BYTES

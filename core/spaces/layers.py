@@ -21,7 +21,6 @@ from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.gene import Value, in_words
 from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
-from edgefront.core.spaces.layer_counts import LayerChoices
 from edgefront.core.spaces.layer_genes import (
     ATTENTION,
     ENDS,
@@ -32,8 +31,11 @@ from edgefront.core.spaces.layer_genes import (
     UNIFORM,
     UNIFORM_GENES,
     UNTIED,
+    LayerChoices,
+    Widths,
+    not_proportional,
+    proportional_widths,
 )
-from edgefront.core.spaces.proportional import Widths, not_proportional, proportional_widths
 from edgefront.core.spaces.space import Genome, Loader
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from edgefront.core.spaces.space import Genome, Loader
 from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES
 
 if TYPE_CHECKING:
-    from edgefront.core.spaces.rules.lts import LtsRules
+    from edgefront.core.spaces.rules.base import LtsRules
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LtsSpace(FramedSpace):
         return self._deepest
 
     def make_rules(self) -> LtsRules:
-        from edgefront.core.spaces.rules.lts import LtsRules
+        from edgefront.core.spaces.rules.base import LtsRules
 
         return LtsRules(self)
 

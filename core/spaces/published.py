@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.published import PublishedModel, published_models
-from edgefront.core.published.scores import PERMISSIVE, ScoreName, is_permitted, score_named
+from edgefront.core.published import PERMISSIVE, PublishedModel, ScoreName, is_permitted, published_models, score_named
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
@@ -17,7 +16,7 @@ from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 if TYPE_CHECKING:
-    from edgefront.core.spaces.rules.listed import ListRules
+    from edgefront.core.spaces.rules.base import ListRules
 
 NAME = "published"
 MODEL = "model"
@@ -58,7 +57,7 @@ class PublishedSpace(SearchSpace):
 
     def make_rules(self) -> ListRules:
         # Imported here: the command line names the space without numpy.
-        from edgefront.core.spaces.rules.listed import ListRules
+        from edgefront.core.spaces.rules.base import ListRules
 
         return ListRules(self)
 

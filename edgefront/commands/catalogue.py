@@ -116,7 +116,7 @@ def _published(given: str) -> PublishedView | None:
 
     if (facts := published_as(given)) is None:
         return None
-    from edgefront.core.cost.published import published_view
+    from edgefront.core.cost.parameters import published_view
 
     return published_view(facts)
 

@@ -95,8 +95,8 @@ def evaluate(
         )
     elif package.architecture.source is not None:
         assert data is not None
-        from edgefront.core.evaluation.bleu import TranslationOptions, translate
         from edgefront.core.evaluation.perplexity import first_token
+        from edgefront.core.evaluation.translation import TranslationOptions, translate
 
         prepared = _prepared(package, data)
         chosen, end = prepared.split(split), package.tokenizer.eos

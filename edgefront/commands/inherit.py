@@ -102,7 +102,7 @@ def cut(
     """
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.evaluation.package import read_package
-    from edgefront.core.inherit.write_part import write_part
+    from edgefront.core.inherit.study import write_part
     from edgefront.extras import need
 
     need("inherit cut", "torch")

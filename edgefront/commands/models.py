@@ -263,7 +263,7 @@ def list_models(
 
 
 def _list_published(session: Session) -> None:
-    from edgefront.core.cost.published import published_view
+    from edgefront.core.cost.parameters import published_view
     from edgefront.core.published import PublishedCatalogue, published_models, score_tables
     from edgefront.show.published import catalogue
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.cost.flops import kept
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.cost.state import kept
 from edgefront.core.graph.state import state_specs
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol

@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from edgefront.cli import app
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.chat import rendered
+from edgefront.core.data.tokenizers.bpe import Pieces, rendered
 from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.errors import InvalidInput
 

@@ -15,8 +15,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.package import WEIGHTS, describe, read_package
 from edgefront.core.graph.model_file import write_model
 from edgefront.core.inherit.parts import narrowed, part_of, stated
-from edgefront.core.inherit.study import read_study
-from edgefront.core.inherit.write_part import write_part
+from edgefront.core.inherit.study import read_study, write_part
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture

@@ -16,8 +16,7 @@ import torch
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
-from edgefront.core.spaces.huggingface import from_config, read_config
-from edgefront.core.spaces.huggingface.ignored import ignored
+from edgefront.core.spaces.huggingface import from_config, ignored, read_config
 
 with warnings.catch_warnings():
     # transformers' own modules use what newer versions of their dependencies deprecate.

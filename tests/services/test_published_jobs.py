@@ -14,8 +14,7 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.published import published_models
-from edgefront.core.published.scores import PERMISSIVE_LICENCES
+from edgefront.core.published import PERMISSIVE_LICENCES, published_models
 from edgefront.core.services.jobs import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.cost.parameters import count
-from edgefront.core.cost.published import published_view
+from edgefront.core.cost.parameters import count, published_view
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import architecture_of, has_weights, named_as, published_as
 from edgefront.core.published import CATALOGUE, agrees, published_models, read_catalogue, score_tables

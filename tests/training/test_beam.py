@@ -11,7 +11,7 @@ import torch
 from translators import BEGIN, END, translator
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.beam import Hypothesis, beam_search
+from edgefront.core.evaluation.translation import Hypothesis, beam_search
 from edgefront.core.nn.model import LanguageModel
 
 SOURCES = [[3, 1, 4, 1, 5], [8, 2], [7, 7, 6]]

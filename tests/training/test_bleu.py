@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from translators import BEGIN, END, translator
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.beam import beam_search
-from edgefront.core.evaluation.bleu import TranslationOptions, bleu, translate
+from edgefront.core.evaluation.translation import TranslationOptions, beam_search, bleu, translate
 
 
 def test_perfect_translations_have_all_of_it_and_others_by_the_definition() -> None:

@@ -17,8 +17,7 @@ from edgefront.core.data.batches.masked import Masked
 from edgefront.core.data.batches.order import bits, key, shuffled
 from edgefront.core.data.batches.pairs import Pairs
 from edgefront.core.data.batches.segments import Segments
-from edgefront.core.data.batches.sentences import Shuffled
-from edgefront.core.data.batches.streams import InOrder, Streams
+from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Split

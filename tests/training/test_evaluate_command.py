@@ -18,9 +18,9 @@ from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.evaluation.bleu import TranslationOptions, bleu, translate
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.evaluation.perplexity import Reading, first_token, perplexity
+from edgefront.core.evaluation.translation import TranslationOptions, bleu, translate
 from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 

@@ -18,9 +18,9 @@ from edgefront.cli import app
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import Diverged, InvalidInput, NotFound
-from edgefront.core.evaluation.beam import beam_search
 from edgefront.core.evaluation.generate import Sampling, TextOptions, TextStream, generate, generate_text
 from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.evaluation.translation import beam_search
 from edgefront.core.recipes.recipe import Recipe
 
 GREEDY = Sampling(temperature=0)

@@ -6,8 +6,7 @@ from edgefront.core.data.batches.batch import Batches
 from edgefront.core.data.batches.masked import Masked
 from edgefront.core.data.batches.pairs import Pairs
 from edgefront.core.data.batches.segments import Segments
-from edgefront.core.data.batches.sentences import Shuffled
-from edgefront.core.data.batches.streams import InOrder, Streams, Text
+from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams, Text
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.errors import InvalidInput
 from edgefront.core.recipes.recipe import Recipe

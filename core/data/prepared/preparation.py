@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from edgefront.core.data.prepared.encoding import encode, make_tokenizer
+from edgefront.core.data.prepared.encoding import SplitWriter, encode, make_tokenizer
 from edgefront.core.data.prepared.planning import Preparation, PreparationPlan
 from edgefront.core.data.prepared.prepared import (
     FORMAT,
@@ -24,7 +24,6 @@ from edgefront.core.data.prepared.prepared import (
     no_progress,
     open_prepared,
 )
-from edgefront.core.data.prepared.writing import SplitWriter
 from edgefront.core.data.sources.corpus import Parts
 from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.text import Counts

@@ -228,3 +228,31 @@ def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     row, _ = np.nonzero(there)
     packed[row, (there.cumsum(axis=1) - 1)[there]] = numbers[there]
     return packed
+
+
+class ListRules(Rules):
+    """Every value of the gene is permitted; no two members have blocks in common."""
+
+    _by_width = frozenset()
+
+    @property
+    def blocks(self) -> list[NumberedBlock]:
+        return []
+
+    def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
+        return np.zeros((len(codes), 0), dtype=np.int64)
+
+
+class LtsRules(Rules):
+    """Rules in which the permitted n_head and d_inner of each layer depend on d_model."""
+
+    @cached_property
+    def blocks(self) -> list[NumberedBlock]:
+        return self.of_kinds(("attention", "feed_forward"))
+
+    def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
+        blocks = np.empty((len(codes), self.depth, 2), dtype=np.int64)
+        blocks[:, :, 0] = codes[:, self.columns["n_head"]]
+        blocks[:, :, 1] = codes[:, self.columns["d_inner"]] + len(self.genes["n_head"].values)
+        blocks[np.arange(self.depth) >= self.numbers("n_layer", codes)] = NO_BLOCK
+        return blocks.reshape(len(codes), 2 * self.depth)
