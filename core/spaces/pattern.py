@@ -11,58 +11,37 @@ import math
 import re
 
 from edgefront.core.errors import ArchitectureError
+from edgefront.core.validation import short
 
 MAX_LETTERS = 1024
 _GROUP = 32  # letters of a group that a pattern is contracted to
-_SHOWN = 30
-"""So many characters of a wrong pattern are shown on either side of the one that is pointed at."""
-
-_COUNT = re.compile(r"\s*x\s*([0-9]+)")
+_BLOCKS = re.compile(r"\s*\(([^()]*)\)(?:\s*x\s*([0-9]+))?\s*")
 _RULE = re.compile(r"\s*(par|sandwich)\b\s*")
 _NUMBERS = re.compile(r"\(\s*([0-9]{1,5})\s*(?:,\s*([0-9]{1,5})\s*)?\)\s*$")
 
 
 def expand(pattern: str, letters: str = "sfi") -> str:
-    """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` that points at the character that is wrong."""
+    """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` that says where the pattern is wrong."""
     rule = _RULE.match(pattern)
-    if rule is not None:
-        pattern = _by_rule(pattern, rule)
-    parts: list[str] = []
-    at = _skip(pattern, 0)
-    if at == len(pattern):
-        raise _wrong(pattern, at, "the pattern is empty")
-    while at < len(pattern):
-        if pattern[at] != "(":
-            raise _wrong(pattern, at, "a group starts with (")
-        start = at
-        at += 1
-        group = ""
-        while at < len(pattern) and pattern[at] != ")":
-            if not pattern[at].isspace():
-                if pattern[at] not in letters:
-                    raise _wrong(pattern, at, f"the letters of a group are {', '.join(letters)}")
-                group += pattern[at]
-            at += 1
-        if at == len(pattern):
-            raise _wrong(pattern, start, "this group has no )")
-        if not group:
-            raise _wrong(pattern, at, "a group holds at least one letter")
-        at += 1
-        count = 1
-        after = _skip(pattern, at)
-        if after < len(pattern) and pattern[after] == "x":
-            match = _COUNT.match(pattern, at)
-            if match is None:
-                raise _wrong(pattern, after + 1, "x is followed by the number of repetitions")
-            # Five digits are beyond any bound, and Python reads no number of thousands of them.
-            count, at = int(match.group(1).lstrip("0")[:5] or 0), match.end()
-            if count < 1:
-                raise _wrong(pattern, match.start(1), "a group is repeated at least once")
-        if sum(map(len, parts)) + count * len(group) > MAX_LETTERS:
-            raise _wrong(pattern, start, f"this is more than {MAX_LETTERS} blocks")
-        parts.append(group * count)
-        at = _skip(pattern, at)
-    return "".join(parts)
+    groups = pattern if rule is None else _by_rule(pattern, rule)
+    blocks, at = "", 0
+    while at < len(groups) or not blocks:
+        match = _BLOCKS.match(groups, at)
+        if match is None:
+            rest = repr(groups[at : at + 20]) if groups[at:].strip() else "nothing"
+            raise _wrong(pattern, f"a group is letters in brackets, but at character {at + 1} there is {rest}")
+        group = "".join(match[1].split())
+        # Five digits are beyond any bound, and Python reads no number of thousands of them.
+        count = 1 if match[2] is None else int(match[2].lstrip("0")[:5] or 0)
+        if not group or not set(group) <= set(letters):
+            raise _wrong(pattern, f"the letters of a group are {', '.join(letters)}, at least one, not {short(group)}")
+        if count < 1:
+            raise _wrong(pattern, f"the group {short(group)} is repeated at least once")
+        if len(blocks) + count * len(group) > MAX_LETTERS:
+            raise _wrong(pattern, f"this is more than {MAX_LETTERS} blocks")
+        blocks += group * count
+        at = match.end()
+    return blocks
 
 
 def contract(letters: str) -> str:
@@ -123,48 +102,23 @@ def _by_rule(pattern: str, rule: re.Match[str]) -> str:
     """The groups that `par(layers, p)` or `sandwich(pairs, coefficient)` stands for."""
     name, numbers = rule.group(1), _NUMBERS.match(pattern, rule.end())
     form = "par(layers) or par(layers, p)" if name == "par" else "sandwich(pairs, coefficient)"
-    if numbers is None or (name == "sandwich" and numbers.group(2) is None):
-        raise _wrong(pattern, rule.end(), f"the rule is {form} in whole numbers")
-    first, second = int(numbers.group(1)), None if numbers.group(2) is None else int(numbers.group(2))
+    if numbers is None or (name == "sandwich" and numbers[2] is None):
+        raise _wrong(pattern, f"the rule is {form} in whole numbers")
+    first = int(numbers[1])
     if first > MAX_LETTERS:
-        raise _wrong(pattern, numbers.start(1), f"this is more than {MAX_LETTERS} blocks")
+        raise _wrong(pattern, f"this is more than {MAX_LETTERS} blocks")
     try:
         if name == "sandwich":
-            assert second is not None
-            return sandwich_pattern(first, second)
-        return par_pattern(first) if second is None else par_pattern(first, second)
+            return sandwich_pattern(first, int(numbers[2]))
+        return par_pattern(first) if numbers[2] is None else par_pattern(first, int(numbers[2]))
     except ArchitectureError as error:
-        raise _wrong(pattern, numbers.start(1), error.detail, named=True) from None
+        raise _wrong(pattern, error.detail) from None
 
 
-def _skip(pattern: str, at: int) -> int:
-    while at < len(pattern) and pattern[at].isspace():
-        at += 1
-    return at
-
-
-def _wrong(pattern: str, at: int, reason: str, *, named: bool = False) -> ArchitectureError:
-    """`named`: the reason already names the wrong character."""
-    if not named:
-        actual = repr(pattern[at]) if at < len(pattern) else "the end"
-        reason += f", but at character {at + 1} there is {actual}"
+def _wrong(pattern: str, reason: str) -> ArchitectureError:
     return ArchitectureError(
-        f"pattern: {reason}\n{_pointed_at(pattern, at)}",
+        f"pattern: {reason}",
         field="pattern",
         value=pattern,
         allowed="groups such as (sfff)x6(f)x8, par(layers, p) or sandwich(pairs, coefficient)",
     )
-
-
-def _pointed_at(pattern: str, at: int) -> str:
-    """The pattern around a character, and a caret below it: every character one column, on a line that fits."""
-    start, end = max(0, at - _SHOWN), at + _SHOWN + 1
-    shown = "".join(_one_column(character) for character in pattern[start:end])
-    before, after = "…" if start else "", "…" if end < len(pattern) else ""
-    return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - start)}^"
-
-
-def _one_column(character: str) -> str:
-    if character.isspace():
-        return " "
-    return character if character.isascii() and character.isprintable() else "?"

@@ -1,8 +1,9 @@
-"""Block patterns: every published one, errors that point at the character, and PAR's and Sandwich's rules."""
+"""Block patterns: every published one, wrong ones, and PAR's and Sandwich's rules."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,37 +64,36 @@ def test_valid_patterns(pattern: str, blocks: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "character", "words"),
+    ("pattern", "words"),
     [
-        ("", 1, "empty"),
-        ("   ", 4, "empty"),
-        ("sf", 1, "starts with ("),
-        ("(sf)x2f", 7, "starts with ("),
-        ("(sf)2", 5, "starts with ("),
-        ("(sf)) (f)", 5, "starts with ("),
-        ("(sf", 1, "no )"),
-        ("(s(f)", 3, "letters"),
-        ("(sgf)x2", 3, "letters"),
-        ("(SF)", 2, "letters"),
-        ("()x2", 2, "at least one letter"),
-        ("(  )", 4, "at least one letter"),
-        ("(sf)x", 6, "number of repetitions"),
-        ("(sf)x (f)", 6, "number of repetitions"),
-        ("(sf)x-1", 6, "number of repetitions"),
-        ("(sf)x0", 6, "at least once"),
-        ("(sf)x00 (f)", 6, "at least once"),
-        (f"(f) (s)x{MAX_LETTERS}", 5, f"more than {MAX_LETTERS}"),
-        ("(sf)x999999999999999999", 1, f"more than {MAX_LETTERS}"),
+        ("", "at character 1 there is nothing"),
+        ("   ", "at character 1 there is nothing"),
+        ("sf", "at character 1 there is 'sf'"),
+        ("(sf)x2f", "at character 7 there is 'f'"),
+        ("(sf)) (f)", "at character 5 there is ') (f)'"),
+        ("(sf", "at character 1 there is '(sf'"),
+        ("(s(f)", "at character 1 there is '(s(f)'"),
+        ("(sf)x (f)", "at character 5 there is 'x (f)'"),
+        ("(sgf)x2", "letters of a group are s, f, i, at least one, not 'sgf'"),
+        ("()x2", "at least one, not ''"),
+        ("(sf)x0", "the group 'sf' is repeated at least once"),
+        (f"(f) (s)x{MAX_LETTERS}", f"more than {MAX_LETTERS}"),
+        ("(sf)x999999999999999999", f"more than {MAX_LETTERS}"),
+        ("par", "the rule is par(layers) or par(layers, p)"),
+        ("par(3.5)", "in whole numbers"),
+        ("par(12)x2", "the rule is par(layers)"),
+        ("par(1)", "at least 2 layers"),
+        ("par(12, 0)", "p at least 1"),
+        ("par(99999)", f"more than {MAX_LETTERS}"),
+        ("sandwich(4)", "the rule is sandwich(pairs, coefficient)"),
+        ("sandwich(4, 4)", "is 0 to 3, not 4"),
+        ("parts(3)", "at character 1"),
     ],
 )
-def test_a_wrong_pattern_is_pointed_at(pattern: str, character: int, words: str) -> None:
+def test_a_wrong_pattern_is_said(pattern: str, words: str) -> None:
     with pytest.raises(ArchitectureError) as caught:
         expand(pattern)
     assert words in caught.value.detail
-    assert f"at character {character} " in caught.value.detail
-    *_, shown, arrow = caught.value.detail.split("\n")
-    assert shown == f"  {pattern}"
-    assert arrow == " " * (character + 1) + "^"
     assert (caught.value.field, caught.value.value) == ("pattern", pattern)
 
 
@@ -108,29 +108,6 @@ def test_a_wrong_pattern_is_pointed_at(pattern: str, character: int, words: str)
 )
 def test_a_rule_may_stand_for_its_pattern(rule: str, groups: str) -> None:
     assert expand(rule) == expand(groups)
-
-
-@pytest.mark.parametrize(
-    ("rule", "character", "words"),
-    [
-        ("par", 4, "the rule is par(layers) or par(layers, p)"),
-        ("par()", 4, "the rule is par(layers)"),
-        ("par(3.5)", 4, "in whole numbers"),
-        ("par(12)x2", 4, "the rule is par(layers)"),
-        ("par(1)", 5, "at least 2 layers"),
-        ("par(12, 0)", 5, "p at least 1"),
-        ("par(99999)", 5, f"more than {MAX_LETTERS}"),
-        ("sandwich(4)", 9, "the rule is sandwich(pairs, coefficient)"),
-        ("sandwich(4, 4)", 10, "is 0 to 3, not 4"),
-        ("parts(3)", 1, "starts with ("),
-    ],
-)
-def test_a_wrong_rule_is_pointed_at(rule: str, character: int, words: str) -> None:
-    with pytest.raises(ArchitectureError) as caught:
-        expand(rule)
-    assert words in caught.value.detail
-    *_, shown, arrow = caught.value.detail.split("\n")
-    assert (shown, arrow) == (f"  {rule}", " " * (character + 1) + "^")
 
 
 def test_an_architecture_with_a_wrong_pattern_says_where() -> None:
@@ -150,13 +127,9 @@ def test_any_pattern_can_be_written(written: list[tuple[str, int]], space: str) 
 
 
 @given(st.text("()sfix 0123", max_size=20))
-def test_any_text_is_expanded_or_its_error_is_located(pattern: str) -> None:
-    try:
+def test_any_text_is_expanded_or_refused(pattern: str) -> None:
+    with suppress(ArchitectureError):
         blocks = expand(pattern)
-    except ArchitectureError as error:
-        at = error.detail.split("\n")[-1].index("^") - 2
-        assert 0 <= at <= len(pattern)
-    else:
         assert 0 < len(blocks) <= MAX_LETTERS
         assert set(blocks) <= set("sfi")
 
