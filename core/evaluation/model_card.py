@@ -12,23 +12,12 @@ from typing import Any
 from edgefront.core.cost.parameters import count
 from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
 from edgefront.core.evaluation.front_matter import SPLITS, Library, data_of, front_matter
-from edgefront.core.graph.model_file import ModelFormat, formats_of
 from edgefront.core.hugging_face import TOKENIZER
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import NOT_LEARNT
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MB
 
-_FORMS: dict[ModelFormat, str] = {
-    "onnx": "ONNX: a pass over whole sequences",
-    "onnx-prefill": "ONNX: reads a prompt, then onnx-decode generates",
-    "onnx-decode": "ONNX: one token after those before",
-    "onnx-generate": "ONNX: generates alone, its cache written in place",
-    "onnx-segment": "ONNX: segment by segment with a memory",
-    "gguf": "GGUF: llama.cpp",
-    "transformers": "Hugging Face's transformers: a tar archive with the folder",
-    "safetensors": "safetensors: the weights by edgefront's names",
-}
 _TOKENS = {
     "bytes": "Its tokens are bytes.",
     "characters": "Its tokens are characters.",
@@ -80,8 +69,6 @@ def model_card(
         _licence(facts, library),
         "## Use\n",
         _IN_TRANSFORMERS if library == "transformers" else _use(architecture),
-        "## Forms\n",
-        _forms(architecture, facts, library, tokenizer),
     ]
     return "\n".join(parts)
 
@@ -247,29 +234,6 @@ def _licence(facts: Mapping[str, Any], library: Library) -> str:
     )
     how = "" if library == "transformers" else " State one with `edgefront model card . --licence NAME`."
     return f"Not stated. {sources}{how}\n"
-
-
-def _forms(architecture: Architecture, facts: Mapping[str, Any], library: Library, tokenizer: Tokenizer | None) -> str:
-    """The files that this model can be written as, each with its command."""
-    has = [
-        format_
-        for format_ in formats_of(architecture)
-        if format_ in _FORMS and not (format_ == "gguf" and tokenizer is not None and tokenizer.level == "words")
-    ]
-    folder, first = ".", ""
-    if library == "transformers":
-        folder, first = "../mine", "First `edgefront model import . --output ../mine`. "
-    rows = [(_FORMS[format_], f"`edgefront model build {folder} --format {format_} --output FILE`") for format_ in has]
-    service = (
-        f"\nThe service that trained it has the same: `edgefront train download {facts['training']} --format FORMAT`.\n"
-        if facts.get("training")
-        else ""
-    )
-    return (
-        f"{first}ONNX and GGUF files also come in other number formats (`--numbers`).\n\n"
-        + _table(("form", "command"), rows)
-        + service
-    )
 
 
 def _use(architecture: Architecture) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import TypeVar
@@ -42,21 +42,13 @@ class Frame:
 
     def model(self, d_model: int, blocks: Sequence[Block], *, d_embed: int, div: int) -> Architecture:
         """The architecture of these blocks in this frame."""
-        return Architecture(
-            d_model=d_model,
-            causal=self.causal,
-            positions=self.positions,
-            context_length=self.context_length,
-            norm=self.norm,
-            norm_kind=self.norm_kind,
-            final_norm=self.final_norm,
-            norm_eps=self.norm_eps,
-            residual_multiplier=self.residual_multiplier,
-            activation=self.activation,
-            embedding=_embedding(self.embedding, None if d_embed == d_model else d_embed, div),
-            blocks=tuple(blocks),
-            output=self.output,
-        )
+        embedding = _embedding(self.embedding, None if d_embed == d_model else d_embed, div)
+        return Architecture(**{**vars(self), "d_model": d_model, "embedding": embedding, "blocks": tuple(blocks)})
+
+    @classmethod
+    def of(cls, model: Architecture) -> Frame:
+        """The frame of a model."""
+        return cls(**{field.name: getattr(model, field.name) for field in fields(cls)})
 
 
 @lru_cache(maxsize=1024)

@@ -205,9 +205,6 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert "Measured with a vocabulary of 50,264; this model has 256" in card
     assert "This model itself, with its own vocabulary, was not measured." in card
     assert "The published data set wikitext-103 is under CC BY-SA 3.0 and GFDL" in card
-    assert "`edgefront train download 01TRAINING --format FORMAT`" in card
-    assert "`edgefront model build . --format onnx-decode" in card
-    assert "--format gguf" not in card  # relative positions
     assert "bits per character" not in card
     changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})
     for asked, said in ((recipe("par-base"), False), (changed, True)):
@@ -265,7 +262,6 @@ def test_a_package_has_the_tokenizer_that_transformers_loads(tmp_path: Path) -> 
         card = (tmp_path / str(number) / "README.md").read_text()
         assert "`tokenizer.json`, in Hugging Face's form" in card
         assert ("Text outside the vocabulary" in card) == (ours.level == "characters")
-        assert ("--format gguf" in card) == (ours.level != "words")
 
 
 def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
