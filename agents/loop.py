@@ -27,7 +27,6 @@ from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.holdings import HeldItem
 from edgefront.agents.server.leasing import Leasing
-from edgefront.agents.server.logs import LOGGER, LogBuffer, LogSender
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
@@ -41,8 +40,6 @@ _log = logging.getLogger(__name__)
 
 _SHUTDOWN_S = 10.0
 """Seconds to send results and to return launches at the start and the end of a run."""
-_LAST_LOG_S = 3.0
-"""Seconds to send the last lines of the log."""
 _RETRY_DELAY_S = 30.0
 """Seconds before the next launch where nothing can be measured now."""
 _FLUSH_S = 2.0
@@ -92,22 +89,11 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listen_to_signals()
         self._started.set()
-        buffer = LogBuffer()
-        logging.getLogger(LOGGER).addHandler(buffer)
-        try:
-            refused = credential.CredentialFile(self.config.data_dir).refused_instance()
-            async with AgentClient(self.config.server, insecure=self.config.insecure, instance=refused) as client:
-                facts = await self._until_drained(self._join(client))
-                if facts is not None:
-                    logs = LogSender(client, buffer)
-                    sending = self._spawn(logs.run())
-                    await self._serve(client, facts)
-                    sending.cancel()
-                    buffer.add("info" if self._fatal is None else "error", str(self._fatal or "drained"))
-                    with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(logs.send(), _LAST_LOG_S)
-        finally:
-            logging.getLogger(LOGGER).removeHandler(buffer)
+        refused = credential.CredentialFile(self.config.data_dir).refused_instance()
+        async with AgentClient(self.config.server, insecure=self.config.insecure, instance=refused) as client:
+            facts = await self._until_drained(self._join(client))
+            if facts is not None:
+                await self._serve(client, facts)
         if self._fatal is not None:
             raise self._fatal
 

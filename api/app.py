@@ -10,7 +10,7 @@ import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgefront.api.agents import enrolment, launches, log
+from edgefront.api.agents import enrolment, launches
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
 from edgefront.api.comparison import endpoints as comparison
@@ -93,7 +93,6 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     for module in (
         launches,  # the hot path comes first: routes are tried in order
         enrolment,
-        log,
         jobs,
         candidates,
         comparison,

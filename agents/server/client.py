@@ -38,7 +38,6 @@ from edgefront.core.wire.agent import (
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
-    LogRequest,
     ReleaseRequest,
     ReportRequest,
     ReportResponse,
@@ -161,10 +160,6 @@ class AgentClient:
     async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
         """Returns launches."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
-
-    async def log(self, request: LogRequest) -> None:
-        """Sends log lines. `NotFound`: the server is too old to take them."""
-        await self._send("/v1/agents/log", request)
 
     async def report(self, request: ReportRequest) -> ReportResponse:
         return await self._ask("/v1/reports", request, ReportResponse)

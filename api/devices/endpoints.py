@@ -17,13 +17,12 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import credentials, devices, logs
+from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import anchors, device_queue, release_leases
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import EnrolResponse
 from edgefront.core.wire.service import (
     AnchorView,
-    DeviceLog,
     DevicePage,
     DeviceView,
     DeviceWork,
@@ -112,24 +111,6 @@ def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWor
     """Jobs of other owners are counted, not named."""
     with here.database.read() as session:
         return device_queue.device_work(session, person, device)
-
-
-@router.get(
-    "/{device_id}/log",
-    operation_id="read_device_log",
-    summary="The last lines that a device's agent has logged",
-    responses={**answer(example("device_log")), **errors(404)},
-)
-def read_device_log(
-    device: DeviceName,
-    person: Reader,
-    here: Here,
-    after: Annotated[int, Query(ge=0, le=1 << 53, description="Only lines with a higher number")] = 0,
-    limit: Annotated[int, Query(ge=1, le=logs.KEPT)] = logs.KEPT,
-) -> DeviceLog:
-    """The agent sends new lines every 15 s while there are some."""
-    with here.database.read() as session:
-        return logs.read_log(session, person, device, after=after, limit=limit)
 
 
 @router.post(

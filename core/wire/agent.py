@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StrictInt,
@@ -39,10 +37,6 @@ MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10
 MAX_FENCE = (1 << 31) - 1
 MAX_WAIT_S = 60
-MAX_LOG_LINES = 200
-MAX_LOG_TEXT = 1000
-MAX_LOG_BYTES = 256 << 10
-"""Of all lines of a request together, in UTF-8."""
 
 Identifier = Annotated[
     str, Field(min_length=1, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
@@ -238,45 +232,3 @@ class ReportReceipt(_Message):
 
 class ReportResponse(_Message):
     receipts: tuple[ReportReceipt, ...]
-
-
-Level = Literal["debug", "info", "warning", "error"]
-
-
-def _is_text(value: Any) -> Any:
-    """Not the seconds since 1970, as a number or as its digits."""
-    if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
-        return value
-    raise ValueError("a time is text, such as 2026-05-04T09:30:00Z")
-
-
-def _storable(at: datetime) -> datetime:
-    """Years of four digits, in whichever time zone."""
-    if not 1970 <= at.year <= 9998:
-        raise ValueError("a time is of the years from 1970 to 9998")
-    return at
-
-
-class LogLine(_Message):
-    """A line of an agent's log."""
-
-    at: Annotated[AwareDatetime, BeforeValidator(_is_text), AfterValidator(_storable)]
-    level: Level
-    message: Annotated[str, Field(max_length=MAX_LOG_TEXT), Printable]
-
-
-def _small_together(lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    size = sum(len(line.message.encode()) for line in lines)
-    if size > MAX_LOG_BYTES:
-        raise ValueError(f"lines have at most {MAX_LOG_BYTES} bytes together, not {size}")
-    return lines
-
-
-class LogRequest(_Message):
-    """What an agent has logged since its last such request. Servers from before it answer 404, and agents continue."""
-
-    lines: Annotated[
-        tuple[LogLine, ...],
-        Field(min_length=1, max_length=MAX_LOG_LINES, fail_fast=True),
-        AfterValidator(_small_together),
-    ]

@@ -122,22 +122,6 @@ class DeviceWork(View):
     """The same by job: the largest first, 50 at most."""
 
 
-class LoggedLine(View):
-    number: int
-    """Rises with each line of any device."""
-    at: datetime
-    """By the device's clock."""
-    level: str
-    message: str
-
-
-class DeviceLog(View):
-    """The last lines that a device's agent has logged, oldest first. The service keeps the last 500 of each device."""
-
-    device_id: Identifier
-    lines: tuple[LoggedLine, ...]
-
-
 class AddressView(View):
     """Where a device reaches this service."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 app = group("Devices: list, drain, trust, revoke, enrol again.")
 
-_POLL_S = 3.0
-
 
 @command(app, "list")
 def list_devices(session: Session) -> None:
@@ -70,38 +68,6 @@ def show_device(session: Session, device: DeviceName) -> None:
             session.out.print("Anchor: not measured yet")
 
     session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
-
-
-@command(app, "logs")
-def logs(
-    session: Session,
-    device: DeviceName,
-    lines: Annotated[int, typer.Option(min=1, max=500, help="Number of lines.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
-) -> None:
-    """Show the last lines that a device's agent has logged. It sends new ones every 15 s.
-
-    With --json one object per line.
-    """
-    import time
-
-    from edgefront.show.output import moment, print_json
-
-    client = session.watching_client if follow else session.client
-    logged = client.devices.log(device, limit=lines).lines
-    if not logged:
-        session.note(f"nothing was logged by {device} yet: its agent sends its log when it has connected")
-    while True:
-        for line in logged:
-            if session.json:
-                print_json(line, line=True)
-            else:
-                session.out.print(f"{moment(line.at)} {line.level:7} {line.message}", markup=False, soft_wrap=True)
-        if not follow:
-            return
-        last = logged[-1].number if logged else 0
-        while not (logged := client.devices.log(device, after=last).lines):
-            time.sleep(_POLL_S)
 
 
 @command(app, "drain")

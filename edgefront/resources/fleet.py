@@ -8,7 +8,6 @@ from edgefront.core.validation import checked
 from edgefront.core.wire.service import (
     AddressView,
     AnchorView,
-    DeviceLog,
     DevicePage,
     DeviceView,
     DeviceWork,
@@ -52,11 +51,6 @@ class Devices:
     def work(self, device: str) -> DeviceWork:
         """What the device does now, and what waits for it."""
         return self._transport.ask(DeviceWork, "GET", f"/v1/devices/{segment(device)}/work")
-
-    def log(self, device: str, *, after: int = 0, limit: int = 500) -> DeviceLog:
-        """The last `limit` lines that the device's agent has logged, of those with a number above `after`."""
-        params = {"after": after, "limit": limit}
-        return self._transport.ask(DeviceLog, "GET", f"/v1/devices/{segment(device)}/log", params=params)
 
     def revoke(self, device: str) -> DeviceView:
         """Revokes the device's credential permanently; its measurements are kept."""

@@ -185,16 +185,6 @@ sa.Table(
     sa.Index("ix_work_item_turn", "kind", "turn"),
 )
 sa.Table(
-    "device_log_line",
-    METADATA,
-    sa.Column("id", AUTO_ID, primary_key=True, autoincrement=True),
-    required("device_id", sa.String(40), key("device.id", "CASCADE")),
-    required("logged_at", UTC),
-    required("level", sa.String(10)),
-    required("message", sa.Text),
-    sa.Index("ix_device_log_line_device", "device_id", "id"),
-)
-sa.Table(
     "enrolment_token",
     METADATA,
     sa.Column("id", sa.String(40), primary_key=True),

@@ -30,8 +30,6 @@ from edgefront.core.wire.agent import (
     LeaseItem,
     LeaseRequest,
     LeaseResponse,
-    LogLine,
-    LogRequest,
     ReleaseRequest,
     ReportReceipt,
     ReportRequest,
@@ -81,7 +79,6 @@ class Script:
     released: list[str] = field(default_factory=list)
     reports: list[LaunchReport] = field(default_factory=list)
     busy_s: float = 0.0
-    log: list[LogLine] = field(default_factory=list)
     polls_cut_short: int = 0
     requests: list[str] = field(default_factory=list)
 
@@ -212,10 +209,6 @@ def _app(script: Script) -> FastAPI:
     @app.post("/v1/launches/{launch_id}/start", status_code=204)
     async def start(launch_id: str, body: StartRequest) -> None:
         script.started.append(launch_id)
-
-    @app.post("/v1/agents/log", status_code=204)
-    async def log(body: LogRequest) -> None:
-        script.log.extend(body.lines)
 
     @app.post("/v1/reports")
     async def report(body: ReportRequest) -> ReportResponse:

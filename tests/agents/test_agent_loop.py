@@ -17,7 +17,7 @@ from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.server import logs, retry
+from edgefront.agents.server import retry
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import Holdings
@@ -173,19 +173,18 @@ def test_goes_on_after_an_error_that_nobody_has_foreseen(config, monkeypatch):
 
     monkeypatch.setattr(retry, "AFTER_FAILURE_S", 0.01)
     for owner, name in (
-        *((AgentClient, name) for name in ("start", "lease", "heartbeat", "report", "log")),
+        *((AgentClient, name) for name in ("start", "lease", "heartbeat", "report")),
         *((Spool, "oldest"), (Measurer, "measure")),
     ):
         failing(owner, name)
-    monkeypatch.setattr(logs, "SEND_INTERVAL_S", 0.01)
     script = Script()
     script.items.extend([item(0), slow(1), slow(2)])
     with ScriptedServer(script) as server, running(config(server.url, wait_s=1.0)) as run:
-        wait_for(lambda: len(script.reports) == 3 and script.log)
+        wait_for(lambda: len(script.reports) == 3)
         run.agent.stop()
         assert run.ended()
         assert run.error is None
-    assert failed == {"start", "lease", "heartbeat", "report", "log", "oldest", "measure"}
+    assert failed == {"start", "lease", "heartbeat", "report", "oldest", "measure"}
     results = {report.launch_id: report.result for report in script.reports}
     assert results["lau_0"].reason == "crashed"
     assert "ZeroDivisionError" in results["lau_0"].message

@@ -1,8 +1,7 @@
-"""What a device's page shows beside its state: what it does, what its agent has logged, and how another is added."""
+"""What a device's page shows beside its state: what it does, and how another is added."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,45 +10,7 @@ from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
 from edgefront.api.devices.address import reachable
-from edgefront.core.services.fleet.logs import KEPT
 from edgefront.core.services.settings import HttpSettings
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc).isoformat()
-
-
-def line(message: str, level: str = "info") -> dict[str, str]:
-    return {"at": NOW, "level": level, "message": message}
-
-
-def test_the_last_lines_of_an_agent_are_kept_and_no_others(service: Service) -> None:
-    agent, other, person = service.agent(), service.agent("lab-8"), service.client("user", "bob")
-    assert other.post("/v1/agents/log", json={"lines": [line("of another")]}).status_code == 204
-    assert agent.post("/v1/agents/log", json={"lines": [line("first"), line("why", "error")]}).status_code == 204
-    lines = person.get("/v1/devices/lab-7/log").raise_for_status().json()["lines"]
-    assert [(line["level"], line["message"]) for line in lines] == [("info", "first"), ("error", "why")]
-    for start in range(0, KEPT, 100):
-        sent = {"lines": [line(f"line {number}") for number in range(start, start + 100)]}
-        assert agent.post("/v1/agents/log", json=sent).status_code == 204
-    lines = person.get("/v1/devices/lab-7/log").json()["lines"]
-    assert [line["message"] for line in lines] == [f"line {number}" for number in range(KEPT)]
-    after = {"after": lines[-3]["number"]}
-    assert person.get("/v1/devices/lab-7/log", params=after).json()["lines"] == lines[-2:]
-    assert person.get("/v1/devices/lab-7/log", params={"limit": 1}).json()["lines"] == lines[-1:]
-    others = person.get("/v1/devices/lab-8/log").json()["lines"]
-    assert [line["message"] for line in others] == ["of another"]
-
-
-@ON_SQLITE
-def test_a_log_obeys_no_terminal_and_only_agents_write_one(service: Service) -> None:
-    agent = service.agent()
-    sent = {"lines": [line("\x1b[2Jcleared\x07\N{GRINNING FACE} and ünder")]}
-    assert agent.post("/v1/agents/log", json=sent).status_code == 204
-    (logged,) = service.client().get("/v1/devices/lab-7/log").json()["lines"]
-    assert logged["message"] == " [2Jcleared \N{GRINNING FACE} and ünder"
-    problem(service.client().post("/v1/agents/log", json=sent), 403)
-    problem(agent.post("/v1/agents/log", json={"lines": []}), 422)
-    problem(agent.post("/v1/agents/log", json={"lines": [line("x" * 1001)]}), 422)
-    problem(service.client().get("/v1/devices/no-such/log"), 404)
 
 
 @ON_SQLITE

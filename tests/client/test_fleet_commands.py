@@ -16,10 +16,8 @@ from sqlalchemy.orm import Session
 from edgefront import exits
 from edgefront.client import Client
 from edgefront.commands.access import agent_command
-from edgefront.core.services.fleet import logs
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device
-from edgefront.core.wire.agent import LogLine, LogRequest
 
 
 def read(running: Running, *arguments: str) -> Any:
@@ -43,25 +41,6 @@ def test_a_job_is_compared_with_itself(running: Running) -> None:
     missing = edgefront("compare", f"{job}/nowhere", home=running.home)
     assert missing.returncode == exits.NOT_FOUND
     assert target.name in missing.stderr
-
-
-def test_the_log_of_a_device(running: Running) -> None:
-    database = Database(f"sqlite:///{running.home / 'edgefront.db'}")
-    try:
-        with database.write() as session:
-            (device,) = [listed for listed in running.client.devices.list() if listed.name == running.board]
-            now = database.now(session)
-            lines = tuple(LogLine(at=now, level="info", message=f"[bold]line {number}") for number in range(3))
-            logs.add_lines(session, device.id, LogRequest(lines=lines))
-    finally:
-        database.dispose()
-    shown = edgefront("device", "logs", running.board, "--lines", "2", home=running.home)
-    assert [line.partition("info ")[2].strip() for line in shown.stdout.splitlines()] == [
-        "[bold]line 1",
-        "[bold]line 2",
-    ]
-    told = edgefront("device", "logs", running.board, "--json", home=running.home)
-    assert [json.loads(line)["message"] for line in told.stdout.splitlines()][-1] == "[bold]line 2"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from edgefront.core.errors import ArchitectureError
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import DeviceFacts, LeaseRequest, LogRequest, ReportRequest
+from edgefront.core.wire.agent import DeviceFacts, LeaseRequest, ReportRequest
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.predictions import PredictionRequest
 
@@ -43,7 +43,6 @@ def send(client: httpx.Client, path: str, body: str) -> httpx.Response:
         (JobRequest, {"targets": [{}], "baseline_layers": ALL_WRONG}),
         (PredictionRequest, {"architectures": [1] * MANY}),
         (ReportRequest, {"reports": [1] * MANY}),
-        (LogRequest, {"lines": [1] * MANY}),
         (LeaseRequest, {"facts": {"cpu_features": [1] * MANY, "runtimes": [1] * MANY, "gpus": [1] * MANY}}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

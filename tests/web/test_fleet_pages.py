@@ -19,7 +19,7 @@ from test_accessibility import inspect
 from watched_page import WatchedPage
 
 from edgefront.agents.main import REVOKED
-from edgefront.core.wire.agent import LeaseRequest, LeaseResponse, LogLine, LogRequest, ReleaseRequest, StartRequest
+from edgefront.core.wire.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest
 
 Watch = Callable[..., WatchedPage]
 START_MS = 300_000
@@ -81,7 +81,6 @@ def test_a_device_is_added_watched_drained_and_revoked(
     dialog.get_by_role("link", name="Show lab 9").click()
     expect(page.locator("h1")).to_have_text("lab 9")
     expect(page.locator("#health")).to_have_text("healthy")
-    expect(page.get_by_role("log")).to_contain_text("enrolled as lab 9")
     page.get_by_role("button", name="Drain").click()
     expect(page.locator("#health")).to_have_text("draining")
     page.get_by_role("button", name="Activate").click()
@@ -113,10 +112,6 @@ def test_a_device_at_work(
     lease = LeaseResponse.model_validate_json(agent.post("/v1/leases", LeaseRequest(max_items=2, wait_s=30)).content)
     first, _next = lease.items
     agent.post(f"/v1/launches/{first.launch_id}/start", StartRequest(fence=first.fence))
-    now = lease.expires_at
-    assert now is not None
-    lines = (LogLine(at=now, level="info", message="a launch"), LogLine(at=now, level="warning", message="it is hot"))
-    agent.post("/v1/agents/log", LogRequest(lines=lines))
     seen = watch(member, f"/devices/{agent.name}")
     page = seen.page
     rows = page.locator("#held tbody tr")
@@ -133,12 +128,7 @@ def test_a_device_at_work(
     expect(page.locator("#queue tbody tr")).to_have_count(1)
     expect(page.locator("#queue tbody tr")).to_contain_text(f"something to dothis device{waiting}")
     expect(page.locator("#runtimes tbody tr").first).to_contain_text("float32, int8")
-    expect(page.get_by_role("log")).to_contain_text("a launch")
-    expect(page.get_by_role("log").locator(".warning")).to_contain_text("warning: it is hot")
     inspect(seen)
-    agent.post("/v1/agents/log", LogRequest(lines=(LogLine(at=now, level="error", message="and off"),)))
-    expect(page.get_by_role("log").locator(".error")).to_contain_text("and off")
-    assert page.get_by_role("log").locator(".line").count() == 3
     agent.post(f"/v1/leases/{lease.lease_id}/release", ReleaseRequest())
     expect(page.locator("#idle")).to_contain_text("It holds no launch")
     api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()

@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Double, Table, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, Prepared, any_of
-from edgefront.core.store.tables import Device, DeviceLogLine, Launch
+from edgefront.core.store.tables import Device, Launch
 from edgefront.core.store.tables.base import UtcDateTime, new_id
 from edgefront.core.store.tables.device import digest_of_facts
-from edgefront.core.wire.agent import EnrolRequest, LogLine
+from edgefront.core.wire.agent import EnrolRequest
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
@@ -153,21 +153,3 @@ def worked(
     """Updates when the device was last seen, and had a result; adds the time that it worked since its last report."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
     _WORKED.run(session, {**values, "result_at": now if has_result else None})
-
-
-def add_log_lines(session: Session, device_id: str, lines: Sequence[LogLine], kept: int) -> None:
-    """Adds lines to the log of a device, of which the last `kept` stay."""
-    values = [
-        {"device_id": device_id, "logged_at": line.at, "level": line.level, "message": line.message} for line in lines
-    ]
-    session.execute(insert(DeviceLogLine), values)
-    of_it = select(DeviceLogLine.id).where(DeviceLogLine.device_id == device_id)
-    first_old = of_it.order_by(DeviceLogLine.id.desc()).offset(kept).limit(1).scalar_subquery()
-    old = delete(DeviceLogLine).where(DeviceLogLine.device_id == device_id, DeviceLogLine.id <= first_old)
-    session.execute(old, execution_options={"synchronize_session": False})
-
-
-def last_log_lines(session: Session, device_id: str, after: int, limit: int) -> Sequence[DeviceLogLine]:
-    """The last lines of a device's log with a number above `after`, in order."""
-    query = select(DeviceLogLine).where(DeviceLogLine.device_id == device_id, DeviceLogLine.id > after)
-    return session.scalars(query.order_by(DeviceLogLine.id.desc()).limit(limit)).all()[::-1]

@@ -4,7 +4,7 @@ from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentT
 from edgefront.core.store.tables.artifact import Artifact
 from edgefront.core.store.tables.base import Base, new_id, random_ids
 from edgefront.core.store.tables.candidate import Candidate
-from edgefront.core.store.tables.device import Device, DeviceLogLine
+from edgefront.core.store.tables.device import Device
 from edgefront.core.store.tables.event import Event
 from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
@@ -20,7 +20,6 @@ __all__ = [
     "Base",
     "Candidate",
     "Device",
-    "DeviceLogLine",
     "EnrolmentToken",
     "Evaluation",
     "Event",

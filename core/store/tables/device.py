@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import ForeignKey, Index, String, Text
+from sqlalchemy import String, Text
 from sqlalchemy.orm import Mapped, mapped_column, validates
 
 from edgefront.core.states import DeviceState
-from edgefront.core.store.tables.base import AutoId, Base, Json, UtcDateTime, new_id, state_type
+from edgefront.core.store.tables.base import Base, Json, UtcDateTime, new_id, state_type
 
 
 def digest_of_facts(facts: Mapping[str, Any]) -> str:
@@ -48,16 +48,3 @@ class Device(Base):
     def _set_digest(self, _name: str, facts: dict[str, Any]) -> dict[str, Any]:
         self.facts_digest = digest_of_facts(facts)
         return facts
-
-
-class DeviceLogLine(Base):
-    """A line that a device's agent has logged; of each device only the last are kept."""
-
-    __tablename__ = "device_log_line"
-    __table_args__ = (Index("ix_device_log_line_device", "device_id", "id"),)
-
-    id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
-    device_id: Mapped[str] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"))
-    logged_at: Mapped[datetime] = mapped_column(UtcDateTime)  # by the device's clock
-    level: Mapped[str] = mapped_column(String(10))
-    message: Mapped[str] = mapped_column(Text)

@@ -13,7 +13,7 @@ from dishonest import Device, Fleet, honest
 from running_api import problem
 
 from edgefront.api.docs.examples import example
-from edgefront.core.wire.agent import MAX_FACTS_BYTES, MAX_LOG_BYTES, LeaseItem
+from edgefront.core.wire.agent import MAX_FACTS_BYTES, LeaseItem
 
 HOLE = "a place for raw JSON"
 
@@ -106,8 +106,6 @@ def test_what_no_text_and_no_number_can_be_is_refused(device: Device) -> None:
             problem(post(device.http, "/v1/reports", put(whole(item), path, raw)), 422)
         facts = put({"wait_s": 0, "facts": example("enrol_request")["facts"]}, "facts.cpu", raw)
         problem(post(device.http, "/v1/leases", facts), 422)
-        line = put({"lines": [{"at": "2026-05-04T09:30:00Z", "level": "info", "message": ""}]}, "lines.0.message", raw)
-        problem(post(device.http, "/v1/agents/log", line), 422)
 
 
 @ON_SQLITE
@@ -164,25 +162,3 @@ def test_facts_are_bounded_in_bytes(fleet: Fleet, device: Device) -> None:
     assert problem(refused, 422)["field"] == "facts"
     few.popitem()
     assert device.http.post("/v1/leases", json={"wait_s": 0, "facts": {**facts, "extra": few}}).status_code == 200
-
-
-TIMES = ["5", '"5"', "true", "1e400", '"0001-01-01T00:00:00Z"', '"0001-01-01T00:00:00+14:00"', '"-5"',
-         '"9999-12-31T23:59:59-14:00"', '"2026-05-04T09:30:00"']  # fmt: skip
-
-
-@ON_SQLITE
-def test_a_line_was_logged_at_a_time(fleet: Fleet, device: Device) -> None:
-    line = {"at": "1970-01-01T00:00:00+14:00", "level": "info", "message": "started"}
-    assert device.http.post("/v1/agents/log", json={"lines": [line]}).status_code == 204
-    changes = [("lines.0.at", raw) for raw in TIMES]
-    assert set(fields(device.http, "/v1/agents/log", {"lines": [line]}, changes)) == {"lines.0.at"}
-    assert len(fleet.user.get(f"/v1/devices/{device.id}/log").raise_for_status().json()["lines"]) == 1
-
-
-@ON_SQLITE
-def test_log_lines_are_bounded_in_bytes(device: Device) -> None:
-    line = {"at": "2026-05-04T09:30:00Z", "level": "info", "message": "\U0001f600" * 1000}
-    lines = [line] * (MAX_LOG_BYTES // 4000)
-    assert device.http.post("/v1/agents/log", json={"lines": lines}).status_code == 204
-    refused = device.http.post("/v1/agents/log", json={"lines": [*lines, line]})
-    assert problem(refused, 422)["field"] == "lines"

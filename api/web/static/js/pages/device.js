@@ -1,4 +1,4 @@
-// One device: its health, what it does and what waits for it, its runtimes, its anchor, and the log of its agent.
+// One device: its health, what it does and what waits for it, its runtimes and its anchor.
 
 import { AddDevice } from "../device/add.js";
 import { showAnchor } from "../device/anchor.js";
@@ -11,11 +11,8 @@ import { ago, count, gigabytes, percent, whole } from "../shared/format.js";
 
 const FRESHEN_MS = 3000;
 const ANCHOR_MS = 60000;
-const LINES = 500;
 
 const path = `/v1/devices/${encodeURIComponent(document.body.dataset.device)}`;
-const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
-const lines = [];
 let me = null;
 let device = null;
 
@@ -47,32 +44,17 @@ function show(found) {
   setText(byId("hardware"), hardware(device));
   fillRows(byId("runtimes"), runtimeRows(device));
   setText(byId("audits"), device.audits ? `Of ${whole(device.audits)} repeated launches ${percent(device.audits_held_share)} were within the interval known before.` : "");
-  setText(byId("log-command"), `edgefront device logs ${device.name} --follow`);
   if (me) control.show(device, me);
-}
-
-function showLog(found) {
-  lines.push(...found);
-  lines.splice(0, lines.length - LINES);
-  const log = byId("log");
-  log.hidden = lines.length === 0;
-  byId("no-log").hidden = lines.length > 0;
-  if (found.length === 0) return;
-  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
-  log.replaceChildren(...lines.map(({ at, level, message }) => element("span", { class: `line ${level}`, text: `${clock.format(new Date(at))} ${level === "info" ? "" : `${level}: `}${message}\n` })));
-  if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
 const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
 
 async function freshen() {
-  const after = lines.at(-1)?.number ?? 0;
-  const [found, work, log] = await Promise.all([path, `${path}/work`, `${path}/log?after=${after}`].map((each) => patiently(each, away)));
+  const [found, work] = await Promise.all([path, `${path}/work`].map((each) => patiently(each, away)));
   if (byId("notice").classList.contains("warn")) setNotice(byId("notice"), "");
   show(found);
   showWork(work, found);
   byId("device").hidden = false;
-  if (after === (lines.at(-1)?.number ?? 0)) showLog(log.lines);
 }
 
 const control = new DeviceControl(path, (steered) => {
