@@ -12,6 +12,7 @@ import pytest
 from edgefront.agents.device.probe import runtimes
 from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.core.measurement.runtimes import not_installed
+from edgefront.core.processes.child import python
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
 pytestmark = pytest.mark.skipif(not_installed("llamacpp") is not None, reason="tests the smallest runtime in a child")
@@ -24,7 +25,7 @@ if os.environ.get("CRASHES"):
     import atexit
     atexit.register(os._exit, 3)
 """
-_LLAMA = f"-m edgefront.agents.measuring.runtimes.describe llamacpp {os.getpid()}\n"
+_LLAMA = " ".join(python("edgefront.agents.measuring.runtimes.describe", "llamacpp", str(os.getpid()))[1:]) + "\n"
 
 
 @pytest.fixture
