@@ -51,6 +51,7 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import remove_left
 from edgefront.core.store.database import Database
+from edgefront.core.wire.events import Event
 
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
@@ -162,7 +163,7 @@ def _context(settings: Settings, database: Database) -> Context:
         with database.read() as session:
             return wanted_keys(session)
 
-    def read(log_id: str, after: int, limit: int) -> Sequence[event_log.LogView]:
+    def read(log_id: str, after: int, limit: int) -> Sequence[Event]:
         with database.read() as session:
             return event_log.read(session, log_id, after, limit)
 

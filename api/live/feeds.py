@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.live.pulse import Pulse
 from edgefront.core.errors import EdgefrontError, TooManyRequests, Unavailable
-from edgefront.core.services.event_log import LogView
+from edgefront.core.wire.events import Event
 
 POLL_S = 0.4
 AWAY_S = 1.0
@@ -32,12 +32,14 @@ MAX_READERS = 500
 MAX_READERS_PER_KEY = 20
 
 _log = logging.getLogger("edgefront.api")
-Read = Callable[[str, int, int], Sequence[LogView]]
+Read = Callable[[str, int, int], Sequence[Event]]
 
 
-def encoded(event: LogView) -> bytes:
+def encoded(event: Event) -> bytes:
     """An event as it goes over the wire: its number as the id, its kind as the type, the whole of it as the data."""
-    line: bytes = ServerSentEvent(event.model_dump_json(), event=event.kind, id=str(event.number)).encode()
+    line: bytes = ServerSentEvent(
+        event.model_dump_json(exclude_unset=True), event=event.kind, id=str(event.number)
+    ).encode()
     return line
 
 
@@ -52,7 +54,7 @@ class _Feed:
         self.readers = 0
         self.poller: asyncio.Task[None] | None = None
 
-    def add(self, events: Sequence[LogView]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         for event in events:
             self.kept.append((event.number, encoded(event)))
             self.last = event.number

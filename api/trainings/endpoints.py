@@ -247,7 +247,7 @@ async def follow_training(
 ) -> Response:
     """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
 
-    Each has the event's number as its id, its kind as its type, and a TrainingEventView as its data. `rewound`
+    Each has the event's number as its id, its kind as its type, and the whole event as its data. `rewound`
     invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
     training has ended.
     """

@@ -23,10 +23,9 @@ from edgefront.core.services.stored import RowReader
 from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
-from edgefront.core.wire.jobs import EventView
-from edgefront.core.wire.trainings import TrainingEventView
+from edgefront.core.wire import events as wire
 
-LogView = EventView | TrainingEventView
+_COLUMNS = ("number", "kind", "data", "created_at")
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Entry:
 class _Log:
     """Tables of the events of one kind of owner, and the statements on them, which are made once."""
 
-    def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent], view: type[LogView]) -> None:
-        self.owner, self.events, self.view = owner, events, view
+    def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent]) -> None:
+        self.owner, self.events = owner, events
         self.owner_id = f"{owner.__tablename__}_id"
         self.has_targets = events is Event
         table = cast(Table, owner.__table__)
@@ -55,15 +54,15 @@ class _Log:
         )
         log = cast(Table, events.__table__)
         self.after = (
-            select(*(log.c[name] for name in view.model_fields))
+            select(*(log.c[name] for name in (*_COLUMNS, *(["target_id"] if self.has_targets else []))))
             .where(log.c[self.owner_id] == bindparam("log"), log.c.number > bindparam("number"))
             .order_by(log.c.number)
             .limit(bindparam("most", type_=Integer))
         )
 
 
-_JOBS = _Log(Job, Event, EventView)
-_TRAININGS = _Log(Training, TrainingEvent, TrainingEventView)
+_JOBS = _Log(Job, Event)
+_TRAININGS = _Log(Training, TrainingEvent)
 
 
 def _log_of(owner_id: str) -> _Log:
@@ -100,18 +99,18 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
     return last
 
 
-def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[LogView]:
+def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[wire.Event]:
     """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
     log = _log_of(owner_id)
     asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
-    return [_view(log.view, dict(row._mapping)) for row in session.execute(log.after, asked)]
+    return [_view(dict(row._mapping)) for row in session.execute(log.after, asked)]
 
 
-def _view(view: type[LogView], row: Document) -> LogView:
-    """An event; of a kind or with data that this release cannot read as it is, so that the log goes on."""
+def _view(row: Document) -> wire.Event:
+    """An event; with data that cannot be read it says so, and the log goes on."""
     reader = RowReader()
-    event = reader.read(lambda: view.model_validate(row))
-    return event or view.model_construct(**{**row, "data": {"note": reader.note()}})
+    event = reader.read(lambda: wire.Event.model_validate(row))
+    return event or wire.Event.model_validate({**row, "data": {"note": reader.note()}})
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:

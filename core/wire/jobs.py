@@ -12,7 +12,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
 from edgefront.core.states import (
     Goal,
-    JobEventKind,
     JobState,
     TargetState,
 )
@@ -377,23 +376,3 @@ class JobView(View):
 class JobPage(View):
     items: tuple[JobView, ...]
     next_cursor: str | None = None
-
-
-class EventView(View):
-    """One line of a job's log. `number` rises by one within the job and is the SSE id.
-
-    `core.wire.events` has what the `data` of each kind holds.
-    """
-
-    number: int
-    kind: Literal[
-        JobEventKind.JOB_STATE,
-        JobEventKind.TARGET_STATE,
-        JobEventKind.GENERATION,
-        JobEventKind.CANDIDATE,
-        JobEventKind.FRONTIER,
-        JobEventKind.LAUNCH,
-    ]
-    target_id: Identifier | None
-    data: dict[str, Any]
-    created_at: datetime

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
-from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
+from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.candidates import CandidateView
 from edgefront.core.wire.jobs import Positive
@@ -256,22 +256,3 @@ class TrainingFile(View):
     path: str
     size: int
     modified_at: datetime
-
-
-class TrainingEventView(View):
-    """One line of a training's log. `number` rises by one within the training and is the SSE id.
-
-    `core.wire.events` has what the `data` of each kind holds.
-    """
-
-    number: int
-    kind: Literal[
-        TrainingEventKind.STATE,
-        TrainingEventKind.METRIC,
-        TrainingEventKind.REWOUND,
-        TrainingEventKind.CHECKPOINT,
-        TrainingEventKind.NOTE,
-        TrainingEventKind.EVALUATION,
-    ]
-    data: dict[str, Any]
-    created_at: datetime

@@ -20,7 +20,7 @@ from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
 from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import EventView
+from edgefront.core.wire.events import Event
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_stream_lives_through_the_outage(service: Service, line: Proxy) -> Non
         until(lambda: client.get(path), 200)
         with service.database.write() as session:
             event_log.append(session, made["id"], [Entry(JobEventKind.LAUNCH, {})], service.database.now(session))
-        view = EventView.model_validate_json(next(events).data)
+        view = Event.model_validate_json(next(events).data)
         assert [*numbers, view.number] == list(range(1, last + 2))
 
 

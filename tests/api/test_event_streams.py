@@ -19,7 +19,7 @@ from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
 from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import EventView
+from edgefront.core.wire.events import Event
 
 
 @contextmanager
@@ -43,14 +43,14 @@ def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     with follow(client, f"/v1/jobs/{job['id']}") as events:
         next(events)
         assert elsewhere.client().delete(f"/v1/keys/{made['id']}").status_code == 204
-        assert all(EventView.model_validate_json(event.data).job_id == job["id"] for event in events)  # to their end
+        assert all(Event.model_validate_json(event.data).job_id == job["id"] for event in events)  # to their end
     problem(client.get("/v1/me"), 401)
 
 
-def take(events: Iterator[ServerSentEvent], number: int) -> list[EventView]:
+def take(events: Iterator[ServerSentEvent], number: int) -> list[Event]:
     taken = []
     for event in events:
-        view = EventView.model_validate_json(event.data)
+        view = Event.model_validate_json(event.data)
         assert (event.id, event.event) == (str(view.number), view.kind)
         taken.append(view)
         if len(taken) == number:
@@ -154,7 +154,7 @@ def test_a_whole_job_is_streamed(service: Service, client: httpx.Client) -> None
         service.measure(agent)
         told = []
         for event in events:
-            told.append(EventView.model_validate_json(event.data))
+            told.append(Event.model_validate_json(event.data))
             if told[-1].kind == "job_state" and told[-1].data["state"] == "finished":
                 break
     assert [event.number for event in told] == list(range(1, len(told) + 1))
@@ -175,7 +175,7 @@ def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
         assert list(revoked) == []
         client.post(f"{path}/cancel")
         client.delete(path)
-        rest = [EventView.model_validate_json(event.data).number for event in events]
+        rest = [Event.model_validate_json(event.data).number for event in events]
         assert rest == list(range(job["last_event"] + 1, job["last_event"] + 1 + len(rest)))
 
 

@@ -27,7 +27,8 @@ from edgefront.core.services.trainings.files.removal import finish_deletions
 from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
+from edgefront.core.wire.events import Event
+from edgefront.core.wire.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}
@@ -102,7 +103,7 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
         told = []
         for event in EventSource(response).iter_sse():
             if event.data:
-                told.append(TrainingEventView.model_validate_json(event.data))
+                told.append(Event.model_validate_json(event.data))
                 if told[-1].number == done.last_event:
                     break
     assert [event.number for event in told] == list(range(2, done.last_event + 1))
