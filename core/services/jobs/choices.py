@@ -269,14 +269,9 @@ def _of_place(
 
 def short_of(session: Session, job: Job) -> dict[str, str]:
     """Target id → the answer in a few words: of each device the target whose model it is; where nothing fits, the
-    first. Where this release has no such models any more, it says so for the first target.
+    first. `InvalidInput` where this release has no such models any more.
     """
-    targets = job_rows.targets(session, [job.id])
-    try:
-        places = _read(session, job)
-    except InvalidInput as error:
-        return {targets[0].id: str(error)}
-    return dict(_short(place) for place in places)
+    return dict(_short(place) for place in _read(session, job))
 
 
 def _short(place: MeasuredPlace) -> tuple[str, str]:
