@@ -19,7 +19,6 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
 @router.post(
     "/enrol",
     status_code=201,
-    operation_id="enrol",
     summary="Exchange an enrolment token for a device's credential",
     responses={
         **answer(example("enrol_response"), status=201, description="The credential; it is shown only once"),

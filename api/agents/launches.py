@@ -68,7 +68,6 @@ DRAINING_WAIT_S = 5.0
 
 @router.post(
     "/leases",
-    operation_id="lease",
     summary="Lease launches, or wait until there are some",
     response_model=LeaseResponse,
     responses={**_LEASED, **errors(409)},
@@ -163,7 +162,6 @@ async def _disconnected(request: Request) -> None:
 
 @router.post(
     "/leases/{lease_id}/heartbeat",
-    operation_id="heartbeat",
     summary="Extend a lease",
     response_model=HeartbeatResponse,
     responses={**answer(example("heartbeat")), **errors(404)},
@@ -179,7 +177,6 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
 @router.post(
     "/leases/{lease_id}/release",
     status_code=204,
-    operation_id="release",
     summary="Return launches",
     responses={204: {"description": "Returned"}, **errors(404)},
 )
@@ -202,7 +199,6 @@ def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str
 @router.post(
     "/launches/{launch_id}/start",
     status_code=204,
-    operation_id="start_launch",
     summary="Report the start of a launch",
     responses={204: {"description": "Noted"}, **errors(404, 409)},
 )
@@ -219,7 +215,6 @@ def start_launch(
 
 @router.post(
     "/reports",
-    operation_id="report",
     summary="Report finished launches",
     response_model=ReportResponse,
     responses={**answer(example("report_response")), **errors(409)},

@@ -101,7 +101,6 @@ Sort = Annotated[
 
 @router.get(
     "/jobs/{job_id}/candidates",
-    operation_id="list_candidates",
     summary="Candidates of a job: filtered, sorted, paged or exported",
     response_model=CandidatePage,
     responses={
@@ -173,7 +172,6 @@ def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) 
 
 @router.get(
     "/jobs/{job_id}/points",
-    operation_id="get_points",
     summary="The points of a target's chart, thinned to a fixed number, as typed columns",
     response_class=Response,
     responses={
@@ -214,7 +212,6 @@ def get_points(
 
 @router.get(
     "/jobs/{job_id}/frontier",
-    operation_id="get_frontier",
     summary="The frontier of a target",
     response_model=FrontierView,
     responses={
@@ -267,7 +264,6 @@ def get_frontier(
 
 @router.get(
     "/candidates/{candidate_id}",
-    operation_id="get_candidate",
     summary="One candidate",
     responses={**answer(example("candidate")), **errors(404)},
 )
@@ -278,7 +274,6 @@ def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> Cand
 
 @router.get(
     "/candidates/{candidate_id}/details",
-    operation_id="get_candidate_details",
     summary="One candidate with its blocks, its ancestors and the formats of its model",
     responses={**answer(example("candidate_details")), **errors(404)},
 )
@@ -289,7 +284,6 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
 
 @router.get(
     "/candidates/{candidate_id}/parts",
-    operation_id="get_candidate_parts",
     summary="Where a candidate's milliseconds and bytes go",
     response_model=CandidateParts,
     responses={**answer(example("candidate_parts")), **errors(404)},
@@ -302,7 +296,6 @@ async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: H
 
 @router.get(
     "/candidates/{candidate_id}/launches",
-    operation_id="list_launches",
     summary="The raw launches behind a candidate's numbers",
     responses={**answer(example("launches")), **errors(404)},
 )

@@ -59,14 +59,13 @@ _DESCRIPTIONS: dict[str, Any] = {
 router = APIRouter(prefix="/v1/catalogue", tags=["catalogue"], route_class=JsonRoute)
 
 
-@router.get("/spaces", operation_id="list_spaces", summary="List search spaces", responses=answer([example("space")]))
+@router.get("/spaces", summary="List search spaces", responses=answer([example("space")]))
 def list_spaces(_asker: Anyone) -> list[SpaceView]:
     return [_space(name) for name in catalogue.spaces()]
 
 
 @router.get(
     "/spaces/{name}",
-    operation_id="get_space",
     summary="One search space with its genes",
     responses={**answer(example("space")), **errors(404)},
 )
@@ -77,14 +76,13 @@ def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     return _space(name)
 
 
-@router.get("/models", operation_id="list_models", summary="List named models", responses=answer([example("model")]))
+@router.get("/models", summary="List named models", responses=answer([example("model")]))
 def list_models(_asker: Anyone) -> list[NamedModelView]:
     return [_model(name) for name in named_models()]
 
 
 @router.get(
     "/models/{name}",
-    operation_id="get_model",
     summary="One named model",
     responses={**answer(example("model")), **errors(404)},
 )
@@ -94,7 +92,6 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
 
 @router.get(
     "/published",
-    operation_id="list_published_models",
     summary="List published models with their facts, and the tables of their scores",
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
@@ -106,7 +103,6 @@ def list_published_models(_asker: Anyone) -> PublishedCatalogue:
 
 @router.get(
     "/published/{owner}/{name}",
-    operation_id="get_published_model",
     summary="One published model by its id on the Hugging Face Hub",
     responses={**answer(example("published_model")), **errors(404)},
 )
@@ -119,7 +115,6 @@ def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> Publi
 
 @router.get(
     "/algorithms",
-    operation_id="list_algorithms",
     summary="List search algorithms with the schema of their settings",
     responses=answer([example("algorithm")]),
 )
@@ -132,7 +127,6 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
 
 @router.post(
     "/describe",
-    operation_id="describe",
     summary="The exact cost of an architecture, without running it",
     responses=answer(example("costs")),
 )

@@ -10,16 +10,16 @@ from fastapi import APIRouter, Query, Response
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.comparisons import MAX_TARGETS, ComparisonView
 
-router = APIRouter(prefix="/v1", tags=["candidates"])
+router = APIRouter(prefix="/v1", tags=["candidates"], route_class=ThreadRoute)
 
 
 @router.get(
     "/comparison",
-    operation_id="compare_targets",
     summary="Several targets beside each other, of one job or of several",
     response_model=ComparisonView,
     responses={**answer(example("comparison")), **errors(404)},

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Request
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.addresses import is_local, is_loopback
 from edgefront.core.services.settings import HttpSettings
 from edgefront.core.wire.service import AddressView
 
-router = APIRouter(prefix="/v1", tags=["devices"])
+router = APIRouter(prefix="/v1", tags=["devices"], route_class=ThreadRoute)
 
 LOCAL_ONLY = (
     "This service listens on its own machine alone, so other devices do not reach it. Start it on an address of the "
@@ -27,7 +28,6 @@ BY_ITSELF = "Found by itself. If devices reach the service at another address, c
 
 @router.get(
     "/address",
-    operation_id="get_address",
     summary="The address at which devices reach this service",
     responses=answer(example("address")),
 )

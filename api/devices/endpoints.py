@@ -33,7 +33,7 @@ from edgefront.core.wire.service import (
 router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=JsonRoute)
 
 
-@router.get("", operation_id="list_devices", summary="List devices", responses=answer(example("device_page")))
+@router.get("", summary="List devices", responses=answer(example("device_page")))
 def list_devices(
     person: Reader, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
@@ -44,7 +44,6 @@ def list_devices(
 
 @router.get(
     "/{device_id}",
-    operation_id="get_device",
     summary="One device",
     responses={**answer(example("device")), **errors(404)},
 )
@@ -57,7 +56,6 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 
 @router.post(
     "/{device_id}/drain",
-    operation_id="drain_device",
     summary="Drain a device: no further work",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -68,7 +66,6 @@ def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 @router.post(
     "/{device_id}/activate",
-    operation_id="activate_device",
     summary="End a drain",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -78,7 +75,6 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 
 @router.post(
     "/{device_id}/trust",
-    operation_id="trust_device",
     summary="End a device's quarantine",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -91,7 +87,6 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 @router.get(
     "/{device_id}/anchor",
-    operation_id="get_device_anchor",
     summary="The history of a device's anchor",
     responses={**answer(example("anchor")), **errors(404)},
 )
@@ -103,7 +98,6 @@ def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorVi
 
 @router.get(
     "/{device_id}/work",
-    operation_id="get_device_work",
     summary="What a device does now, and what waits for it",
     responses={**answer(example("device_work")), **errors(404)},
 )
@@ -115,7 +109,6 @@ def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWor
 
 @router.post(
     "/{device_id}/revoke",
-    operation_id="revoke_device",
     summary="Revoke a device's credential",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -128,7 +121,6 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 @router.post(
     "/{device_id}/rotate",
-    operation_id="rotate_credential",
     summary="Replace a device's credential",
     responses={**answer(example("enrol_response")), **errors(404, 409)},
 )
@@ -145,7 +137,6 @@ def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolRes
 @router.post(
     "/{device_id}/reenrol",
     status_code=201,
-    operation_id="reenrol_device",
     summary="Create a token that enrols this device again",
     responses={
         **answer(example("reenrol_made"), status=201, description="The token; its secret is shown only once"),

@@ -21,11 +21,10 @@ router = APIRouter(prefix="/v1/enrolment-tokens", tags=["devices"], route_class=
 @router.post(
     "",
     status_code=201,
-    operation_id="create_enrolment_token",
     summary="Create an enrolment token",
     responses=answer(example("token_made"), status=201, description="The token; its secret is shown only once"),
 )
-def create_token(
+def create_enrolment_token(
     request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(example("token_request")))],
     admin: Admin,
     here: Here,
@@ -39,22 +38,20 @@ def create_token(
 
 @router.get(
     "",
-    operation_id="list_enrolment_tokens",
     summary="List enrolment tokens",
     responses=answer([example("token")]),
 )
-def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
+def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     with here.database.read() as session:
         return devices.list_enrolment_tokens(session, admin)
 
 
 @router.get(
     "/{token_id}",
-    operation_id="get_enrolment_token",
     summary="One enrolment token, and the devices that enrolled with it",
     responses={**answer(example("token_used")), **errors(404)},
 )
-def get_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
+def get_enrolment_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
     with here.database.read() as session:
         return devices.get_enrolment_token(session, admin, token_id)
 
@@ -62,11 +59,10 @@ def get_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView
 @router.delete(
     "/{token_id}",
     status_code=204,
-    operation_id="revoke_enrolment_token",
     summary="Revoke an enrolment token",
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
-def revoke_token(token_id: TokenId, person: Person, here: Here) -> None:
+def revoke_enrolment_token(token_id: TokenId, person: Person, here: Here) -> None:
     """Devices that enrolled with it stay enrolled. A token for one device is revoked by the device's owner too."""
     with here.database.write() as session:
         devices.revoke_enrolment_token(session, person, token_id, here.database.now(session))

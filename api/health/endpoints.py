@@ -15,6 +15,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.api.version import VERSION
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.dispatch import broker_answers
@@ -23,12 +24,12 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.wire.service import HealthView
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=ThreadRoute)
 
 CHECK_TIMEOUT_S = 5.0
 
 
-@router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(example("health")))
+@router.get("/v1/health", summary="Liveness", responses=answer(example("health")))
 async def get_health() -> HealthView:
     """200 as long as the process runs; does not check the database or the broker."""
     return HealthView(status="ok", version=VERSION)
@@ -36,7 +37,6 @@ async def get_health() -> HealthView:
 
 @router.get(
     "/v1/ready",
-    operation_id="get_ready",
     summary="Readiness",
     responses={
         **answer(example("ready")),
@@ -80,7 +80,6 @@ async def get_ready(here: Here, response: Response) -> HealthView:
 
 @router.get(
     "/metrics",
-    operation_id="get_metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
     responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),

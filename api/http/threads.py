@@ -42,10 +42,11 @@ class SlowWork:
 
 class ThreadRoute(APIRoute):
     """A route whose endpoint, unless it is a coroutine, runs in a thread; an answer of status 200 is encoded there,
-    too: in the event loop a large one would hold up everybody.
+    too: in the event loop a large one would hold up everybody. Its operation is named as its function.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        options["operation_id"] = options.get("operation_id") or endpoint.__name__
         if options.get("status_code") in (None, 200) and not inspect.iscoroutinefunction(endpoint):
             endpoint = _encoded(endpoint)
         super().__init__(path, endpoint, **options)

@@ -18,7 +18,6 @@ router = APIRouter(prefix="/v1/identifiers", tags=["identifiers"], route_class=J
 
 @router.get(
     "",
-    operation_id="find_identifier",
     summary="The identifier that a part of it stands for",
     responses={**answer(example("identifier")), **errors(404)},
 )

@@ -38,7 +38,6 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 @router.post(
     "",
     status_code=201,
-    operation_id="create_job",
     summary="Submit a search job",
     responses={**answer(example("job"), status=201, description="The job; Location is its URL"), **errors(404, 409)},
 )
@@ -60,7 +59,6 @@ async def create_job(
 
 @router.post(
     "/estimate",
-    operation_id="estimate_job",
     summary="What a job would take, without submitting it",
     response_model=JobEstimate,
     responses=answer(example("estimate")),
@@ -73,7 +71,7 @@ async def estimate_job(
     return await here.slow.answer(work)
 
 
-@router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(example("job_page")))
+@router.get("", summary="List jobs, newest first", responses=answer(example("job_page")))
 def list_jobs(
     person: Reader,
     here: Here,
@@ -89,7 +87,6 @@ def list_jobs(
 
 @router.get(
     "/{job_id}",
-    operation_id="get_job",
     summary="One job with its targets' progress",
     responses={**answer(example("job")), **errors(404)},
 )
@@ -100,7 +97,6 @@ def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
 
 @router.get(
     "/{job_id}/recommendation",
-    operation_id="get_recommendation",
     summary="The best measured model within limits",
     response_model=RecommendationView,
     responses={**answer(example("recommendation")), **errors(404)},
@@ -127,7 +123,6 @@ async def get_recommendation(
 
 @router.get(
     "/{job_id}/choices",
-    operation_id="get_choices",
     summary="The best published model, format and runtime within limits",
     responses={**answer(example("choices")), **errors(404)},
 )
@@ -146,7 +141,6 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
 
 @router.get(
     "/{job_id}/law",
-    operation_id="get_job_law",
     summary="The job's quality law, and how far it agrees with trainings",
     responses={**answer(example("job_law")), **errors(404)},
 )
@@ -157,7 +151,6 @@ async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
 
 @router.post(
     "/{job_id}/pause",
-    operation_id="pause_job",
     summary="Pause a job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
@@ -168,7 +161,6 @@ def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
 
 @router.post(
     "/{job_id}/resume",
-    operation_id="resume_job",
     summary="Resume a paused job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
@@ -179,7 +171,6 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
 
 @router.post(
     "/{job_id}/cancel",
-    operation_id="cancel_job",
     summary="Cancel a job",
     responses={**answer(example("job")), **errors(404, 409)},
 )
@@ -191,7 +182,6 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
 @router.post(
     "/{job_id}/targets",
     status_code=201,
-    operation_id="extend_job",
     summary="Add a device to a job",
     responses={**answer(example("job"), status=201, description="The job with the target"), **errors(404, 409)},
 )
@@ -214,7 +204,6 @@ async def extend_job(
 @router.delete(
     "/{job_id}",
     status_code=204,
-    operation_id="delete_job",
     summary="Delete a job",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
@@ -227,7 +216,6 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
 
 @router.get(
     "/{job_id}/events",
-    operation_id="follow_job",
     summary="Follow a job's events (SSE)",
     response_class=EventSourceResponse,
     responses={**event_stream_answer(example("job_event_stream")), **errors(404)},

@@ -21,7 +21,6 @@ router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
 @router.post(
     "/keys",
     status_code=201,
-    operation_id="create_key",
     summary="Create an API key",
     responses=answer(example("key_made"), status=201, description="The key; its secret is shown only once"),
 )
@@ -42,7 +41,7 @@ def create_key(
         return keys.key_view(key, secret)
 
 
-@router.get("/keys", operation_id="list_keys", summary="List API keys", responses=answer([example("key")]))
+@router.get("/keys", summary="List API keys", responses=answer([example("key")]))
 def list_keys(person: Person, here: Here) -> list[KeyView]:
     """The caller's own keys, without their secrets; an admin sees all."""
     with here.database.read() as session:
@@ -52,7 +51,6 @@ def list_keys(person: Person, here: Here) -> list[KeyView]:
 @router.delete(
     "/keys/{key_id}",
     status_code=204,
-    operation_id="revoke_key",
     summary="Revoke an API key",
     responses={204: {"description": "Revoked"}, **errors(404, 409)},
 )
@@ -68,8 +66,6 @@ def revoke_key(
     here.credentials.forget()
 
 
-@router.get(
-    "/me", operation_id="get_me", summary="The name, owner and role of this key", responses=answer(example("me"))
-)
+@router.get("/me", summary="The name, owner and role of this key", responses=answer(example("me")))
 async def get_me(asker: Anyone) -> MeView:
     return MeView(key_id=asker.key_id, name=asker.name, owner=asker.owner, role=asker.role, device_id=asker.device_id)

@@ -24,7 +24,6 @@ router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
 @router.post(
     "",
     status_code=201,
-    operation_id="open_session",
     summary="Exchange a key for a session cookie",
     responses={
         **answer(example("me"), status=201, description="Set-Cookie holds the session; no script can read it"),
@@ -73,7 +72,6 @@ def _open(here: Context, principal: Principal) -> str:
 @router.delete(
     "",
     status_code=204,
-    operation_id="close_session",
     summary="Log out",
     responses={204: {"description": "Logged out"}},
 )

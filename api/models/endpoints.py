@@ -27,7 +27,6 @@ _BINARY = {"type": "string", "format": "binary"}
 
 @router.get(
     "/candidates/{candidate_id}/model",
-    operation_id="download_model",
     summary="Download a candidate's model",
     response_class=FileResponse,
     responses={
@@ -106,7 +105,6 @@ async def download_model(
 
 @router.post(
     "/models/import",
-    operation_id="import_model",
     summary="A Hugging Face config.json as an architecture description",
     responses=answer(example("imported_model")),
 )

@@ -19,7 +19,6 @@ router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=J
 
 @router.post(
     "",
-    operation_id="predict",
     summary="Predict latency, memory and quality of architectures on a device",
     response_model=PredictionsView,
     responses={**answer(example("predictions")), **errors(404, 409)},

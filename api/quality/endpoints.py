@@ -15,19 +15,16 @@ from edgefront.core.wire.service import QualityLawView
 router = APIRouter(prefix="/v1/quality/laws", tags=["catalogue"], route_class=JsonRoute)
 
 
-@router.get(
-    "", operation_id="list_quality_laws", summary="List quality laws", responses=answer([example("quality_law")])
-)
-def list_laws(person: Reader, here: Here) -> list[QualityLawView]:
+@router.get("", summary="List quality laws", responses=answer([example("quality_law")]))
+def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
     """The shipped ones, and what your own trainings and imported models taught."""
     return laws.views(here.database, person)
 
 
 @router.get(
     "/{name}",
-    operation_id="get_quality_law",
     summary="What a quality law predicts, and where it holds",
     responses={**answer(example("quality_law")), **errors(404)},
 )
-def get_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
+def get_quality_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
     return laws.law_view(here.database, person, name)

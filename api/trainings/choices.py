@@ -8,11 +8,12 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Anyone, Here, Reader
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
 from edgefront.core.services.trainings.paces import list_trainers
 from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
 
-router = APIRouter()
+router = APIRouter(route_class=ThreadRoute)
 
 
 @router.get(

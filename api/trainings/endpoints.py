@@ -41,7 +41,6 @@ _ID = r"^[A-Za-z0-9_\-]+$"
 @router.post(
     "",
     status_code=201,
-    operation_id="create_trainings",
     summary="Train an architecture, a candidate, or points of a frontier",
     responses={
         **answer(example("training_page"), status=201, description="The trainings; Location is the URL of the first"),
@@ -67,7 +66,6 @@ async def create_trainings(
 
 @router.post(
     "/estimate",
-    operation_id="estimate_trainings",
     summary="What a request for trainings would make, without submitting it",
     response_model=TrainingEstimate,
     responses={**answer(example("training_estimate")), **errors(404)},
@@ -90,7 +88,6 @@ async def estimate_trainings(
 
 @router.get(
     "",
-    operation_id="list_trainings",
     summary="List trainings, newest first",
     responses=answer(example("training_page")),
 )
@@ -118,7 +115,6 @@ def list_trainings(
 
 @router.get(
     "/{training_id}",
-    operation_id="get_training",
     summary="One training",
     responses={**answer(example("training")), **errors(404)},
 )
@@ -130,7 +126,6 @@ def get_training(training_id: TrainingId, person: Reader, here: Here) -> Trainin
 
 @router.get(
     "/{training_id}/metrics",
-    operation_id="list_training_metrics",
     summary="A training's curves",
     responses={**answer(example("training_metric_page")), **errors(404)},
 )
@@ -148,7 +143,6 @@ def list_training_metrics(
 
 @router.get(
     "/{training_id}/log",
-    operation_id="read_training_log",
     summary="The log of a training",
     response_class=PlainTextResponse,
     responses={
@@ -177,7 +171,6 @@ async def read_training_log(
 
 @router.post(
     "/{training_id}/pause",
-    operation_id="pause_training",
     summary="Pause a training",
     responses={**answer(example("training")), **errors(404, 409)},
 )
@@ -188,7 +181,6 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
 
 @router.post(
     "/{training_id}/resume",
-    operation_id="resume_training",
     summary="Resume a paused or failed training",
     responses={**answer(example("training")), **errors(404, 409)},
 )
@@ -199,7 +191,6 @@ def resume_training(training_id: TrainingId, person: Person, here: Here) -> Trai
 
 @router.post(
     "/{training_id}/cancel",
-    operation_id="cancel_training",
     summary="Cancel a training",
     responses={**answer(example("training")), **errors(404, 409)},
 )
@@ -211,7 +202,6 @@ def cancel_training(training_id: TrainingId, person: Person, here: Here) -> Trai
 @router.delete(
     "/{training_id}",
     status_code=204,
-    operation_id="delete_training",
     summary="Delete a training",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
@@ -232,7 +222,6 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
 
 @router.get(
     "/{training_id}/events",
-    operation_id="follow_training",
     summary="Follow a training's events (SSE)",
     response_class=EventSourceResponse,
     responses={**event_stream_answer(example("training_event_stream")), **errors(404)},

@@ -19,13 +19,14 @@ from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.file_responses import IfNoneMatch, send_chunks, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.trainings.files.downloads import Download, files_of
 from edgefront.core.services.trainings.files.models import trained_model
 from edgefront.core.wire.trainings import TrainingFile
 
-router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
+router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 
 _BINARY = {"type": "string", "format": "binary"}
 _MEDIA = "application/octet-stream"
@@ -62,7 +63,6 @@ FilePath = Annotated[
 
 @router.get(
     "/{training_id}/files",
-    operation_id="list_training_files",
     summary="A training's files",
     responses={**answer(example("training_files")), **errors(404)},
 )
@@ -77,7 +77,6 @@ async def list_training_files(training_id: TrainingId, person: Reader, here: Her
 
 @router.get(
     "/{training_id}/files/{path:path}",
-    operation_id="download_training_file",
     summary="Download one of a training's files",
     response_class=FileResponse,
     responses=_responses("The file", "(a safetensors file)", 404, 416),
@@ -101,7 +100,6 @@ async def download_training_file(
 
 @router.get(
     "/{training_id}/archive",
-    operation_id="download_training_archive",
     summary="Download a training's result as one zip",
     response_class=StreamingResponse,
     responses={
@@ -131,7 +129,6 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
 
 @router.get(
     "/{training_id}/model",
-    operation_id="download_trained_model",
     summary="Download a trained model as one file",
     response_class=FileResponse,
     responses=_responses("The file, with the trained weights", "(a GGUF file)", 404, 409, 416),

@@ -12,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.trainings.files.drafts import Draft
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.trainings import Licence, TrainingView
 
-router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
+router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 
 _WRITE_BYTES = 4 << 20
 """Bytes of a body that are written at once."""
@@ -28,7 +29,6 @@ _FORMER = "The training that there is of these weights and this tokenizer"
 @router.post(
     "/import",
     status_code=201,
-    operation_id="import_model_as_training",
     summary="Import a model with its weights",
     openapi_extra={
         "requestBody": {
