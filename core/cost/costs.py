@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from edgefront.core.cost.one_pass import Logits, Mode, Pass
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -23,31 +24,6 @@ from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.cost.shapes import Shapes
-
-Mode = Literal["forward", "prefill", "decode"]
-Logits = Literal["all", "last", "none"]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """`batch` sequences of `tokens` new tokens each, after `memory` earlier ones.
-
-    In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `source` tokens
-    stand on the other side of a translation model.
-    """
-
-    batch: int
-    tokens: int
-    memory: int = 0
-    source: int = 0
-    mode: Mode = "forward"
-    logits: Logits = "all"
-
-    @property
-    def positions(self) -> int:
-        """Positions that `logits` names, of all sequences together."""
-        return {"all": self.batch * self.tokens, "last": self.batch, "none": 0}[self.logits]
-
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
 

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.costs import Pass
 from edgefront.core.cost.flops import Tokens, products_of_blocks, products_of_ends, run_blocks
+from edgefront.core.cost.one_pass import Pass
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, SRU, SRUPP, Shapes
 from edgefront.core.measurement.generation import parts
 from edgefront.core.measurement.passes import source_length

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.cost.costs import Pass
 from edgefront.core.cost.flops import products
+from edgefront.core.cost.one_pass import Pass
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 

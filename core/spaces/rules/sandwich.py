@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
-from edgefront.core.spaces.rules.base import NO_BLOCK, NumberedBlock, Rules
+from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules
 from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
 
-if TYPE_CHECKING:
-    from edgefront.core.spaces.sandwich import SandwichSpace
+
+class SandwichGenes(Genes, Protocol):
+    def coefficients(self, pairs: int) -> tuple[int, ...]: ...
 
 
 class SandwichRules(Rules):
     """Attention first, feed-forward last, pairs between, all of one width."""
 
-    def __init__(self, space: SandwichSpace, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+    def __init__(self, space: SandwichGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
         super().__init__(space, foreign)
         self._sandwich = space
 
