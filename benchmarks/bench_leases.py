@@ -44,7 +44,7 @@ import redis
 from fleet_agents import Task
 from record import append, table
 
-from edgefront.core.services.fleet.counts import oldest_report
+from edgefront.core.services.fleet.overview import oldest_report
 from edgefront.core.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]

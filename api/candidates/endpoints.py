@@ -29,7 +29,7 @@ from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, details, frontier, points
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
-from edgefront.core.services.prediction.parts import candidate_parts
+from edgefront.core.services.prediction.predictions import candidate_parts
 from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.wire import points as points_wire
 from edgefront.core.wire.candidates import (

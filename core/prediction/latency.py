@@ -1,6 +1,6 @@
 """Predicts the latency of any architecture on a device under a protocol, from launches of others.
 
-The sum of costs of features (`regression`), a correction that a Gaussian process learns (`residual`), and an interval
+The sum of costs of features (`regression`), a correction that a Gaussian process learns, and an interval
 that errors on unseen launches have fixed (`calibration`). All of it is a function of the launches, whatever their
 order.
 """
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.gaussian_process import Kernel
+from edgefront.core.gaussian_process import Kernel, Process, from_grid
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction import calibration, regression, residual
+from edgefront.core.prediction import calibration, regression
 from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
+from edgefront.core.prediction.spread import farthest, standardised
 from edgefront.core.spaces.block import BLOCK_KINDS
 from edgefront.core.statistics import Z_95, robust_std
 
@@ -33,6 +34,14 @@ _MIN_HALF_WIDTH = 1e-3
 """Relative half-width of an interval at least: no launch is more certain."""
 _MIN_IMPROVEMENT = 1.02
 """A process is kept where it lowers the error on unseen launches by this factor."""
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)
+"""Grid of length scales, in units of the square root of the number of descriptors."""
+_RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Grid of signal variance / noise variance."""
+_MIN_GAIN = 2.0
+"""Minimum gain of log likelihood for which a process is used."""
+_MAX_ROWS = 192
+"""Maximum number of launches that the process is fitted to; of more, a spread-out subset is taken."""
 _OUTLIER = 3.0
 _DIGITS = 6
 """Significant digits of a prediction, which all platforms compute alike."""
@@ -62,6 +71,54 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Correction:
+    """Corrections of the logarithm of the latency: a Gaussian process on the residuals of the sum of costs, for caches,
+    kernels that suit some widths, threads.
+
+    Its covariance is Matérn 5/2 over descriptors of the architectures in units of their deviations, with one length
+    scale, chosen by marginal likelihood from a small grid, so that every platform chooses the same; there is no process
+    unless it raises the likelihood enough. Far from the measurements it falls back to zero.
+    """
+
+    noise: float
+    """Variance of a launch around the process."""
+    process: Process | None = None
+    """Gaussian process in units of the noise's standard deviation; None corrects nothing."""
+
+    def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
+        """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
+        if self.process is None:
+            return np.zeros(len(descriptors)), np.zeros(len(descriptors))
+        mean, deviation = self.process.predict(descriptors)
+        return mean, deviation**2 - 1
+
+
+def choose_kernel(descriptors: Floats, residuals: Floats) -> Kernel | None:
+    """The kernel with the greatest marginal likelihood, or none."""
+    rows, (_, width) = _process_rows(descriptors), standardised(descriptors)
+    lengths = [length * np.sqrt(len(width)) * width for length in _LENGTHS]
+    return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _MIN_GAIN)
+
+
+def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel | None) -> Correction:
+    """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
+    if kernel is None:
+        return Correction(_left_variance(residuals, weights))
+    rows = _process_rows(descriptors)
+    process = Process(kernel, descriptors[rows], residuals[rows], 1 / weights[rows])
+    return Correction(_left_variance(residuals - process.predict(descriptors)[0], weights), process)
+
+
+def _process_rows(descriptors: Floats) -> NDArray[np.int64]:
+    """Rows that the process is fitted to."""
+    return np.arange(len(descriptors)) if len(descriptors) <= _MAX_ROWS else farthest(descriptors, _MAX_ROWS)
+
+
+def _left_variance(left: Floats, weights: Floats) -> float:
+    return max(float(np.average(left**2, weights=weights)), 1e-10)
+
+
+@dataclass(frozen=True)
 class LatencyPredictor:
     """What launches of a device under a protocol have taught."""
 
@@ -69,7 +126,7 @@ class LatencyPredictor:
     launches: int
     """Architectures that it learnt from."""
     costs: regression.Costs
-    correction: residual.Correction
+    correction: Correction
     noise: float
     """Variance of the logarithm of a launch, as far as it is not explained."""
     half_width: float
@@ -175,14 +232,14 @@ class _Kind:
         left = rows.logarithms(costs)
         variance = float(np.mean(left**2)) + 1e-12
         weights = variance / (variance + rows.noise**2)
-        correction = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
+        correction = fit_correction(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
         return _Model(costs, correction, max(correction.noise, _MIN_NOISE))
 
 
 @dataclass(frozen=True)
 class _Model:
     costs: regression.Costs
-    correction: residual.Correction
+    correction: Correction
     noise: float
 
     def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
@@ -218,7 +275,7 @@ def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
     for robust in (True, False):
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=robust)
         left = rows.logarithms(costs)
-        kernel = residual.choose(rows.near, _bounded(left) if robust else left)
+        kernel = choose_kernel(rows.near, _bounded(left) if robust else left)
         if kernel is not None:
             kinds.append(_Kind(robust, kernel))
     return kinds

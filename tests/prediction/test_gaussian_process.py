@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgefront.core.gaussian_process import Kernel, Process, from_grid
-from edgefront.core.prediction import residual
+from edgefront.core.prediction import latency
 
 KERNELS = (
     Kernel(amplitude=1.3, length_scales=(0.7, 2.0), linear=0.4, noise=0.2),
@@ -67,9 +67,9 @@ def test_a_grid_finds_how_far_rows_tell_about_each_other() -> None:
 
 def test_a_correction_is_learnt_of_more_launches_than_carry_it() -> None:
     rows, targets = seen(500)
-    kernel = residual.choose(rows, targets - targets.mean())
+    kernel = latency.choose_kernel(rows, targets - targets.mean())
     assert kernel is not None
-    correction = residual.fit(rows, targets - targets.mean(), np.ones(500), kernel)
+    correction = latency.fit_correction(rows, targets - targets.mean(), np.ones(500), kernel)
     assert correction.process is not None
     assert len(correction.process.inputs) < 500
     asked, truth = seen(200, seed=3)

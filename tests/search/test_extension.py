@@ -9,8 +9,8 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.frontier import hypervolume
-from edgefront.core.search.extension import SETTINGS, Extension
 from edgefront.core.search.interface import Context, Evaluated, Observation, Offer, Snapshot
+from edgefront.core.search.listed import EXTENSION, Extension
 from edgefront.core.search.problem import Goal, Problem
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -60,12 +60,12 @@ def chosen(extension: Extension, generation: int, snapshot: Snapshot, offers: li
 def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -> None:
     extension = Extension(lambda _: True, Problem(protocol=PROTOCOL))
     first = chosen(extension, 0, snapshot([]), offers)
-    assert len(first) == len(set(first)) == SETTINGS.initial
+    assert len(first) == len(set(first)) == EXTENSION.initial
     assert chosen(extension, 0, snapshot([]), offers[::-1]) == first
     by_digest = {offer.architecture.digest: offer for offer in offers}
     measured = [by_digest[digest] for digest in first]
     second = extension.answer(Context(0, 1, snapshot(measured), offers))
-    assert 0 < len(second.proposals) <= SETTINGS.batch
+    assert 0 < len(second.proposals) <= EXTENSION.batch
     assert chosen(extension, 1, snapshot(measured[::-1]), offers[::-1]) == [
         proposal.architecture.digest for proposal in second.proposals
     ]
@@ -113,11 +113,11 @@ def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: 
         measured += [by_digest[proposal.architecture.digest] for proposal in answer.proposals]
         if not answer.proposals:
             break
-    assert SETTINGS.initial < len(measured) < len(offers)
+    assert EXTENSION.initial < len(measured) < len(offers)
     assert answer.note.startswith("The job's other candidates are predicted to gain ")
     assert answer.note.endswith(" % within the limits, less than 1 %.")
     assert answer.gain is not None
-    assert answer.gain < SETTINGS.least_gain
+    assert answer.gain < EXTENSION.least_gain
     within = [offer for offer in offers if figures(offer.architecture)[0] <= limit]
     measured_within = [offer for offer in measured if offer in within]
     if goal == "best_within_limits":

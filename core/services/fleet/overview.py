@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from edgefront.core.services.fleet import counts
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.states import DeviceState, JobState, TargetState, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, DeviceState, JobState, LaunchState, TargetState, TrainingState
+from edgefront.core.store.tables import Device, Job, Launch, Target, Training
+from edgefront.core.store.tables.measurement import REPORTED
 
 
 @dataclass(frozen=True)
@@ -37,25 +39,44 @@ class Overview:
 def overview(session: Session, now: datetime) -> Overview:
     """Counts by indexed columns, cheap enough to be queried every few seconds."""
     return Overview(
-        jobs=_filled(counts.jobs_by_state(session), JobState),
-        targets=_filled(
-            counts.targets_by_state(session),
-            TargetState,
+        jobs=_by_state(session, Job.state, JobState),
+        targets=_by_state(session, Target.state, TargetState),
+        launches=_by_state(session, Launch.state, (LaunchState.WANTED, LaunchState.LEASED)),
+        devices=_by_state(session, Device.state, DeviceState),
+        devices_online=_count(session, Device.last_seen_at >= now - ONLINE, Device.state != DeviceState.REVOKED),
+        settling_lag_s=_age_s(oldest_report(session), now),
+        reports_waiting=_count(session, Launch.state == REPORTED),
+        trainings=_by_state(session, Training.state, TrainingState),
+        trainings_wait_s=_age_s(
+            session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED)), now
         ),
-        launches=_filled(counts.launches_by_state(session, ("wanted", "leased")), ("wanted", "leased")),
-        devices=_filled(counts.devices_by_state(session), DeviceState),
-        devices_online=counts.devices_seen_since(session, now - ONLINE),
-        settling_lag_s=_age_s(counts.oldest_report(session), now),
-        reports_waiting=counts.reports_waiting(session),
-        trainings=_filled(counts.trainings_by_state(session), TrainingState),
-        trainings_wait_s=_age_s(counts.oldest_queued_training(session), now),
-        training_tokens_per_s=counts.tokens_per_second(session),
+        training_tokens_per_s=_tokens_per_second(session),
     )
+
+
+def oldest_report(session: Session) -> datetime | None:
+    """When the oldest unsettled report arrived."""
+    return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
+
+
+def _by_state(session: Session, column: InstrumentedAttribute[str], states: Iterable[str]) -> dict[str, int]:
+    wanted = [str(state) for state in states]
+    rows = session.execute(select(column, func.count()).where(column.in_(wanted)).group_by(column))
+    return dict.fromkeys(wanted, 0) | {str(row[0]): row[1] for row in rows}
+
+
+def _count(session: Session, *conditions: ColumnElement[bool]) -> int:
+    return session.scalar(select(func.count()).where(*conditions)) or 0
+
+
+def _tokens_per_second(session: Session) -> dict[str, float]:
+    """Device → tokens a second of all running trainings on such, by their last reports."""
+    speeds = {"cpu": 0.0, "cuda": 0.0}
+    query = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
+    for device, metric in session.execute(query):
+        speeds[device] = speeds.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
+    return speeds
 
 
 def _age_s(moment: datetime | None, now: datetime) -> float:
     return max(0.0, (now - moment).total_seconds()) if moment else 0.0
-
-
-def _filled(counts: dict[str, int], states: Iterable[str]) -> dict[str, int]:
-    return {str(state): counts.get(state, 0) for state in states}

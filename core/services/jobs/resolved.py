@@ -21,8 +21,8 @@ from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.depths import MOST_DEPTHS
-from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
+from edgefront.core.search.listed import Extension
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, MAX_ENUMERATED
 from edgefront.core.search.registry import make

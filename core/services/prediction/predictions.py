@@ -18,6 +18,7 @@ from edgefront.core.prediction.checks import MIN_ARCHITECTURES
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.jobs.placement import check_runtime, find_devices
 from edgefront.core.services.measuring.queries.measurements import launch_variance
@@ -25,6 +26,7 @@ from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
@@ -32,6 +34,7 @@ from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
+from edgefront.core.wire.candidates import CandidateParts, MemoryPart
 from edgefront.core.wire.jobs import TargetRequest, TrainingBudget
 from edgefront.core.wire.predictions import (
     MeasuredView,
@@ -44,6 +47,23 @@ from edgefront.core.wire.predictions import (
 
 _NAMED = 3
 """Protocols that an error names, of those that a device was measured by."""
+MEANINGS = {
+    "weights": "weights",
+    "runtime": "the runtime itself",
+    "stream": "the residual stream",
+    "inner": "activations of the widest block",
+    "attention_weights": "attention weights",
+    "state": "keys and values that are kept",
+    "logits": "scores of tokens",
+    "blocks": "a share for each block",
+    "output": "the output layer in another order",
+    "copies": "weights held a second time",
+}
+"""What holds memory, in words: those of `core.prediction.memory.MEMORY_FEATURES`, and the weights."""
+_TOO_FEW = (
+    f"Nothing is predicted here yet: that needs {MIN_ARCHITECTURES} different architectures, measured on this device "
+    "by this protocol."
+)
 
 
 def predict(database: Database, principal: Principal, request: PredictionRequest, fits: Fits) -> PredictionsView:
@@ -155,6 +175,32 @@ def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, 
     return tuple(
         PartView(block=part.block, kind=part.kind, ms=part.ms, by_feature=dict(part.by_feature))
         for part in fit.latency.parts(shapes, row)
+    )
+
+
+def candidate_parts(database: Database, principal: Principal, candidate_id: str, fits: Fits) -> CandidateParts:
+    """Takes up to seconds. NotFound if there is no such candidate or it is another owner's."""
+    with database.read() as session:
+        candidate, job = candidate_of(session, principal, candidate_id)
+        target = target_of(session, job, candidate.target_id)
+        protocol = PROTOCOL.read(target.protocol)
+        architecture = Architecture.parse(candidate.architecture)
+        asked = fits.read(session, target.device_key, protocol)
+    fit = fits.fit(asked)
+    if fit is None:
+        return CandidateParts(note=_TOO_FEW)
+    shapes = Shapes.of([architecture])
+    held = fit.memory.parts(shapes)
+    return CandidateParts(
+        latency_ms=float(fit.latency.predict(shapes).ms[0]),
+        parts=part_views(fit, shapes),
+        memory_bytes=float(sum(held.values())),
+        memory_parts=tuple(
+            MemoryPart(name=name, meaning=MEANINGS[name], bytes=size)
+            for name, size in sorted(held.items(), key=lambda entry: -entry[1])
+        ),
+        beyond_measured=bool(fit.beyond_measured(shapes)[0]),
+        note=fit.note,
     )
 
 
