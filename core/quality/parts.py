@@ -3,7 +3,7 @@ the covariance of a shared law.
 
 All numbers are standard deviations in ln perplexity. A row's shape part is a Matérn 5/2 process on ln block parameters,
 ln layers, ln d_model and ln d_inner in the units below; the constants of strangers were chosen so that intervals hold
-for each of LTS's five tables when it alone is left out (benchmarks/README.md, "Quality laws").
+for each of LTS's five tables when it alone is left out (docs/quality-laws.md, "Accuracy").
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class BudgetTrend:
     w is d_model where layers are as the Gemstones' are. Elsewhere it is the width of such layers with as many
     parameters: among the tables' models d_model and parameters cannot be told apart, and a wide residual stream between
     narrow layers is worth no more than these (ρ .26 by d_model, .58 by w, with 51 small models whose widths are free;
-    benchmarks/README.md, "What the choice by the quality law gains").
+    docs/decisions/0022-quality-laws.md).
 
     Kaplan's and Hoffmann's sums (arXiv 2001.08361, 2203.15556) with depth and width apart (2502.06857) and a cross term
     of size and data: without γ the error of perplexity on the Gemstones is 4.4 %, with it 1.7 %.

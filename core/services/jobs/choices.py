@@ -47,7 +47,7 @@ MEASURED = (
 UNKNOWN = "unknown"
 VOCABULARY_BYTES = 157
 """What llama.cpp holds for each token of a file's vocabulary, which random weights come without: of SmolLM2's 49,152
-tokens and their merges (`benchmarks/bench_published.py`).
+tokens and their merges (`docs/decisions/0023-published-models.md`).
 """
 LAW = "llama-dolma-cooled"
 """The law of what is known of a model without a score, and of one that a person trains: of finished trainings, on text
