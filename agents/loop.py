@@ -115,8 +115,6 @@ class Agent:
         stored = credential.CredentialFile(self.config.data_dir).read(client.server)
         if stored is None:
             stored = await credential.enrol(client, self.config, facts)
-        else:
-            stored = await credential.on_this_machine(client, self.config, facts, stored)
         client.use(stored.credential, on_trial=stored.former is not None)
         cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)

@@ -14,9 +14,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.device.machine import Machine, this_machine
 from edgefront.agents.device.probe import as_name, default_class
-from edgefront.agents.server.client import AgentClient, CopiedDataFolder
+from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.retry import FOREVER
 from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
 from edgefront.core.wire.agent import INSTANCE, DeviceFacts, EnrolRequest
@@ -38,8 +37,6 @@ class Credential(BaseModel):
     credential: str
     former: str | None = None
     """The one before, until the server has accepted this one."""
-    machine: Machine | None = None
-    """The machine where it was made; absent in older credentials."""
 
 
 class CredentialFile:
@@ -126,46 +123,15 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
         facts=facts,
         nonce=file.nonce(),
     )
-    try:
-        answer = await FOREVER.run("enrolling", lambda: client.enrol(token, request))
-    except InvalidInput as error:
-        if error.field != "nonce":
-            raise
-        plain = request.model_copy(update={"nonce": None})  # the server is from before it
-        answer = await FOREVER.run("enrolling", lambda: client.enrol(token, plain))
+    answer = await FOREVER.run("enrolling", lambda: client.enrol(token, request))
     credential = Credential(
         server=client.server,
         device_id=answer.device_id,
         name=request.name,
         credential=answer.credential,
-        machine=this_machine(),
     )
     file.write(credential)
     _log.info("enrolled as %s (class %s)", request.name, request.device_class)
-    return credential
-
-
-async def on_this_machine(
-    client: AgentClient, config: AgentConfig, facts: DeviceFacts, credential: Credential
-) -> Credential:
-    """The stored credential, where it was made on this machine; else another by the enrolment token. Raises
-    `CopiedDataFolder` if the server accepts none.
-    """
-    here = this_machine()
-    if credential.machine is not None and not credential.machine.is_same(here):
-        try:
-            return await enrol(client, config, facts)
-        except (Unauthenticated, Conflict, InvalidInput) as error:
-            raise CopiedDataFolder(
-                f"the data folder {config.data_dir} comes from another machine, and measurements of two machines must "
-                "not count as one device's. To enrol this one as a device of its own: an empty --data-dir, a --name of "
-                "its own and a --token-file with a token of `edgefront token create`. If it takes the other one's "
-                f"place: a token of `edgefront device reenrol {credential.name}`, and --name {credential.name}. "
-                f"({error})"
-            ) from None
-    if credential.machine != here:
-        credential = credential.model_copy(update={"machine": here})
-        CredentialFile(config.data_dir).write(credential)
     return credential
 
 

@@ -66,7 +66,6 @@ class Script:
     """The new credential, until it is used: then it is the one that counts."""
     ended_unused: int = 0
     """So many new credentials end before they are used."""
-    knows_nonces: bool = True
     outcome: Callable[[LaunchReport], str] = lambda report: "accepted"
     away_after: int | None = None
     """From the answer with this lease on, the server is away (503): before the agent can do anything with it."""
@@ -155,8 +154,6 @@ def _app(script: Script) -> FastAPI:
     @app.post("/v1/agents/enrol", status_code=201, response_model=EnrolResponse)
     async def enrol(body: EnrolRequest) -> EnrolResponse | JSONResponse:
         script.enrolled.append(body)
-        if body.nonce is not None and not script.knows_nonces:
-            return JSONResponse({"detail": "nonce is not a field here", "field": "nonce"}, 422)
         return EnrolResponse(device_id="dev_1", credential=script.credential)
 
     @app.post("/v1/leases")

@@ -461,10 +461,10 @@ def test_an_enrolment_is_repeated_with_its_nonce(config, folder):
     nonce = CredentialFile(folder).nonce()  # of an agent that was killed before its answer came
     path = folder / "enrolment-nonce"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    script = Script(knows_nonces=False)
+    script = Script()
     with ScriptedServer(script) as server, running(config(server.url)):
         wait_for(lambda: "/v1/leases" in script.requests)
-    assert [request.nonce for request in script.enrolled] == [nonce, None]  # the server is from before nonces
+    assert [request.nonce for request in script.enrolled] == [nonce]
     assert not path.exists()
     assert CredentialFile(folder).nonce() != nonce
     path.write_bytes(b"\xff")

@@ -14,22 +14,19 @@ import pytest
 from running_api import Service, problem
 
 from edgefront.agents.config import AgentConfig
-from edgefront.agents.device.machine import Machine, this_machine
 from edgefront.agents.loop import Agent
-from edgefront.agents.server import credential
 from edgefront.agents.server.client import CopiedDataFolder
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.api.docs.examples import example
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import credentials, devices, instances
+from edgefront.core.services.fleet import devices, instances
 from edgefront.core.services.fleet.instances import Instances, _after
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import INSTANCE_HEADER, DeviceFacts
-from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
+from edgefront.core.wire.service import EnrolmentTokenRequest
 
 FIRST, SECOND, THIRD = (letter * 32 for letter in "abc")
 ADMIN = Principal("key_test", "test", "ada", "admin")
-ELSEWHERE = Machine(id="another", hardware="another")
 
 
 def asks(agent: httpx.Client, instance: str | None) -> httpx.Response:
@@ -73,19 +70,6 @@ def test_which_of_two_agents_goes_on() -> None:
     assert _after(again, SECOND, 140.0, online=True) is None
     assert after(again, SECOND, 999.0, online=False).current == SECOND  # nobody else is there any more
     assert after(after(again, SECOND, 999.0, online=False), THIRD, 2000.0).refused == SECOND
-
-
-def test_machines_are_told_apart_by_their_id_and_their_hardware(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("0123456789abcdef\n")
-    here = this_machine(tmp_path / "id")
-    assert this_machine(tmp_path / "id") == here
-    assert "0123456789abcdef" not in here.model_dump_json()
-    in_container = this_machine(tmp_path / "none")
-    assert in_container.id == ""
-    assert here.is_same(in_container)  # another id at each start
-    assert here.is_same(here.model_copy(update={"hardware": "more memory"}))
-    assert not here.is_same(ELSEWHERE)
-    assert not in_container.is_same(Machine(id="", hardware="another"))
 
 
 class Running:
@@ -164,46 +148,6 @@ def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
     with running(sqlite_service, tmp_path / "copy") as alone:
         wait_until(lambda: CredentialFile(tmp_path / "copy").refused_instance() is None)
         assert alone.error is None
-
-
-def test_on_another_machine_a_token_is_needed(
-    sqlite_service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(credential, "this_machine", lambda: ELSEWHERE)
-    moved = Running(sqlite_service, folder, None)
-    moved.thread.join(60)
-    assert isinstance(moved.error, CopiedDataFolder)
-    for part in ("another machine", "edgefront token create", "edgefront device reenrol board"):
-        assert part in str(moved.error)
-    own = tmp_path / "own"
-    shutil.copytree(folder, own)
-    device = _device(sqlite_service).id
-    with running(sqlite_service, own, tmp_path / "token", name="second board"):
-        wait_until(lambda: _known(sqlite_service, own).name == "second board")
-    assert _known(sqlite_service, own).device_id != device
-    with sqlite_service.database.write() as session:
-        session.get_one(Device, device).last_seen_at = None  # its agent has ended
-        now = sqlite_service.database.now(session)
-        _, secret = credentials.reenrolment_token(session, ADMIN, "board", ReenrolRequest(), now)
-    (tmp_path / "token").write_text(secret)
-    with running(sqlite_service, folder, tmp_path / "token"):
-        wait_until(lambda: _known(sqlite_service, folder).machine == ELSEWHERE)
-    assert _known(sqlite_service, folder).device_id == device
-
-
-def test_a_credential_from_before_machines_were_noted_is_kept(sqlite_service: Service, folder: Path) -> None:
-    file = CredentialFile(folder)
-    before = _known(sqlite_service, folder)
-    file.write(before.model_copy(update={"machine": None}))
-    with running(sqlite_service, folder):
-        wait_until(lambda: _known(sqlite_service, folder).machine is not None)
-    assert _known(sqlite_service, folder) == before
-
-
-def _known(service: Service, folder: Path) -> credential.Credential:
-    credential = CredentialFile(folder).read(service.url)
-    assert credential is not None
-    return credential
 
 
 def _device(service: Service) -> Device:
