@@ -12,13 +12,13 @@ Everything else is created with the admin key: `edgefront key create`, `edgefron
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Unauthenticated
+from edgefront.core.files import write_private
 from edgefront.core.processes.program import run_program
 from edgefront.core.services.access.keys import Principal, authenticate, create_key
 from edgefront.core.services.fleet.devices import create_enrolment_token
@@ -41,7 +41,7 @@ def set_up(database: Database, folder: Path, token_folder: Path | None = None) -
         principal = _admin(session, database, folder / "admin-key")
         request = EnrolmentTokenRequest(name="agents beside the server", minutes=TOKEN_MINUTES, uses=TOKEN_USES)
         _, token = create_enrolment_token(session, principal, request, database.now(session))
-        _write_private(token_folder / "enrolment-token", token)
+        write_private(token_folder / "enrolment-token", f"{token}\n")
 
 
 def _admin(session: Session, database: Database, path: Path) -> Principal:
@@ -52,17 +52,8 @@ def _admin(session: Session, database: Database, path: Path) -> Principal:
         except (Unauthenticated, UnicodeDecodeError):
             pass  # for another database, or revoked
     _, secret = create_key(session, name="setup", owner="admin", role=KeyRole.ADMIN, now=now)
-    _write_private(path, secret)
+    write_private(path, f"{secret}\n")
     return authenticate(session, secret, now)
-
-
-def _write_private(path: Path, secret: str) -> None:
-    """Replaces the file atomically; other users can never read it."""
-    draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f"{secret}\n")
-    draft.replace(path)
 
 
 def main() -> None:

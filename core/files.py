@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -47,9 +48,9 @@ def check_empty(folder: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file to write; it takes its name `path` (replacing what was there) only when the block ends well. A device
-    or a pipe is written to as it is.
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file to write, with these permissions; it takes its name `path` (replacing what was there) only when the
+    block ends well. A device or a pipe is written to as it is.
 
     Raises `Unavailable` where the disk is full; nothing is left behind then, and `path` is as it was.
     FileNotFoundError where its folder is not there.
@@ -61,13 +62,19 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         return
     draft = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        with refusing_full_disk(path), _naming(path), draft.open("xb") as file:
+        with refusing_full_disk(path), _naming(path), open(draft, "xb", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone can ever read."""
+    with whole_file(path, mode=0o600) as file:
+        file.write(text.encode())
 
 
 @contextmanager

@@ -31,8 +31,6 @@ _MAX_RETRY_AFTER_S = 3600.0
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PROXY = re.compile(r"(\w+://)?(?:(.*)@)?([^@]*)", re.DOTALL)
 """Scheme, user name and password, and the rest of a proxy's URL."""
-_HASHED_NAME = re.compile(r"[0-9a-f]{8}\.\d+")
-"""Name of a certificate in a folder, as `openssl rehash` makes it: OpenSSL finds no others there."""
 
 
 @dataclass(frozen=True)
@@ -222,32 +220,19 @@ def _read_proxy(variable: str, value: str) -> httpx.Proxy:
 
 def _trusted() -> ssl.SSLContext:
     """Trusts the CAs of the system and of certifi; where the environment names others, those as OpenSSL has it."""
-    file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    try:
-        context = ssl.create_default_context()
-    except OSError as error:
-        log = os.environ.get("SSLKEYLOGFILE", "")
-        raise _unusable("SSLKEYLOGFILE", log, error, "a file that can be written") from None
+    file = os.environ.get("SSL_CERT_FILE")
+    context = ssl.create_default_context()  # reads the variables, and says nothing of those that it cannot use
     if file:
         try:
             context.load_verify_locations(cafile=file)
         except OSError as error:  # ssl.SSLError is one
-            raise _unusable("SSL_CERT_FILE", file, error, "a file with certificates in PEM form") from None
-    if folders:
-        try:
-            names = [name for folder in folders.split(os.pathsep) if folder for name in os.listdir(folder)]
-        except OSError as error:
-            raise _unusable("SSL_CERT_DIR", folders, error, "a folder with certificates") from None
-        if not any(_HASHED_NAME.fullmatch(name) for name in names):
-            unnamed = OSError("no certificate there has the name that OpenSSL looks for: run `openssl rehash` on it")
-            raise _unusable("SSL_CERT_DIR", folders, unnamed, "a folder that `openssl rehash` has prepared")
-    if not file and not folders:
+            reason = error.strerror or str(error)
+            raise InvalidInput(
+                f"SSL_CERT_FILE names {file!r}, which cannot be used: {reason}",
+                field="SSL_CERT_FILE",
+                value=file,
+                allowed="a file with certificates in PEM form",
+            ) from None
+    elif not os.environ.get("SSL_CERT_DIR"):
         context.load_verify_locations(cafile=certifi.where())
     return context
-
-
-def _unusable(variable: str, value: str, error: OSError, allowed: str) -> InvalidInput:
-    reason = error.strerror or str(error)
-    return InvalidInput(
-        f"{variable} names {value!r}, which cannot be used: {reason}", field=variable, value=value, allowed=allowed
-    )

@@ -19,6 +19,7 @@ from pathlib import Path
 from platformdirs import user_data_dir
 
 from edgefront.core.errors import Unavailable
+from edgefront.core.files import write_private
 
 START_ONE = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
 
@@ -76,22 +77,6 @@ def read_key(home: Path) -> str | None:
         return (home / "key").read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read (mode 0600), atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
 
 
 def is_alive(pid: int) -> bool:

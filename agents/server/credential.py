@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import secrets
 import sys
@@ -18,6 +17,7 @@ from edgefront.agents.device.probe import as_name, default_class
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.retry import FOREVER
 from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
+from edgefront.core.files import write_private
 from edgefront.core.wire.agent import INSTANCE, DeviceFacts, EnrolRequest
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class CredentialFile:
 
     def write(self, credential: Credential) -> None:
         """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
-        _write(self.path, json.dumps(credential.model_dump(exclude_none=True)))
+        write_private(self.path, json.dumps(credential.model_dump(exclude_none=True)))
         self._nonce.unlink(missing_ok=True)
 
     def refused_instance(self) -> str | None:
@@ -77,7 +77,7 @@ class CredentialFile:
         return None
 
     def refused(self, instance: str) -> None:
-        _write(self._refused, instance)
+        write_private(self._refused, instance)
 
     def accepted(self) -> None:
         self._refused.unlink(missing_ok=True)
@@ -91,24 +91,8 @@ class CredentialFile:
             if _NONCE.fullmatch(kept):
                 return kept
         made = secrets.token_urlsafe(32)
-        _write(self._nonce, made)
+        write_private(self._nonce, made)
         return made
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes the file atomically; it is never readable by others."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        raise
 
 
 async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.files import write_private
 from edgefront.core.processes.child import python
 from edgefront.core.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import own_home
 from edgefront.embedded.port import address, bind
-from edgefront.local import LocalServer, read_key, write_private
+from edgefront.local import LocalServer, read_key
 
 if TYPE_CHECKING:
     import socket

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import get_args
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import subjects
 from scripted_server import wait_for
 
 from edgefront.agents.measuring.measure import Aborted, Measurer
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.spaces.architecture import Architecture
 
 ORT = MeasurementProtocol(runtime="onnxruntime", sequence_length=16, repeats=3)
@@ -45,14 +46,17 @@ def test_a_launch_reports_everything(measurer, protocol):
     assert {"cores", "python", "minor_faults", protocol.runtime.replace("pytorch", "torch")} <= set(result.environment)
 
 
-def test_the_warm_parent_has_one_thread_before_and_after_a_launch(measurer):
-    for runtime, protocol in (("onnxruntime", ORT), ("pytorch", TORCH)):
-        parent = psutil.Process(parent_of(measurer, runtime))
-        assert parent.num_threads() == 1
-        assert measurer.measure(subjects.gpt(), protocol, seed=3).outcome == "done"
-        assert parent_of(measurer, runtime) == parent.pid
-        assert parent.num_threads() == 1
-        assert parent.children() == []
+@pytest.mark.parametrize("runtime", get_args(Runtime))
+def test_the_warm_parent_has_one_thread_before_and_after_a_launch(measurer, runtime):
+    parent = psutil.Process(parent_of(measurer, runtime))
+    assert parent.num_threads() == 1
+    protocol = MeasurementProtocol(runtime=runtime, sequence_length=16, repeats=3)
+    result = measurer.measure(subjects.gpt(), protocol, seed=3)
+    assert result.outcome == "done", result.message
+    assert {"onnxruntime", "torch", "openvino", "xllamacpp"} & set(result.environment)
+    assert parent_of(measurer, runtime) == parent.pid
+    assert parent.num_threads() == 1
+    assert parent.children() == []
 
 
 def test_two_threads_work_in_a_fork(measurer):
@@ -159,7 +163,7 @@ AGENT = """
 import sys
 from pathlib import Path
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 
 with Measurer(Path(sys.argv[1])) as measurer:
     print(measurer._server("onnxruntime").pid, flush=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import subjects
 
@@ -57,21 +56,6 @@ def test_logits_agree_with_pytorch(weights: Path, name: str, mode: str) -> None:
         assert model.finite()
         outputs.append(model._request.get_tensor("logits").data if runtime == "openvino" else model._output.numpy())
     assert np.abs(outputs[0].reshape(outputs[1].shape) - outputs[1]).max() < 1e-4
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_every_mode_is_measured(measurer: Measurer, mode: str) -> None:
-    protocol = MeasurementProtocol.model_validate({"runtime": "openvino", "repeats": 2, **MODES[mode]})
-    result = measurer.measure(MODELS["gpt"], protocol, seed=3)
-    assert result.outcome == "done", result.message
-    assert "openvino" in result.environment
-
-
-def test_the_warm_parent_has_one_thread_and_contacts_nobody(measurer: Measurer) -> None:
-    parent = psutil.Process(measurer._server("openvino").pid)
-    assert parent.num_threads() == 1
-    assert measurer.measure(subjects.gpt(), OPENVINO, seed=3).outcome == "done"
-    assert parent.num_threads() == 1
 
 
 def test_an_input_and_an_output_of_known_size(measurer: Measurer, tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import psutil
 import pytest
 import subjects
 
-from edgefront.agents.device.probe import Tried, try_runtime
+from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.processes.folders import CHILD, work_folder
@@ -90,19 +89,6 @@ def test_a_trial_that_dies_leaves_nothing(temporary: Path, tmp_path: Path, monke
     assert not tried.complete
     assert Path(seen.read_text()).is_relative_to(temporary)
     assert list(temporary.iterdir()) == []
-
-
-def test_a_trial_is_not_waited_for_by_who_ends(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    ending = threading.Event()
-    ending.set()
-    before = psutil.Process().children()  # those that other tests keep until their session ends
-    assert try_runtime("onnxruntime", ending) == Tried(None)
-    assert list(temporary.iterdir()) == []
-    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_a_launch_that_is_killed_leaves_nothing(

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -111,15 +110,6 @@ def test_a_part_over_its_limit_is_killed_and_the_report_goes_on(gpu: Any, gpu_pa
     assert len(json.loads((tmp_path / "gpu.json").read_text())["parts"]) == len(given)
 
 
-def test_a_driver_that_hangs_is_not_waited_for(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch.py").write_text(f"import subprocess, sys; {OWN_SESSION}; {WAITS[1]}")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    facts = gpu.machine(tmp_path, [], 3.0)
-    assert facts == {"torch": None, "torch error": "it did not say within 3 s which GPUs there are"}
-    gpu.wait_until(lambda: not gpu.processes(tmp_path), 10.0)
-    assert gpu.processes(tmp_path) == []
-
-
 def test_nothing_is_left_of_a_part_that_hangs(gpu: Any, gpu_parts: Any, tmp_path: Path) -> None:
     """Nor of one that ignores the request to end, whose child is in a session of its own, as a fork server is."""
     hangs = f"import signal, subprocess, sys, time; {OWN_SESSION}; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -145,15 +135,6 @@ def test_parts_that_hang_leave_time_to_those_after_them(gpu: Any, gpu_parts: Any
     assert re.fullmatch(r"cut off after \d s", states["b"])
     assert re.fullmatch(r"not run: \d s left, and it takes 100 s", states["c"])
     assert "and it takes 100 s" in (out / "gpu.md").read_text()
-
-
-def test_the_time_left_is_shared_by_the_parts_that_it_is_enough_for(gpu: Any) -> None:
-    assert gpu.limit_s(200.0, 50.0, [30.0, 20.0]) == pytest.approx(100.0)  # twice as much as they need
-    assert gpu.limit_s(80.0, 50.0, [30.0, 20.0]) == pytest.approx(40.0)
-    assert gpu.limit_s(49.0, 50.0, [30.0, 20.0]) == pytest.approx(49 * 5 / 8)  # the last is left out
-    assert gpu.limit_s(40.0, 50.0, [30.0, 20.0]) == pytest.approx(40.0)
-    assert gpu.limit_s(29.0, 50.0, [30.0, 20.0]) == 0.0
-    assert gpu.limit_s(-1.0, 50.0, []) == 0.0
 
 
 def test_all_parts_have_their_time_in_nine_minutes(gpu_parts: Any) -> None:
@@ -203,28 +184,3 @@ def test_figures_are_read_from_what_benchmarks_record(gpu_parts: Any, tmp_path: 
     assert read["models"](tmp_path, "") == [("par-base / transformer-xl-base, 64 after 640", "0.65", True)]
     output = "gpu/test_a.py::test_it[a-b] PASSED   [ 5%]\ngpu/test_a.py::test_it[c] FAILED   [10%]\n"
     assert read["tests: training"](tmp_path, output) == [("passed", "1 of 2", True), ("failed: test_it[c]", "", False)]
-
-
-def wheel(folder: Path, name: str, tag: str) -> None:
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": "VALUE = 1\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: not-here-at-all\n",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
-        f"{info}/RECORD": "",
-    }
-    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as packed:
-        for path, text in files.items():
-            packed.writestr(path, text)
-
-
-@pytest.mark.slow
-def test_wheels_are_installed_without_an_index_and_those_that_do_not_fit_are_named(gpu: Any, tmp_path: Path) -> None:
-    wheels, packages = tmp_path / "wheels", tmp_path / "out" / "packages"
-    wheels.mkdir()
-    wheel(wheels, "brought_along", "py3-none-any")
-    wheel(wheels, "elsewhere", "cp39-cp39-win32")
-    wheel(wheels, "torch", "py3-none-any")
-    assert gpu.install(wheels, packages) == ["elsewhere"]
-    assert (packages / "brought_along.py").is_file()
-    assert not (packages / "torch.py").exists()
