@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import httpx
@@ -67,13 +67,11 @@ def connection(
 
 def rest(opened: socket.socket) -> bytes:
     """What the server sends until it ends the connection."""
-    received = b""
-    try:
-        while chunk := opened.recv(65536):
-            received += chunk
-    except ConnectionResetError:
-        pass
-    return received
+    received = bytearray()
+    with suppress(ConnectionError):
+        while part := opened.recv(1 << 20):
+            received += part
+    return bytes(received)
 
 
 def until(holds: Callable[[], bool]) -> None:
