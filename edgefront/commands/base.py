@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
@@ -109,6 +109,27 @@ class Session:
         """A line for people, on standard error; nothing with --json."""
         if not self.json:
             self.err.print(text, style="dim", markup=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self, *, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+        """Shows on a terminal how far things are. Gives a function to call with what is being done, how much of it is
+        done, and how much there is.
+        """
+        from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        counted = DownloadColumn() if in_bytes else TaskProgressColumn()
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), counted, Remaining())
+        hidden = self.json or not self.err.is_terminal
+        with Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
+            tasks: dict[str, Any] = {}
+
+            def report(what: str, done: int, total: int | None) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=total)
+                bar.update(tasks[what], completed=done, total=total)
+
+            yield report
 
     def put(self, value: Any, show: Callable[[], None]) -> None:
         """Prints the result: as JSON, or by `show` for people."""

@@ -10,7 +10,7 @@ import typer
 from edgefront.commands.base import Session, command, group
 
 if TYPE_CHECKING:
-    from edgefront.core.data.prepared.prepared import Prepared
+    from edgefront.core.data.prepared.prepared import Prepared, Progress
 
 app = group("Training data: list data sets, and tokenise text. Needs no server.")
 
@@ -86,7 +86,7 @@ def show_data(
 
     prepared = find_prepared(_home(home), name)
     if verify:
-        with _Bar(session) as bar:
+        with session.progress(in_bytes=True) as bar:
             prepared = open_prepared(prepared.folder, verify=True, progress=bar)
         session.note("all checksums are correct")
     session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
@@ -165,39 +165,14 @@ def prepare_data(
             "test_percent": test_percent,
         }
     )
-    with _Bar(session) as bar:
+    with session.progress(in_bytes=True) as bar:
         if fetch or url:
             origin = _fetched(data, origin or _home(home) / "downloads" / data, url, bar)
         prepared = prepare(data, _home(home), origin=origin, target=target, settings=settings, progress=bar)
     session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
 
 
-class _Bar:
-    """Progress by bytes on standard error, where that is a terminal."""
-
-    def __init__(self, session: Session) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        hidden = session.json or not session.err.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=session.err, disable=hidden, transient=True)
-        self._phase, self._task = "", self._progress.add_task("", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        if phase != self._phase:
-            self._phase = phase
-            self._progress.reset(self._task, description=phase, total=total)
-        self._progress.update(self._task, completed=done, total=total)
-
-
-def _fetched(name: str, folder: Path, url: str | None, bar: _Bar) -> Path:
+def _fetched(name: str, folder: Path, url: str | None, bar: Progress) -> Path:
     from edgefront.core.data.sources.catalogue import data_set
     from edgefront.core.data.sources.download import download
     from edgefront.core.data.sources.unpacking import Bounds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -107,7 +106,7 @@ def evaluate(
                 value=data,
                 allowed="prepared parallel text",
             )
-        with bar(session, "translating") as progress:
+        with session.progress() as show:
             translated = translate(
                 package.model(machine.device),
                 chosen.source,
@@ -124,7 +123,7 @@ def evaluate(
                     sentences=limit,
                     tokenize=tokenize,
                 ),
-                progress=progress,
+                progress=partial(show, "translating"),
             )
         result |= {"split": split, "bleu": translated.bleu.score, "signature": translated.bleu.signature}
         result["sentences"] = len(translated.hypotheses)
@@ -155,7 +154,7 @@ def _perplexity(
         recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, changes["memory"]))
     chosen = {name: value for name, value in changes.items() if value is not None}
     evaluation = recipe.overridden({"evaluation": chosen}).evaluation
-    with bar(session, "reading") as progress:
+    with session.progress() as show:
         score = perplexity(
             package.model(device),
             prepared.split(split),
@@ -163,7 +162,7 @@ def _perplexity(
             device=device,
             precision=precision,
             reading=Reading(max_tokens, recipe.task == "sentences", first_token(package.tokenizer, recipe.task)),
-            progress=progress,
+            progress=partial(show, "reading"),
         )
     how = evaluation.model_dump(mode="json", include={"segment", "memory", "clamp", "same_length", "rows"})
     return {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": how}
@@ -188,21 +187,6 @@ def _prepared(package: Package, data: str) -> Prepared:
         value=data,
         allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",
     )
-
-
-@contextmanager
-def bar(session: Session, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows progress on a terminal."""
-    from rich.progress import Progress
-
-    hidden = session.json or not session.err.is_terminal
-    with Progress(console=session.err, disable=hidden, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update
 
 
 def put(session: Session, result: dict[str, Any], output: Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import bar, put, write_json
+from edgefront.commands.evaluate import put, write_json
 from edgefront.commands.options import MachineOptions, ResultOptions, Trained
 
 _PANELS = {
@@ -58,10 +58,10 @@ def finetune(
     )
     body = package.model(machine.device)
     predictions: Any
-    with bar(session, "tuning") as progress:
+    with session.progress() as show:
 
         def stepped(done: int, total: int, _: float) -> None:
-            progress(done, total)
+            show("tuning", done, total)
 
         if train.suffix == ".json":
             questions = [read_questions(path) for path in (train, test)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +12,6 @@ from edgefront.commands.base import Session, command, group
 from edgefront.commands.options import WAYS, Force, MachineOptions, ModelSpaceOptions
 
 if TYPE_CHECKING:
-    from edgefront.core.inherit.cuts import Progress
     from edgefront.core.quality.cut_law import CutLaw
     from edgefront.core.wire.trainings import TrainingView
 
@@ -63,7 +60,7 @@ def study(
     package = read_package(folder)
     prepared = find_prepared(Settings().data_folder, data)
     settings = StudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
-    with _progress(session) as progress:
+    with session.progress() as progress:
         made = study_cuts(
             package,
             prepared,
@@ -201,20 +198,3 @@ def _show(session: Session, law: CutLaw, path: Path) -> None:
         markup=False,
     )
     session.out.print(str(path), markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(session: Session) -> Iterator[Progress]:
-    """Shows progress on a terminal."""
-    from rich.progress import Progress as Bar
-
-    with Bar(console=session.err, disable=session.json or not session.err.is_terminal, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def report(what: str, done: int, total: int) -> None:
-            task = tasks.setdefault(what, None)
-            if task is None:
-                task = tasks[what] = bar.add_task(what, total=total)
-            bar.update(task, completed=done)
-
-        yield report

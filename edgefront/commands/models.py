@@ -38,25 +38,17 @@ def download(
     force: Force = False,
 ) -> None:
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
     from edgefront.core.graph.model_file import as_folder, bytes_at
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    hidden = session.json or not session.err.is_terminal
     numbers = number_format(in_numbers)
-    with (
-        as_folder(output, kind, force=force) as place,
-        Progress(*columns, TimeRemainingColumn(), console=session.err, disable=hidden, transient=True) as bar,
-    ):
-        task = bar.add_task(kind, total=None)
+    with as_folder(output, kind, force=force) as place, session.progress(in_bytes=True) as show:
         fetched = session.client.models.download(
             candidate,
             kind,
             place,
             numbers=numbers,
             replace=force,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: show(kind, done, total),
         )
     path = output if place != output else fetched
     result = {

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -401,8 +401,6 @@ def download(
     force: Force = False,
 ) -> None:
     """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
     from edgefront.core.graph.model_file import as_folder
 
     numbers = number_format(in_numbers)
@@ -413,17 +411,8 @@ def download(
         raise InvalidInput(
             f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
         )
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    hidden = session.json or not session.err.is_terminal
     folder = output or Path(training if kind is None else ".")
-    with Progress(*columns, console=session.err, disable=hidden, transient=True) as bar:
-        rows: dict[str, Any] = {}
-
-        def show(name: str, done: int, total: int | None) -> None:
-            if name not in rows:
-                rows[name] = bar.add_task(name, total=None)
-            bar.update(rows[name], completed=done, total=total)
-
+    with session.progress(in_bytes=True) as show:
         files = session.client.trainings
         if kind is None:
             paths = files.download(
