@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 CUTS = "cuts.safetensors"
-_RECORDED = ("name", "licence", "training", "dataset", "data_digest", "steps", "tokens", "seed")
-"""Facts that are also in the metadata of every file of the weights."""
+_RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
+"""Facts that are also in the metadata of the weights file; other files of the model have its name and licence too."""
 _SNAPSHOT = re.compile("[0-9a-f]{40}")
 """What the Hub's cache calls a revision's folder."""
 
@@ -234,7 +234,8 @@ def read_package(folder: Path | str) -> Package:
         raise _damaged(
             folder, f"{RESULT} is of architecture {facts.get('digest')}, {WEIGHTS} of {values.architecture.digest}"
         )
-    values.about = {**values.about, **_recorded(facts)}
+    named = {name: str(facts[name]) for name in ("name", "licence") if facts.get(name)}
+    values.about = {**values.about, **_recorded(facts), **named}
     return Package(folder, facts, values)
 
 

@@ -21,7 +21,7 @@ from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
 from edgefront.core.data.tokenizers.vocabulary import bytes_seen, characters_seen, words_by_frequency
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import architecture_of
-from edgefront.core.evaluation.package import import_transformers, read_package, write_package
+from edgefront.core.evaluation.package import import_gguf, import_transformers, read_package, write_package
 from edgefront.core.graph.model_file import write_model
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
@@ -230,3 +230,19 @@ def test_a_folder_that_cannot_be_imported_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match="of shape"):
         import_transformers(tmp_path / "theirs", tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "theirs"]
+
+
+def test_a_licence_survives_every_file_of_a_model(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 280)
+    (tmp_path / "theirs" / "README.md").write_text("---\nlicense: other\nlicense_name: Lab 1\n---\n")
+    import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    package = read_package(tmp_path / "mine")
+    assert package.facts["licence"] == "Lab-1"
+    files = package.hugging_face_files()
+    write_model(package.architecture, "gguf", package.weights, tmp_path / "a.gguf", files=files)
+    write_model(package.architecture, "onnx", package.weights, tmp_path / "a.onnx")
+    described = {entry.key: entry.value for entry in onnx.load(tmp_path / "a.onnx").metadata_props}
+    assert (described["name"], described["licence"]) == ("theirs", "Lab-1")
+    import_gguf(tmp_path / "a.gguf", tmp_path / "again")
+    facts = read_package(tmp_path / "again").facts
+    assert (facts["name"], facts["licence"]) == ("theirs", "Lab-1")
