@@ -40,15 +40,6 @@ EVERY_EMBEDDING = [
 ]
 
 
-@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
-def test_the_last_position_is_the_last_of_all(model: Architecture) -> None:
-    tokens = random_tokens(model, 2, 9)
-    weights = lively_weights(model, seed=2)
-    everything = run_onnx(onnx_session(build(model, weights=weights)), tokens)
-    last = run_onnx(onnx_session(build(model, GraphOptions(logits="last"), weights=weights)), tokens)
-    np.testing.assert_allclose(last, everything[:, -1], rtol=1e-5, atol=1e-5)
-
-
 @given(descriptions())
 @settings(max_examples=100)
 def test_names_and_shapes_are_the_same_everywhere(model: Architecture) -> None:
