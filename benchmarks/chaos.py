@@ -4,7 +4,8 @@ Its own Postgres, Redis, API, Celery worker and agents, each a process that is k
 agents measure real models with ONNX Runtime, beside devices that lie. One owner's large job takes all the time that
 there is; another owner asks for small ones meanwhile. Agents replace their credentials all the time. At the end
 everything is up, what is under way ends, and the rows are checked: each launch counted once, no gap in the logs, each
-frontier moocore's over the raw launches, nothing on it that cannot be, and how long each owner waited.
+frontier moocore's over the raw launches, nothing on it that cannot be, and how long each owner waited. A lie that is
+possible counts as a result, beside those of other launches: no device judges another.
 
     python benchmarks/chaos.py [--minutes 30] [--kills-per-minute 12] [--agents 2] [--liars 1] [--seed 0]
 

@@ -39,8 +39,6 @@ class TargetState(State):
 class CandidateState(State):
     WAITING = "waiting"
     MEASURED = "measured"
-    UNCONFIRMED = "unconfirmed"
-    """Far from what was to be expected, or a baseline of one device alone: waits for a second launch that agrees."""
     OUT_OF_BOUNDS = "out_of_bounds"
     """Measured, but outside the job's limits."""
     INFEASIBLE = "infeasible"
@@ -56,8 +54,6 @@ class CandidateRole(State):
 
 class MeasurementState(State):
     WANTED = "wanted"
-    UNCONFIRMED = "unconfirmed"
-    """It is far from what was to be expected, or a baseline of one device alone, and no second launch has agreed."""
     MEASURED = "measured"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
@@ -68,8 +64,8 @@ class Purpose(State):
 
     FIRST = "first"
     REFINEMENT = "refinement"
-    CONFIRM = "confirm"
-    """Whether a second launch agrees with an unconfirmed result."""
+    REPEAT = "repeat"
+    """Launches differ by more than the scatter of their device, or one alone decides on a depth of the stock model."""
     ANCHOR = "anchor"
     """The small fixed model that shows whether a device still is what it was."""
 
@@ -206,12 +202,7 @@ class TrainingEventKind(State):
 
 ACTIVE_TARGETS = (TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
 LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
-REFINABLE_TARGETS = (TargetState.SEARCHING, TargetState.REFINING)
-"""They may have further launches of uncertain frontier points."""
 ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
-OPEN_CANDIDATES = (CandidateState.WAITING, CandidateState.UNCONFIRMED)
-"""They need a launch of their measurement."""
-OPEN_MEASUREMENTS = (MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
 MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""

@@ -79,9 +79,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
     responses={**answer(example("device")), **errors(404, 409)},
 )
 def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """The device gets launches again, and its results no longer carry the mark of an anchor that has moved. Permitted
-    to its owner and to admins.
-    """
+    """The device gets launches again. Permitted to its owner and to admins."""
     return _command(here, devices.trust_device, person, device)
 
 

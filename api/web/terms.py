@@ -32,14 +32,12 @@ WORDS: Mapping[str, str] = {
     "proxy": "a cheap score used in place of quality",
     "quality_law": "what predicts perplexity from an architecture, learnt from trained models: with an interval, and "
     "where it holds",
-    "quarantine": "of a device that was caught at an untrue report, whose anchor failed three times in a row, or on "
-    "which five more models failed than were measured since: it gets no launches until its owner or an admin trusts it "
-    "again",
+    "quarantine": "of a device whose anchor failed or was off three times in a row, or on which five more models "
+    "failed, or had a result that cannot be true, than were measured since: it gets no launches until its owner or an "
+    "admin trusts it again",
     "speedup": "Speed-up and memory ratio compare a candidate with the baseline at equal decoder parameters: the "
     "baseline's figures are interpolated between its two nearest depths. 1.5 means that the baseline "
     "takes one and a half times as long, or as much memory.",
-    "unconfirmed": "possible, but far from what was to be expected, or a baseline that only one of several devices "
-    "has measured. Shown, but on no frontier and in no other job until a second launch agrees",
 }
 
 words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text in WORDS.items()}

@@ -3,6 +3,7 @@
 Launches of one architecture differ more than the repeats within one launch, so an interval is taken over launches. One
 candidate has too few of them to estimate their variance, but the relative variance is the same for all candidates of a
 device: it is pooled over them on the logarithms of the launches' medians (a pooled variance, as in a one-way layout).
+Where the launches of one candidate differ by more than that, its interval covers them all.
 While few are pooled, what is known of other devices counts too: a prior of `PRIOR_SPREAD`, worth `PRIOR_DEGREES` (the
 conjugate prior of a normal variance, scaled inverse χ²).
 """
@@ -29,6 +30,12 @@ MAX_SPREAD = 0.5
 """Relative spread of launches that intervals are taken for at most: beyond it launches do not agree at all."""
 MAX_HALF_WIDTH = math.asinh(1.0)
 """Half-width of an interval, of the logarithm: half of an interval is never wider than the latency itself."""
+MIN_APART, MAX_APART, SPREADS_APART = math.log(1.3), math.log(2.0), 6.0
+"""Launches of one model are closer than the first, or than so many standard deviations, and never farther apart than
+the second.
+"""
+DECISIVE = 2
+"""Launches that say on which side of a limit a time is, however close."""
 
 # Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
 # order statistics' densities). Beyond the table the asymptotic form serves.
@@ -76,6 +83,15 @@ class LogLaunches:
         for value in medians_ms:
             launches = launches.with_launch(value)
         return launches
+
+    def differ(self, variance: LaunchVariance) -> bool:
+        """Whether these launches differ by more than the scatter of their device."""
+        return self.count > 1 and math.sqrt(2 * self.sum_squares / (self.count - 1)) > tolerance(variance)
+
+    def farthest(self, median_ms: float) -> float:
+        """The distance from their median (a logarithm) within which all of them lie (Samuelson 1968)."""
+        most = math.sqrt(self.sum_squares * (self.count - 1) / self.count)
+        return abs(self.mean - math.log(median_ms)) + most
 
 
 @dataclass(frozen=True)
@@ -154,13 +170,34 @@ def launches_needed(width: float, precision: float, most: int) -> int | None:
     return next((count for count in range(1, most + 1) if math.sinh(half * _narrowing(count)) <= precision), None)
 
 
-def interval_ms(median_ms: float, launches: int, variance: LaunchVariance) -> tuple[float, float] | None:
-    """The 95 % interval of a latency in ms: even on the logarithm, so it never reaches below zero."""
-    half = relative_half_width(launches, variance)
+def tolerance(variance: LaunchVariance) -> float:
+    """How far apart (a logarithm) the medians of two launches of one model may be on a device that scatters so."""
+    spread = PRIOR_SPREAD if variance.relative is None else variance.relative
+    return min(MAX_APART, max(MIN_APART, SPREADS_APART * spread))
+
+
+def is_decided(time_ms: float, limit_ms: float, launches: int, variance: LaunchVariance) -> bool:
+    """Whether the launches of a model say on which side of a limit its time is. One launch alone does where none that
+    agrees with it could be on the other side.
+    """
+    return launches >= DECISIVE or abs(math.log(time_ms / limit_ms)) > tolerance(variance)
+
+
+def interval_ms(median_ms: float, launches: int | LogLaunches, variance: LaunchVariance) -> tuple[float, float] | None:
+    """The 95 % interval of a latency in ms: even on the logarithm, so it never reaches below zero.
+
+    `launches`: their number, or what is known of them. If they differ by more than the scatter of their device, the
+    interval covers them, as far as `MAX_HALF_WIDTH` permits.
+    """
+    known = launches if isinstance(launches, LogLaunches) else LogLaunches(launches)
+    half = relative_half_width(known.count, variance)
+    if known.differ(variance):
+        covering = math.asinh(math.expm1(known.farthest(median_ms)))  # the median ± the half width covers them too
+        half = min(MAX_HALF_WIDTH, max(half or 0.0, covering))
     return None if half is None else (median_ms * math.exp(-half), median_ms * math.exp(half))
 
 
-def half_width_ms(median_ms: float, launches: int, variance: LaunchVariance) -> float | None:
+def half_width_ms(median_ms: float, launches: int | LogLaunches, variance: LaunchVariance) -> float | None:
     """Half the width of `interval_ms`, in ms."""
     bounds = interval_ms(median_ms, launches, variance)
     return None if bounds is None else (bounds[1] - bounds[0]) / 2

@@ -68,14 +68,9 @@ def _ended_leases(session: Session, now: datetime) -> None:
     leases.forget_ended(session, now - KEEP_ENDED_LEASES)
 
 
-def _quarantine(session: Session, now: datetime) -> None:
-    quarantine.hand_over(session, now)
-    quarantine.redirect(session, now)
-
-
 PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     _leases,
-    _quarantine,
+    quarantine.hand_over,
     anchors.request,
     _reports,
     _targets,

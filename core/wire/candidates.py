@@ -15,7 +15,7 @@ from edgefront.core.wire.jobs import ProxyTrust, Quality
 from edgefront.core.wire.messages import View
 from edgefront.core.wire.predictions import PartView, PredictedView
 
-Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unconfirmed", "unusable"]
+Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unusable"]
 """Every candidate belongs to one: `outside` is out of bounds, `unusable` infeasible, failed or cancelled."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 

@@ -306,8 +306,6 @@ class TargetView(View):
     """Candidates that the budget and algorithm will have proposed at the end, baselines included."""
     launches_done: int
     frontier_size: int
-    unconfirmed: int = 0
-    """Candidates that wait for a second launch that agrees."""
     marked: int = 0
     """Candidates on the frontier that are `marked`."""
     hypervolume: float

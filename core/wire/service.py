@@ -48,13 +48,7 @@ class DeviceView(View):
     """Launches it holds now."""
     measuring_share: float | None
     quarantine: str | None = None
-    """What it was caught at: it gets no launches until its owner or an admin trusts it again. None: nothing."""
-    drift: str | None = None
-    """How its anchor has moved by more than its noise; its results carry this as a mark."""
-    audits: int = 0
-    """Launches of it that repeated what was measured before."""
-    audits_held_share: float | None = None
-    """Of those, the share within the interval known before."""
+    """Why it gets no launches until its owner or an admin trusts it again. None: it gets them."""
 
 
 class AnchorPoint(View):
@@ -76,7 +70,6 @@ class AnchorView(View):
 
     device_id: Identifier
     digest: str
-    drift: str | None
     points: tuple[AnchorPoint, ...]
 
 

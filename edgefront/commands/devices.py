@@ -84,7 +84,7 @@ def activate(session: Session, device: DeviceName) -> None:
 
 @command(app, "trust")
 def trust(session: Session, device: DeviceName) -> None:
-    """End a device's quarantine: it gets launches again, and its results are no longer marked."""
+    """End a device's quarantine: it gets launches again."""
     _steered(session, session.client.devices.trust(device))
 
 
@@ -109,14 +109,12 @@ def reenrol(
 
 
 def state_in_words(device: DeviceView) -> str:
-    """`active, offline`, `draining`, `active, in quarantine`, `active, anchor has moved`."""
+    """`active, offline`, `draining`, `active, in quarantine`."""
     words = [str(device.state)]
     if not device.online and device.state != DeviceState.REVOKED:
         words.append("offline")
     if device.quarantine is not None:
         words.append("in quarantine")
-    if device.drift is not None:
-        words.append("anchor has moved")
     return ", ".join(words)
 
 

@@ -59,8 +59,6 @@ def frontier(
         typer.echo(frontier_csv(views), nl=False)
         return
 
-    unconfirmed = {searched.id: searched.unconfirmed for searched in asked.targets}
-
     def show() -> None:
         for view in views:
             session.out.print(frontier_table(view))
@@ -68,8 +66,6 @@ def frontier(
                 session.out.print(label, markup=False, soft_wrap=True)
             if any(point.marked for point in (*view.points, *view.baseline)):
                 session.out.print(f"{MARKED}: its page shows the launches", markup=False, soft_wrap=True)
-            if count := unconfirmed.get(view.target_id):
-                session.out.print(f"{count} unconfirmed: on no frontier until a second launch agrees")
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()

@@ -41,7 +41,7 @@ class Devices:
         return self._steer(device, "activate")
 
     def trust(self, device: str) -> DeviceView:
-        """Ends the device's quarantine, and the mark of its results."""
+        """Ends the device's quarantine."""
         return self._steer(device, "trust")
 
     def anchor(self, device: str) -> AnchorView:

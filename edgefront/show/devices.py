@@ -33,12 +33,10 @@ def facts_table(device: DeviceView, state: str) -> FittingTable:
         "owner": device.owner,
         "state": state,
         "quarantine": device.quarantine,
-        "drift": device.drift,
         "seen": moment(device.last_seen_at),
         "enrolled": moment(device.enrolled_at),
         "holds": f"{device.leased} launches",
         "measuring": f"{share(device.measuring_share)} of its time" if device.measuring_share is not None else None,
-        "audits": _audits(device),
         "host": facts.hostname,
         "system": facts.system,
         "processor": f"{facts.cpu}, {facts.architecture}",
@@ -67,12 +65,6 @@ def runtimes_table(device: DeviceView) -> FittingTable:
             numbers = ", ".join(runtime.numbers.get(provider, ("float32",)))
             shown.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
     return shown
-
-
-def _audits(device: DeviceView) -> str | None:
-    if not device.audits:
-        return None
-    return f"{device.audits} repeated launches, {share(device.audits_held_share)} within the interval known before"
 
 
 def _of_parts(facts: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.bool_]
 
-_SEARCHED = ("dominated", "outside", "unconfirmed")
+_SEARCHED = ("dominated", "outside")
 _AREAS = (16.0, 200.0)
 """Areas of the points with the least and the most peak memory, in square points."""
 

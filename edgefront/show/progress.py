@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgefront.core.states import Goal, TargetState
-from edgefront.core.wire.jobs import JobView, TargetView
+from edgefront.core.wire.jobs import JobView
 from edgefront.show.output import duration, share, table
 
 if TYPE_CHECKING:
@@ -78,12 +78,6 @@ def progress_line(job: JobView) -> str:
     return f"{doing}: {done} of {planned} models measured{end}{f'. {waits}' if waits else ''}"
 
 
-def doubts(target: TargetView) -> list[str]:
-    """What is uncertain of the target's results, in words: `1 unconfirmed`, `2 on the frontier marked`."""
-    counts = {"unconfirmed": target.unconfirmed, "on the frontier marked": target.marked}
-    return [f"{count} {words}" for words, count in counts.items() if count]
-
-
 def progress_table(job: JobView) -> FittingTable:
     """All targets of a job, each with a bar."""
     from rich.progress_bar import ProgressBar
@@ -108,6 +102,6 @@ def progress_table(job: JobView) -> FittingTable:
             *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
             share(target.measuring_share),
             "" if target.state == TargetState.FINISHED else duration(target.seconds_left),
-            " ".join([*([", ".join(doubts(target)) + "."] if doubts(target) else []), target.note]).strip(),
+            (f"{target.marked} on the frontier marked. {target.note}" if target.marked else target.note).strip(),
         )
     return shown

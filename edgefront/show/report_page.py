@@ -165,7 +165,6 @@ def _facts(device: DeviceView) -> dict[str, str]:
         "system": facts.system,
         **{each.runtime: each.version for each in facts.runtimes},
         **facts.extra,
-        "anchor": device.drift or "has not moved",
     }
     return {name: NONE if value is None else str(value) for name, value in said.items()}
 

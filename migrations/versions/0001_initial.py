@@ -86,10 +86,7 @@ sa.Table(
     sa.Column("instances", JSON),
     sa.Column("quarantine", sa.Text),
     sa.Column("failing", JSON),
-    sa.Column("drift", JSON),
     sa.Column("trusted_at", UTC),
-    required("audits", sa.Integer, server_default="0"),
-    required("audits_held", sa.Integer, server_default="0"),
 )
 sa.Table(
     "job",
@@ -119,7 +116,7 @@ sa.Table(
     required("protocol", JSON),
     required("architecture", JSON),
     required("seed", sa.BigInteger),
-    required("state", states(12, "wanted", "unconfirmed", "measured", "infeasible", "failed")),
+    required("state", states(12, "wanted", "measured", "infeasible", "failed")),
     sa.Column("reason", sa.Text),
     required("launches", sa.Integer),
     sa.Column("latency_ms", sa.Double),
@@ -220,7 +217,6 @@ sa.Table(
     required("device_id", sa.String(40), key("device.id", "CASCADE"), index=True),
     required("created_at", UTC),
     required("expires_at", UTC, index=True),
-    sa.Column("ends_at", UTC),
     sa.Column("ended_at", UTC, index=True),
 )
 sa.Table(
@@ -293,9 +289,7 @@ sa.Table(
     sa.Column("predicted", JSON),
     sa.Column("predicted_perplexity", sa.Double),
     required("seed", sa.BigInteger),
-    required(
-        "state", states(15, "waiting", "measured", "unconfirmed", "out_of_bounds", "infeasible", "failed", "cancelled")
-    ),
+    required("state", states(15, "waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled")),
     sa.Column("reason", sa.Text),
     sa.Column("latency_ms", sa.Double),
     sa.Column("latency_half_width_ms", sa.Double),
@@ -362,7 +356,7 @@ sa.Table(
     required(
         "state", states(12, "wanted", "leased", "reported", "done", "infeasible", "failed", "cancelled", "implausible")
     ),
-    required("purpose", states(10, "first", "refinement", "confirm", "anchor", name="purpose")),
+    required("purpose", states(10, "first", "refinement", "repeat", "anchor", name="purpose")),
     required("turn", sa.Double, server_default="0"),
     required("attempts", sa.Integer),
     required("fence", sa.Integer),

@@ -15,7 +15,7 @@ from sqlalchemy import Table, select, update
 from edgefront.core.services.jobs import answers
 from edgefront.core.states import TrainingEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Base, Device, Evaluation, Job, Training, TrainingEvent, TrainingMetric, new_id
+from edgefront.core.store.tables import Base, Evaluation, Job, Training, TrainingEvent, TrainingMetric, new_id
 
 UNREADABLE, FAILED = "cannot be read: ", "answered with an error:"
 FORMS: dict[str, Any] = {"an object": {"of": "another release"}, "a list": ["of another release"]}
@@ -44,7 +44,6 @@ NOT_SHOWN = {
 """What only workers read; the lists show nothing of it."""
 
 ANY_OBJECT = {
-    "device.drift",
     "event.data",
     "training_event.data",
     "training.recipe",
@@ -70,7 +69,6 @@ def service(
     end_trainings(made.database, "gpu-box")
     with made.database.write() as session:
         now = made.database.now(session)
-        session.execute(update(Device).values(drift={"cpu": "it has become slower"}))
         for training in session.scalars(select(Training)):
             session.add(TrainingMetric(training_id=training.id, step=1, data={"step": 1, "tokens": 8, "seconds": 1.0}))
             session.add(

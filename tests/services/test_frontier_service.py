@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, select
 
+from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services import event_log
@@ -82,7 +83,8 @@ class World:
                 measurement.state, measurement.latency_ms, measurement.memory_bytes = state, latency, memory
                 measurement.reason = None if state == "measured" else "crashed: it did"
                 measurement.measured_at = now if state == "measured" else None
-                findings.append(Finding(candidate, measurement, 0.1))
+                measurement.launches = 1
+                findings.append(Finding(candidate, measurement, LaunchVariance(1e-3, 10)))
             session.flush()
             update_frontier(session, target, findings, now)
 

@@ -18,22 +18,20 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lease_world import CLASS_KEY, World, crashed, done, out_of_memory
+from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.fleet.device_keys import key_of_device
-from edgefront.core.services.measuring.leases import MAX_LOST, WAITS_FOR, GrantedLease, LeasedItem
-from edgefront.core.services.measuring.queries.validation import NOT_MEASURED
+from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
 
 LAUNCHES = 4
 _LAUNCHES = select(
     *(Launch.id, Launch.state, Launch.attempts, Launch.lease_id, Launch.measurement_id),
-    *(Launch.purpose, Launch.reason, Launch.device_key),
+    Launch.purpose,
 )
 _MEASUREMENTS = select(Measurement.id, Measurement.state, Measurement.launches)
 RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory()}
@@ -44,9 +42,7 @@ class ModelLease:
     device: str
     response: GrantedLease
     expires: float
-    created: float = 0.0
     ended: bool = False
-    lost: float | None = None  # when it ran out with launches unfinished
     started: list[str] = field(default_factory=list)
 
 
@@ -85,43 +81,20 @@ class LeaseLife(RuleBasedStateMachine):
         self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
         self.held: list[tuple[str, LeasedItem]] = []  # every item that was ever handed out
-        self.reported: dict[str, float] = {}  # when each device had its last result
+        self.repeated: set[str] = set()  # launches of what was infeasible once
 
     def alive(self, lease: ModelLease) -> bool:
         return not lease.ended and lease.expires > self.time
 
-    def waits(self, device: str) -> bool:
-        since = self.reported.get(device, -1.0)
-        lost = [
-            lease.lost
-            for lease in self.leases
-            if lease.device == device and lease.lost is not None and lease.created > since
-        ]
-        return len(lost) >= MAX_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
-
-    def wanted(self, device: str) -> tuple[list[str], list[str]]:
-        """Launches that nobody holds and this device may take, oldest first; and those that are for it alone."""
-        with self.database.read() as session:
-            keys = {row.id: row.device_key for row in session.execute(_LAUNCHES)}
-        wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
-        own = [id_ for id_ in wanted if keys[id_] == key_of_device(device)]
-        return [id_ for id_ in wanted if keys[id_] == CLASS_KEY or id_ in own], own
-
     @rule(device=st.sampled_from([0, 1]), count=st.integers(1, 3))
     def claim(self, device: int, count: int) -> None:
-        wanted, own = self.wanted(self.devices[device])
-        waits = self.waits(self.devices[device])
+        wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
         response = self.world.claim(self.devices[device], count)
-        if waits:
-            assert response.items == ()
-            return
         claimed = [item.launch_id for item in response.items]
-        assert len(claimed) == min(count, len(wanted))
-        assert set(claimed) <= set(wanted)
-        if not own:
-            assert claimed == wanted[:count]
+        first = [id_ for id_ in wanted if id_ in self.repeated] + [id_ for id_ in wanted if id_ not in self.repeated]
+        assert claimed == first[:count]
         if response.items:
-            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s, self.time)
+            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
             self.leases.append(lease)
             for item in response.items:
                 launch = self.launches[item.launch_id]
@@ -179,8 +152,6 @@ class LeaseLife(RuleBasedStateMachine):
             if self.alive(lease) or lease.ended:
                 continue
             lease.ended = True
-            if lease.expires < self.time and any(launch.lease is lease for launch in self.launches.values()):
-                lease.lost = self.time
             still = [id_ for id_ in lease.started if self.launches[id_].lease is lease]
             for launch in self.launches.values():
                 if launch.lease is lease:
@@ -212,8 +183,6 @@ class LeaseLife(RuleBasedStateMachine):
         device, item = data.draw(st.sampled_from(self.held))
         expected = self._expected(self.launches[item.launch_id], device, item.fence, kind)
         assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
-        if expected == "accepted":
-            self.reported[device] = self.time
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(RESULTS)), min_size=2, max_size=4))
@@ -274,7 +243,7 @@ class LeaseLife(RuleBasedStateMachine):
             assert measurement.launches == states.count("done")
             if "done" in states:
                 assert measurement.state == "measured"
-            elif {"wanted", "leased"} & set(states):  # others have ended badly, and another device is to say so too
+            elif {"wanted", "leased"} & set(states):
                 assert measurement.state == "wanted"
             else:
                 assert measurement.state in states
@@ -285,19 +254,16 @@ class LeaseLife(RuleBasedStateMachine):
         assert set(session.scalars(select(Lease.id))) == {lease.response.lease_id for lease in self.leases}
 
     def learn_of_further_launches(self, rows: Mapping[str, Any]) -> None:
-        """Of what has ended badly on one device the other makes a further launch; if it does not, that has failed."""
+        """What was infeasible once is launched a second time."""
         for id_ in rows.keys() - self.launches.keys():
             others = [
                 self.launches[launch].state
                 for launch in self.launches
                 if rows[launch].measurement_id == rows[id_].measurement_id
             ]
-            assert rows[id_].purpose == "confirm"
-            assert set(others) <= {"failed", "infeasible"}
+            assert (rows[id_].purpose, others) == ("first", ["infeasible"])
             self.launches[id_] = ModelLaunch()
-        for id_, launch in self.launches.items():
-            if launch.state == "wanted" and rows[id_].reason == NOT_MEASURED:
-                launch.state = "failed"
+            self.repeated.add(id_)
 
 
 class _dying:  # noqa: N801

@@ -27,11 +27,11 @@ def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
     assert world.claim(device) == leases.GrantedLease()
 
 
-def test_launches_for_the_device_come_before_those_of_its_class(world: World) -> None:
+def test_launches_for_the_device_and_of_its_class_come_by_their_turns(world: World) -> None:
     device = world.device()
     shared = world.launches(2)
     own = world.launches(2, world.target(device_key=f"device:{device}"))
-    assert [item.launch_id for item in world.claim(device, 3).items] == [*own, shared[0]]
+    assert [item.launch_id for item in world.claim(device, 3).items] == [*shared, own[0]]
 
 
 def test_a_device_takes_only_what_it_can_run(world: World) -> None:

@@ -99,7 +99,7 @@ def test_one_launch_of_the_recommended_model_is_said_to_be_one(service: Service,
     assert view.recommended.launches == 1
     assert re.search(
         r"This is provisional: the model was measured once\. \d further launch(es)?, made by edgefront measure on the "
-        r"device, would say how far its latency may be off",
+        r"device, would say its latency more precisely",
         view.note,
     )
     again = service.recommended(service.finish(agent, asked(budget={"candidates": 15, "refinement": 2.0})))

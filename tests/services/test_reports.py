@@ -63,7 +63,7 @@ def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled
     first, second = world.claim(device).items
     world.report(device, (first, done()))
     assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS]
-    world.report(device, (second, out_of_memory()))
+    world.report(device, (second, done()))
     assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS, tasks.PROCESS_RESULTS, tasks.ADVANCE]
 
 
@@ -138,12 +138,13 @@ def test_a_death_that_the_expiry_has_charged_is_charged_once(world: World) -> No
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 1)
 
 
-def test_infeasible_settles_at_once_and_spares_the_sibling(world: World) -> None:
+def test_infeasible_twice_ends_it_and_spares_the_sibling(world: World) -> None:
     device, target = world.device(), world.target(state="baselines")
-    measurement, (first, second) = world.candidate(target, role="baseline", launches=2)
-    item = world.claim(device, 1).items[0]
-    assert world.outcomes(device, (item, out_of_memory())) == ["accepted"]
-    assert (world.launch(first).state, world.launch(second).state) == ("infeasible", "cancelled")
+    measurement, launches = world.candidate(target, role="baseline", launches=3)
+    for _ in range(2):
+        item = world.claim(device, 1).items[0]
+        assert world.outcomes(device, (item, out_of_memory())) == ["accepted"]
+    assert [world.launch(launch).state for launch in launches] == ["infeasible", "infeasible", "cancelled"]
     candidate = candidate_of(world, measurement)
     assert (candidate.state, candidate.reason) == ("infeasible", "out_of_memory: killed")
 
@@ -191,19 +192,10 @@ def test_launches_are_aggregated(world: World) -> None:
     assert known.latency_p90_ms == 30.0  # 25 samples by now
     candidate = candidate_of(world, measurement)
     assert candidate.launches == 5
-    assert candidate.latency_half_width_ms is None, "these scatter too much to say how far others do"
+    assert candidate.latency_half_width_ms == pytest.approx(12.0), "as wide as the latency itself at most"
     other, _ = world.candidate(target, launches=2)
     world.report(device, *((item, done(ms)) for item, ms in zip(world.claim(device).items, (10.0, 10.5), strict=True)))
     assert 0 < (candidate_of(world, other).latency_half_width_ms or 0) < 2
-
-
-def test_the_widest_launches_that_are_taken_do_not_widen_intervals(world: World) -> None:
-    device, target = world.device(), world.target()
-    measurement, _ = world.candidate(target, launches=2)
-    first, second = world.claim(device).items
-    assert world.outcomes(device, (first, done(1e-6)), (second, done(1e3))) == ["accepted", "accepted"]
-    assert candidate_of(world, measurement).latency_half_width_ms is None
-    assert candidate_of(world, measurement).state == "unconfirmed"
 
 
 def test_an_unsupported_protocol_goes_to_another_device_at_no_cost(world: World) -> None:

@@ -75,7 +75,7 @@ def test_what_is_marked_or_cannot_be_true_says_so(
         session.add(
             Launch(
                 measurement_id=candidate.measurement_id, device_key="device:none", state="implausible",
-                purpose="confirm", reason=reason, result=result, created_at=now, finished_at=now,
+                purpose="repeat", reason=reason, result=result, created_at=now, finished_at=now,
             )
         )  # fmt: skip
     database.dispose()
@@ -207,13 +207,13 @@ def test_the_log_of_a_job_in_words(watch: Watch, member: BrowserContext, finishe
     seen.page.get_by_label("Show").select_option("all")
     expect(log).to_contain_text("launch lau_")
     script = seen.page.locator("script[src$='pages/job_log.js']").get_attribute("src") or ""
-    doubted = {"number": 3, "state": "unconfirmed", "reason": "unconfirmed: 9 ms, 4 times slower than expected"}
-    event = {"kind": "candidate", "target_id": None, "data": {**doubted, "role": "search", "latency_ms": None}}
+    failed = {"number": 3, "state": "failed", "reason": "3 attempts; the last: crashed"}
+    event = {"kind": "candidate", "target_id": None, "data": {**failed, "role": "search", "latency_ms": None}}
     words = seen.page.evaluate(
         "async ([path, event]) => (await import(path)).inWords(event, new Map())",
         [script.replace("pages/job_log.js", "job/events.js"), event],
     )
-    assert words == "candidate 3 unconfirmed: 9 ms, 4 times slower than expected"
+    assert words == "candidate 3 failed: 3 attempts; the last: crashed"
 
 
 def test_a_viewer_sees_all_and_is_offered_nothing_that_changes(

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
-from edgefront.core.measurement import drift
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import (
     REVOKED,
@@ -246,11 +245,11 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Device
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device's quarantine and its mark; what its anchor takes from now on is usual. Gone if it was revoked."""
+    """Ends the device's quarantine; what its anchor takes from now on is usual. Gone if it was revoked."""
     device = locked(session, principal, id_or_name)
     if device.state == DeviceState.REVOKED:
         raise Gone("this device was revoked; enrol it again to use it")
-    device.quarantine = device.drift = device.failing = None
+    device.quarantine = device.failing = None
     device.trusted_at = now
     return device
 
@@ -301,7 +300,6 @@ def views(session: Session, devices: Sequence[Device], now: datetime) -> list[De
 def _view(device: Device, leased: int, now: datetime) -> DeviceView:
     reader = RowReader()
     facts = reader.read(lambda: DeviceFacts.model_validate(device.facts))
-    moved = reader.read(lambda: drift.in_words(device.drift))
     return DeviceView(
         id=device.id,
         name=device.name,
@@ -324,9 +322,6 @@ def _view(device: Device, leased: int, now: datetime) -> DeviceView:
         leased=leased,
         measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
         quarantine=device.quarantine,
-        drift=reader.note(moved),
-        audits=device.audits,
-        audits_held_share=device.audits_held / device.audits if device.audits else None,
     )
 
 

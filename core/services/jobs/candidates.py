@@ -92,7 +92,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("generation", "number of its generation, from 0; -1 for baselines"),
     ("operator", "how it was proposed"),
     ("parents", "ids of its parents, separated by spaces"),
-    ("state", "waiting, measured, unconfirmed, out_of_bounds, infeasible, failed or cancelled"),
+    ("state", "waiting, measured, out_of_bounds, infeasible, failed or cancelled"),
     ("reason", "why it is not measured, not confirmed, or out of bounds"),
     ("digest", "SHA-256 of the canonical architecture"),
     ("decoder_parameters", "parameters of the blocks and the final norm"),

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import LATENCY_NAMES
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.proxies.registry import proxies
@@ -46,14 +47,33 @@ __all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A candidate's current measurement (measured, infeasible or failed).
-
-    `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
-    """
+    """A candidate's current measurement (measured, infeasible or failed), and the launch variance of its device."""
 
     candidate: Candidate
     measurement: Measurement
-    half_width_ms: float | None
+    variance: LaunchVariance
+
+    @property
+    def half_width_ms(self) -> float | None:
+        """Half of the 95 % interval of the measurement's latency, None where unknown."""
+        latency_ms = self.measurement.latency_ms
+        return None if latency_ms is None else half_width_ms(latency_ms, self.measurement.log_launches, self.variance)
+
+    def is_open(self, limits: Limits) -> bool:
+        """Whether a further launch should say more: the launches so far differ by more than the scatter of their
+        device, or one alone says on which side of a limit on its time a depth of the stock model is, which it is too
+        near to. Of other models those are launched again that would change the answer, at the end of the search.
+        """
+        measurement = self.measurement
+        if measurement.state != MeasurementState.MEASURED:
+            return False
+        if measurement.log_launches.differ(self.variance):
+            return True
+        if self.candidate.role != CandidateRole.BASELINE or _is_too_large(measurement, limits):
+            return False
+        times = [(time, limit) for _, time, limit in _limited_times(measurement, limits)]
+        near = [pair for pair in times if not is_decided(*pair, measurement.launches, self.variance)]
+        return bool(near) and all(time <= limit for time, limit in times if (time, limit) not in near)
 
 
 def apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
@@ -85,7 +105,7 @@ def apply_result(target: Target, finding: Finding, now: datetime, *, marked: boo
 
 
 def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
-    """Measured, unconfirmed, out of bounds, infeasible or failed."""
+    """Measured, out of bounds, infeasible or failed."""
     if measurement.state != MeasurementState.MEASURED:
         return CandidateState(measurement.state)
     return CandidateState.OUT_OF_BOUNDS if _beyond(measurement, limits) else CandidateState.MEASURED
@@ -93,17 +113,27 @@ def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
     """The limits that are exceeded, as text; empty if none."""
-    words = []
-    latency, memory = measurement.latency_ms, measurement.memory_bytes
-    if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
-        words.append(f"latency {rounded(latency, 4)} ms is above the limit of {plain(limits.latency_ms)} ms")
-    for name, limit in limits.times.items():
-        time = getattr(measurement, f"{name}_ms")
-        if time is not None and time > limit:
-            words.append(f"{LATENCY_NAMES[name]} {rounded(time, 4)} ms is above the limit of {plain(limit)} ms")
-    if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MB:
-        words.append(f"peak memory {rounded(memory / MB, 4)} MB is above the limit of {plain(limits.memory_mb)} MB")
+    words = [
+        f"{name} {rounded(time, 4)} ms is above the limit of {plain(limit)} ms"
+        for name, time, limit in _limited_times(measurement, limits)
+        if time > limit
+    ]
+    if _is_too_large(measurement, limits):
+        size_mb = (measurement.memory_bytes or 0) / MB
+        words.append(f"peak memory {rounded(size_mb, 4)} MB is above the limit of {plain(limits.memory_mb or 0)} MB")
     return "; ".join(words)
+
+
+def _limited_times(measurement: Measurement, limits: Limits) -> list[tuple[str, float, float]]:
+    """Name, value and limit (ms) of each time that was measured and has one."""
+    named = [("latency", measurement.latency_ms, limits.latency_ms)]
+    named += [(LATENCY_NAMES[name], getattr(measurement, f"{name}_ms"), limit) for name, limit in limits.times.items()]
+    return [(name, time, limit) for name, time, limit in named if time is not None and limit is not None]
+
+
+def _is_too_large(measurement: Measurement, limits: Limits) -> bool:
+    size = measurement.memory_bytes
+    return limits.memory_mb is not None and size is not None and size > limits.memory_mb * MB
 
 
 def _reason(state: CandidateState, measurement: Measurement, target: Target) -> str | None:

@@ -50,7 +50,6 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
         target.device_key for target in targets if target.state in ACTIVE_TARGETS and not online[target.device_key]
     ]
     held_back = job_rows.held_back(session, deserted) if deserted else {}
-    unconfirmed = candidate_rows.unconfirmed_counts(session, ids)
     marked = candidate_rows.marked_counts(session, ids)
     scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     answers = answers_of(session, jobs, targets)
@@ -72,7 +71,6 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                     devices=facts.get(target.device_key, ()),
                     scoring=scoring.get(target.id, 0),
                     held_back=held_back.get(target.device_key),
-                    unconfirmed=unconfirmed.get(target.id, 0),
                     marked=marked.get(target.id, 0),
                     answer=answers.get(target.id, ""),
                 ),
@@ -116,7 +114,6 @@ class _TargetFacts(NamedTuple):
     """Architectures that wait for their score."""
     held_back: job_rows.HeldBack | None
     """Why its devices measure nothing, where none is online."""
-    unconfirmed: int
     marked: int
     """Candidates with a launch that has a mark."""
     answer: str
@@ -143,7 +140,6 @@ def _target_view(
         planned=reader.read(partial(progress.planned, request, target)),
         launches_done=target.launches_done,
         frontier_size=target.frontier_size,
-        unconfirmed=facts.unconfirmed,
         marked=facts.marked,
         hypervolume=target.hypervolume,
         reference=reader.read(partial(REFERENCE.validate_python, target.reference)),

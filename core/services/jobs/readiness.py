@@ -13,7 +13,7 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
 from edgefront.core.store.tables import Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -33,21 +33,24 @@ def due(session: Session, target: Target, now: datetime) -> bool:
         return not demand.has_live_launch(session, target)
     if target.settled < target.candidates:
         return False
-    if candidate_rows.any_waiting(session, target.id):
+    if candidate_rows.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
     return target.state != TargetState.BASELINES or baselines_complete(session, request, target)
 
 
 def baselines_complete(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether every baseline has its result, from as many launches as the job wants unless one failed."""
+    """Whether every baseline has its result, from as many launches as the job wants unless one failed, and none is
+    launched again.
+    """
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
+        return False
+    if demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
     unsure = [
         row.measurement_id
         for row in baselines
-        if row.measurement_id
-        and (row.launches < sizes_of(request).baseline_launches or row.state == CandidateState.UNCONFIRMED)
+        if row.measurement_id and row.launches < sizes_of(request).baseline_launches
     ]
     counts = demand.launch_counts(session, unsure)
     return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)

@@ -1,21 +1,20 @@
 """Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
 
-It does so on its processor and on each accelerator that it has. Where the anchor has moved by more than its noise the
-device is marked, and so are its results from then on. A device whose anchor fails, cannot be true or is left alone
-three times in a row is quarantined: what it reports of others says little. What an accelerator turns out not to support
-is no failure.
+It does so on its processor and on each accelerator that it has. A device whose anchor three times in a row has failed,
+had a result that cannot be true, or has moved by more than its noise is quarantined: what it reports of others says
+little. What an accelerator turns out not to support is no failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from itertools import product
 
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.drift import MIN_REFERENCE, REFERENCE, drift, in_words
+from edgefront.core.measurement.drift import REFERENCE, drift
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import PROCESSOR, Provider
 from edgefront.core.measurement.record import LaunchResult
@@ -29,10 +28,10 @@ from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries import anchors as rows
-from edgefront.core.services.measuring.queries import validation
+from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LaunchOutcome, LaunchState, Purpose
+from edgefront.core.states import LaunchOutcome, Purpose
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.service import AnchorPoint, AnchorView
 
@@ -40,8 +39,6 @@ EVERY = timedelta(minutes=30)
 """Time between two launches of a device that is online."""
 SHOWN = 100
 MAX_FAILED = 3
-MAX_MARK = 400
-"""Characters of what an agent says of its conditions that a launch's mark keeps."""
 SEED = 1
 ARCHITECTURE = Architecture.parse(
     {
@@ -72,7 +69,6 @@ _MEMORY_THERE: tuple[MemoryMethod, ...] = ("allocator", "device", *_MEMORY)
 """Memory methods for an accelerator."""
 _PASSES = {"sequence_length": 64, "warmup": 5, "repeats": 20}
 _DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
-LEFT_ALONE = "the device measured other models meanwhile, and not its anchor"
 
 
 def request(session: Session, now: datetime) -> None:
@@ -84,7 +80,7 @@ def request(session: Session, now: datetime) -> None:
     if not keys:
         return
     protocols = {keys[device.id]: protocols_for(device.facts) for device in devices}
-    _end_left_alone(session, {keys[device.id]: device for device in devices}, protocols, now)
+    rows.cancel_left_alone(session, keys.values(), now - EVERY, now)
     recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY)
     want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
     for key, by_hardware in protocols.items():
@@ -94,29 +90,7 @@ def request(session: Session, now: datetime) -> None:
                 measurement = made[want.digest]
                 # Locked now: another sweep may have made one meanwhile.
                 if not rows.has_one(session, measurement.id, now - EVERY):
-                    validation.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
-
-
-def _end_left_alone(
-    session: Session,
-    devices: Mapping[str, rows.AnchoredDevice],
-    protocols: Mapping[str, Mapping[str, MeasurementProtocol]],
-    now: datetime,
-) -> None:
-    """An anchor that its device has not measured within `EVERY`, though it still had results after that, has failed.
-    One by a protocol that the device cannot run any more is withdrawn.
-
-    By device key, `devices` are rows of `anchors.candidates` and `protocols` those of `protocols_for`.
-    """
-    for row in rows.wanted(session, ARCHITECTURE.digest, devices, now - EVERY):
-        device = devices[row.device_key]
-        if row.protocol_digest not in {protocol.digest for protocol in protocols[row.device_key].values()}:
-            rows.end_wanted(
-                session, row.id, LaunchState.CANCELLED, "the device cannot run this any more", device.id, now
-            )
-        elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
-            rows.end_wanted(session, row.id, LaunchState.FAILED, LEFT_ALONE, device.id, now)
-            count_failed(session, device.id, row.protocol["provider"], LEFT_ALONE)
+                    reported.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def count_failed(session: Session, device_id: str, provider: str, why: str | None) -> None:
@@ -161,43 +135,23 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
     return None
 
 
-def apply_results(
-    session: Session, launches: Iterable[ReportedLaunch], providers: Mapping[str, str], refusals: Mapping[str, str]
-) -> None:
-    """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true. Bad conditions,
-    which are a mark of their own, begin none.
+def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusal: str | None) -> None:
+    """Quarantines the device if its anchor has failed, or moved, once too often. A launch that tells of bad conditions
+    says nothing of a move.
 
     Args:
-        launches: settled rows of `launches.lock_reported`. providers: of their measurements, by id.
-        refusals: by id, why a result cannot be true.
+        launch: a processed one. provider: of its measurement. refusal: why its result cannot be true.
     """
-    for launch in sorted(launches, key=lambda launch: str(launch.device_id)):
-        provider, refusal = providers[launch.measurement_id], refusals.get(launch.id)
-        if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
-            count_failed(session, launch.device_id, provider, refusal or launch.reason)
-            continue
-        device = rows.device(session, launch.device_id)
-        usual = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
-        if len(usual) < MIN_REFERENCE:
-            continue  # too few by this protocol: what another one has said of the device stays
-        moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
-        is_explained = moved is not None and launch.result.conditions is not None
-        before, hardware = device.drift or {}, Provider(provider).hardware
-        if moved != before.get(hardware) and not is_explained:
-            others = {name: text for name, text in before.items() if name != hardware}
-            validation.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})
-
-
-def mark_of(launch: ReportedLaunch, device: validation.ReportingDevice | None, provider: str) -> str | None:
-    """What to know of the conditions that a launch was measured in: as its agent says, and as the anchor does of what
-    it was measured on.
-    """
-    conditions = (launch.result.conditions or "")[:MAX_MARK]
-    drifted = None
-    if device is not None and launch.purpose != Purpose.ANCHOR:
+    if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
+        count_failed(session, launch.device_id, provider, refusal or launch.reason)
+        return
+    device = rows.device(session, launch.device_id)
+    history = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
+    undisturbed = [result for result in (*history, launch.result) if result.conditions is None]
+    moved = None if launch.result.conditions is not None else drift([*map(_latency_ms, undisturbed)])
+    if moved is not None:
         hardware = Provider(provider).hardware
-        drifted = in_words({name: text for name, text in (device.drift or {}).items() if name == hardware})
-    return "; ".join(text for text in (conditions, drifted) if text) or None
+        quarantine.put_in(session, launch.device_id, moved if hardware == PROCESSOR else f"on {hardware} {moved}")
 
 
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
@@ -226,7 +180,6 @@ def anchor_view(session: Session, principal: Principal, id_or_name: str) -> Anch
     return AnchorView(
         device_id=device.id,
         digest=ARCHITECTURE.digest,
-        drift=in_words(device.drift),
         points=tuple(sorted(points, key=lambda point: (point.measured_at, point.launch_id))),
     )
 

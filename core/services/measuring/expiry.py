@@ -1,6 +1,6 @@
 """Launches whose lease has ended without a report: given back, and the one that was being measured is charged.
 
-A device whose heartbeats kept its launches until their lease ended has failed at all of them (`quarantine`).
+A device has failed at one launch of each lease that it lost, if it can be the one that it measured (`quarantine`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import anchors, quarantine
-from edgefront.core.services.measuring.queries import launches, validation
+from edgefront.core.services.measuring.queries import launches, reported
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.queries.launches import LeasedLaunch
 from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
 from edgefront.core.services.measuring.result_processing import apply_results, mark_unsuccessful
-from edgefront.core.services.measuring.result_validation import ResultValidator
 from edgefront.core.states import LaunchState, Purpose
 
 LOST = "the agent was lost while it measured this"
@@ -34,12 +33,12 @@ def return_stranded(session: Session, now: datetime) -> None:
         return
     at_stake = [
         row.measurement_id
-        for row in _running(launch for launch, _ in seen)
+        for row in _running(seen)
         if row.attempts + 1 >= MAX_ATTEMPTS and row.purpose != Purpose.ANCHOR
     ]
     targets = [target for target, _ in rows.lock_live_targets(session, at_stake)]
     measurements = demand.lock(session, at_stake) if at_stake else {}
-    locked = launches.lock_leased(session, [launch.id for launch, _ in seen], skip_locked=True)
+    locked = launches.lock_leased(session, [launch.id for launch in seen], skip_locked=True)
     running = {row.id: row for row in _running(locked)}
     of_anchors = [row for row in running.values() if row.purpose == Purpose.ANCHOR]
     spent = [row for row in running.values() if row.attempts + 1 >= MAX_ATTEMPTS and row.measurement_id in measurements]
@@ -55,25 +54,16 @@ def return_stranded(session: Session, now: datetime) -> None:
     launches.release(session, [row.id for row in locked if row.id not in lost], now)
     if spent:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
-        validator = ResultValidator(session, now, validation.subjects(session, measurements), {})
-        failed = []
-        for row in spent:
-            measurement = measurements[row.measurement_id]
-            final = validator.is_final(measurement, row.id, LaunchState.FAILED, LOST)
-            if final or not validator.confirm(measurement, row.target_id):
-                failed.append((measurement, reason))
-        ended = mark_unsuccessful(session, [], failed, now)
+        ended = mark_unsuccessful(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         apply_results(session, targets, rows.candidates_of(session, ended), ended, now)
-    overdue = {launch.lease_id for launch, is_overdue in seen if is_overdue}
-    failing: dict[str, list[str]] = {}
-    for launch in locked:
-        if launch.purpose != Purpose.ANCHOR and (launch.id in running or launch.lease_id in overdue):
-            failing.setdefault(launch.device_id, []).append(launch.measurement_id)
-    if len(concerned := failing.keys() | {row.device_id for row in of_anchors}) > 1:
-        validation.lock_devices(session, concerned)
-    for device_id, measurement_ids in sorted(failing.items()):
-        quarantine.add_failing(session, device_id, measurement_ids)
-    subjects = validation.subjects(session, {row.measurement_id for row in of_anchors}) if of_anchors else {}
+    by_lease: dict[tuple[str, str], list[LeasedLaunch]] = {}
+    for launch in (*running.values(), *locked):  # the one that was being measured first
+        by_lease.setdefault((launch.device_id, launch.lease_id), []).append(launch)
+    quarantine.lock(session, {device_id for device_id, _ in by_lease})
+    for (device_id, _), of_lease in sorted(by_lease.items()):
+        if of_lease[0].purpose != Purpose.ANCHOR:
+            quarantine.add_failing(session, device_id, [launch.measurement_id for launch in of_lease])
+    subjects = reported.subjects(session, {row.measurement_id for row in of_anchors}) if of_anchors else {}
     for anchor in sorted(of_anchors, key=lambda launch: launch.device_id):
         anchors.count_failed(session, anchor.device_id, subjects[anchor.measurement_id].provider, LOST)
 

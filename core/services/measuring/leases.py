@@ -11,12 +11,11 @@ import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
-from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, runnable
 from edgefront.core.services.fleet.devices import own_device
-from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.measuring.queries.launches import WantedLaunch
@@ -31,11 +30,6 @@ SEEN_INTERVAL = timedelta(seconds=20)
 MAX_HELD = 2 * MAX_BATCH
 """Launches without a result that a device holds at most: an agent asks for its next batch when it starts the last
 launch of the one before.
-"""
-
-MAX_LOST, WAITS_FOR = 3, timedelta(minutes=10)
-"""A device that lost so many leases since its last result (`queries.leases.lost`) gets the next one so long after the
-last: an agent that dies and starts again would hold the launches of its class for ever.
 """
 
 LIMITS_PER_LAUNCH = 2.0
@@ -92,7 +86,7 @@ class Claimed(NamedTuple):
     keys: frozenset[str]
     """Device keys of the launches that it may run: those under which it waits if there are none."""
     blocked_reason: str | None = None
-    """Why it gets none (`blocked_reason`)."""
+    """Why it gets none, and what ends that."""
 
 
 def claim(
@@ -101,11 +95,9 @@ def claim(
     """Takes up to `max_items` wanted launches that the device can run, by their turns (`services.turns`): those for
     it alone and those of its class.
 
-    Where none is wanted, further launches of uncertain frontier points are made and taken (`remeasure`). `items` is
-    empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, holds
-    `MAX_HELD` launches, or has lost `MAX_LOST` leases. Launches that another device is just claiming are passed over,
-    so claims never wait for each other. Heartbeats extend the lease, but not beyond the time that all that the device
-    holds may take.
+    `items` is empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another
+    request, or holds `MAX_HELD` launches. Launches that another device is claiming are passed over, so claims never
+    wait for each other.
 
     `instance`: the process of the agent that asks; older agents do not say.
 
@@ -116,26 +108,18 @@ def claim(
     device = own_device(session, device_id)
     if instance is not None:
         instances.admit(session, device, instance, now)
-    keys, why = frozenset(device_keys(device)), blocked_reason(session, device, now, ttl_s)
+    keys = frozenset(device_keys(device))
     if device.state == DeviceState.DRAINING or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(GrantedLease(state=DeviceState.DRAINING), keys, why)
-    if why is not None:
-        _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(GrantedLease(), keys, why)
+        return Claimed(GrantedLease(state=DeviceState.DRAINING), keys, _blocked_reason(device))
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
-    holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
-    most = 0 if holding is None else min(max_items, MAX_HELD - holding.launches)
+    most = min(max_items, MAX_HELD - rows.held(session, device_id)) if rows.claims_alone(session, device_id) else 0
     taken = _take(session, device, most) if most > 0 else []
-    if not taken and most > 0 and remeasure.propose(session, device, most, now):
-        taken = _take(session, device, most)
     _seen(session, device_id, device.last_seen_at, now)
-    if not taken or holding is None:
+    if not taken:
         return Claimed(GrantedLease(), keys)
-    # Beyond the first expiry, so that only heartbeats can bring a lease to its end.
     expires_at = now + timedelta(seconds=ttl_s)
-    ends_at = expires_at + timedelta(seconds=_longest_s(holding, taken))
-    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
+    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
     lease = GrantedLease(
         lease_id=lease_id,
         items=tuple(taken),
@@ -146,30 +130,11 @@ def claim(
     return Claimed(lease, keys)
 
 
-def blocked_reason(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:
-    """Why the device gets no launches, and what ends that: it is in quarantine, or has lost its last leases. None if it
-    gets launches.
-    """
-    if device.quarantine is not None:
-        reason, trust = device.quarantine.rstrip("."), f"edgefront device trust {device.id}"
-        return f"it is in quarantine: {reason}; its owner or an admin lets it back ({trust})"
-    if device.reported_at is not None and now - device.reported_at <= timedelta(seconds=ttl_s):
-        return None  # no lease since then can have run out
-    lost, last = rows.lost(session, device.id, device.reported_at)
-    if lost < MAX_LOST or last is None or now >= last + WAITS_FOR:
+def _blocked_reason(device: devices.OwnDevice) -> str | None:
+    if device.quarantine is None:
         return None
-    return (
-        f"its agent took launches {lost} times and was not heard of again before any had a result; it gets the next "
-        f"ones at {last + WAITS_FOR:%H:%M} UTC"
-    )
-
-
-def _longest_s(holding: rows.Holding, taken: Sequence[LeasedItem]) -> float:
-    """Seconds that all that the device holds, with what it takes now, may take one after the other."""
-    limits_s = [item.protocol.time_limit_s for item in taken]
-    longest_s = max(holding.longest_limit_s, *limits_s)
-    waiting = holding.waiting + sum(item.protocol.when_busy == "wait" for item in taken)
-    return ROOM_S + max(LIMITS_PER_LAUNCH * longest_s, holding.limits_s + sum(limits_s) + BUSY_WAIT_S * waiting)
+    reason, trust = device.quarantine.rstrip("."), f"edgefront device trust {device.id}"
+    return f"it is in quarantine: {reason}; its owner or an admin lets it back ({trust})"
 
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
@@ -225,8 +190,8 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, at most to its end, and names those of its launches that are no longer
-    wanted. The lease of a device that has had no result for longer than one launch may take ends here.
+    """Extends a lease by `ttl_s` from now, and names those of its launches that are no longer wanted. The lease of a
+    device that has had no result for longer than one launch may take ends here.
 
     Raises:
         NotFound: no such lease of this device.
@@ -237,7 +202,7 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
         raise _no_lease(session, device_id, lease_id)
     expires_at = extended.expires_at
     if _is_overdue(session, device_id, extended, now):
-        rows.end_now(session, lease_id, now)
+        rows.expire(session, lease_id, now)
         expires_at = now
     _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
@@ -252,7 +217,7 @@ def _is_overdue(session: Session, device_id: str, lease: rows.Extended, now: dat
     silent_s = (now - since).total_seconds()
     if silent_s <= ROOM_S:
         return False
-    return silent_s > ROOM_S + LIMITS_PER_LAUNCH * rows.holding(session, device_id).longest_limit_s
+    return silent_s > ROOM_S + LIMITS_PER_LAUNCH * rows.longest_limit_s(session, device_id)
 
 
 def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:

@@ -13,7 +13,7 @@ from edgefront.core.measurement.plausible import Counted, GenerationWork, Work, 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch
-from edgefront.core.services.measuring.queries.validation import ReportingDevice, Subject
+from edgefront.core.services.measuring.queries.reported import ReportingDevice, Subject
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.sql import Document

@@ -12,21 +12,21 @@ MAX_ATTEMPTS = 3
 """Deaths of the child (or of the agent during it) after which the launch has failed."""
 
 
-Verdict = Literal[
+ReportDecision = Literal[
     "done",  # counts; the launch has its result
     "infeasible",  # counts; the device cannot run it
     "failed",  # counts; the last attempt is spent
-    "again",  # an attempt is spent; another launch of it is to be made
-    "elsewhere",  # no attempt is spent; this device is not to be asked again
+    "retry",  # an attempt is spent; another launch of it is to be made
+    "reassign",  # no attempt is spent; this device is not to be asked again
     "duplicate",  # the same report came before
     "conflict",  # another report settled the launch, or a later holder answers for it
-    "foreign",  # the launch was leased to others or given back, or this fence was another device's, or nobody's
+    "not_lease_holder",  # the launch was leased to others, or given back, or under another fence
 ]
 
 
 @dataclass(frozen=True)
 class LaunchSoFar:
-    """What a verdict depends on: the launch's state, attempts and fence, and the digests of reports that counted."""
+    """What a decision depends on: the launch's state, attempts and fence, and the digests of reports that counted."""
 
     state: LaunchState
     attempts: int
@@ -38,10 +38,10 @@ class LaunchSoFar:
     """The one before."""
 
 
-def judge(
+def evaluate_report(
     launch: LaunchSoFar, device_id: str, fence: int, outcome: LaunchOutcome, reason: str | None, digest: str
-) -> Verdict:
-    """The verdict on a report of this device with this fence, outcome and digest.
+) -> ReportDecision:
+    """The decision on a report of this device with this fence, outcome and digest.
 
     A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
     and under a fence that this device had. A result (done, infeasible) of such a device is true though the launch may
@@ -50,13 +50,13 @@ def judge(
     both raise the fence.
     """
     if device_id not in (launch.holder, launch.former):
-        return "foreign"
+        return "not_lease_holder"
     if digest in launch.reports:
         return "duplicate"
     if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED):
         return "conflict"
     if not 1 <= fence <= launch.fence or (device_id != launch.holder and fence == launch.fence):
-        return "foreign"
+        return "not_lease_holder"
     if outcome == LaunchOutcome.DONE:
         return "done"
     if outcome == LaunchOutcome.INFEASIBLE:
@@ -64,10 +64,10 @@ def judge(
     if fence != launch.fence:
         return "conflict"
     if reason == "unsupported":
-        return "elsewhere"
+        return "reassign"
     return charged(launch.attempts)
 
 
-def charged(attempts: int) -> Verdict:
+def charged(attempts: int) -> ReportDecision:
     """What becomes of a launch that has spent so many attempts and is charged one more."""
-    return "failed" if attempts + 1 >= MAX_ATTEMPTS else "again"
+    return "failed" if attempts + 1 >= MAX_ATTEMPTS else "retry"

@@ -1,6 +1,6 @@
 """Reports: what agents found, appended once and answered. What follows from it is derived by `result_processing`.
 
-One short transaction for a batch: the launches of the batch are locked, each report is judged, and the launches keep
+One short transaction for a batch: the launches of the batch are locked, each report is evaluated, and the launches keep
 their raw results in the state `reported`. Nothing else is locked, so a report never waits for a search.
 """
 
@@ -23,23 +23,25 @@ from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries.launches import LaunchForReport
-from edgefront.core.services.measuring.report_policy import LaunchSoFar, Verdict, charged, judge
+from edgefront.core.services.measuring.report_policy import LaunchSoFar, ReportDecision, charged, evaluate_report
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.store import outbox
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
-_COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
-_ACCEPTED: dict[Verdict, str] = {
-    "again": "an attempt is used up; it will be launched again",
-    "elsewhere": "it goes to another device; skipped on this device until its agent restarts",
+_COUNTS = frozenset({"done", "infeasible", "failed", "retry", "reassign"})
+_ACCEPTED: dict[ReportDecision, str] = {
+    "retry": "an attempt is used up; it will be launched again",
+    "reassign": "it goes to another device; skipped on this device until its agent restarts",
 }
 _ANCHOR_FAILED = "the device's anchor has failed; the next one comes in half an hour"
 _REFUSED = {
     "duplicate": "this report was received and counted before",
     "conflict": "another report has settled this launch, or is about to; drop this one",
-    "foreign": "this launch was not leased to this device, or not under this fence, or given back; drop this report",
+    "not_lease_holder": (
+        "this launch was not leased to this device, or not under this fence, or given back; drop this report"
+    ),
     "unknown": "no such launch of this device; its job was deleted",
 }
 
@@ -122,9 +124,9 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
             _check_generation(by_id, report)
             _check_samples(by_id, report)
     facts = _Facts(session, device_id)
-    verdicts = [_judge(device, facts, by_id.get(report.launch_id), report, now) for report in request.reports]
+    decisions = [_evaluate(device, facts, by_id.get(report.launch_id), report, now) for report in request.reports]
     facts.write()
-    counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
+    counted = [report for report, decision in zip(request.reports, decisions, strict=True) if decision in _COUNTS]
     longest = {id(report): by_id[report.launch_id].longest_s(report.fence, now) for report in counted}
     busy_s = min(request.busy_s, max(longest.values(), default=0.0))
     _share(by_id, counted, busy_s)
@@ -135,8 +137,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(
         receipts=tuple(
-            _receipt(report, verdict, by_id.get(report.launch_id))
-            for report, verdict in zip(request.reports, verdicts, strict=True)
+            _receipt(report, decision, by_id.get(report.launch_id))
+            for report, decision in zip(request.reports, decisions, strict=True)
         )
     )
 
@@ -188,27 +190,27 @@ def _check_samples(by_id: dict[str, _Launch], report: LaunchReport) -> None:
         )
 
 
-def _judge(
+def _evaluate(
     device: devices.OwnDevice, facts: _Facts, launch: _Launch | None, report: LaunchReport, now: datetime
-) -> Verdict | None:
-    """The verdict; where the report counts, the launch takes it."""
+) -> ReportDecision | None:
+    """The decision; where the report counts, the launch takes it."""
     if launch is None:
         return None
     result = _bounded(report.result, launch.longest_s(report.fence, now))
     digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
     so_far = LaunchSoFar(launch.state, launch.row.attempts, launch.row.fence, launch.reports, *launch.holders)
-    verdict = judge(so_far, device.id, report.fence, result.outcome, result.reason, digest)
-    if verdict in _REFUSED:
-        return verdict
-    if verdict == "elsewhere" and not facts.take_out(PROTOCOL.read(launch.protocol), result.message):
+    decision = evaluate_report(so_far, device.id, report.fence, result.outcome, result.reason, digest)
+    if decision in _REFUSED:
+        return decision
+    if decision == "reassign" and not facts.take_out(PROTOCOL.read(launch.protocol), result.message):
         # No room for the note: an attempt is spent instead, so that it does not come back for ever.
-        verdict = charged(launch.row.attempts)
+        decision = charged(launch.row.attempts)
     launch.state = LaunchState.REPORTED
     launch.reports.append(digest)
     launch.values = {
         "id": launch.row.id,
         "state": LaunchState.REPORTED.value,
-        "attempts": launch.row.attempts + (verdict in ("again", "failed")),
+        "attempts": launch.row.attempts + (decision in ("retry", "failed")),
         "reports": launch.reports,
         "reason": f"{result.reason}: {result.message}" if result.reason else None,
         "result": result.model_dump(mode="json"),
@@ -219,7 +221,7 @@ def _judge(
         "lease_id": None,
         "finished_at": now,
     }
-    return verdict
+    return decision
 
 
 def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
@@ -237,15 +239,15 @@ def _share(by_id: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: f
             values["busy_s"] += busy_s * (report.result.wall_s / wall_s if wall_s > 0 else 1 / len(counted))
 
 
-def _receipt(report: LaunchReport, verdict: Verdict | None, launch: _Launch | None) -> ReportReceipt:
-    if verdict is None or launch is None:
+def _receipt(report: LaunchReport, decision: ReportDecision | None, launch: _Launch | None) -> ReportReceipt:
+    if decision is None or launch is None:
         return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.UNKNOWN, detail=_REFUSED["unknown"])
-    if verdict in _REFUSED:
-        outcome = ReportOutcome.DUPLICATE if verdict == "duplicate" else ReportOutcome.CONFLICT
-        return ReportReceipt(launch_id=report.launch_id, outcome=outcome, detail=_REFUSED[verdict])
+    if decision in _REFUSED:
+        outcome = ReportOutcome.DUPLICATE if decision == "duplicate" else ReportOutcome.CONFLICT
+        return ReportReceipt(launch_id=report.launch_id, outcome=outcome, detail=_REFUSED[decision])
     if not launch.is_wanted:
         detail = "the job no longer wants it; the measurement is kept"
         return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.CANCELLED, detail=detail)
     is_anchor = launch.row.purpose == Purpose.ANCHOR
-    detail = _ANCHOR_FAILED if is_anchor and verdict in _ACCEPTED else _ACCEPTED.get(verdict, "")
+    detail = _ANCHOR_FAILED if is_anchor and decision in _ACCEPTED else _ACCEPTED.get(decision, "")
     return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.ACCEPTED, detail=detail)

@@ -1,44 +1,69 @@
 """The one place where reports become measurements, candidates, frontiers and events.
 
 `process` takes a target's reports that have come since it last ran, in one transaction under the row locks of the
-targets concerned, and `apply_results` brings known measurements to the candidates that have them: whoever finds
-something to be known (reports, expired leases, a search that proposes what was measured before) calls one of the two.
-What follows is a function of the rows: run twice, late, or after a crash it comes to the same.
+targets concerned: load, decide what becomes of each launch, aggregate the done ones into their measurements, apply
+those. `apply_results` brings known measurements to the candidates that have them: whoever finds something to be known
+(reports, expired leases, a search that proposes what was measured before) calls one of the two. What follows is a
+function of the rows: run twice, late, or after a crash it comes to the same.
+
+A launch is made again, up to a bound, where its result cannot be true, where it was infeasible, where the launches of a
+model differ by more than the scatter of their device, and where one alone decides whether a depth of the stock model is
+within the limits.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, median, p90
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.readiness import due
 from edgefront.core.services.measuring import anchors, plausibility, quarantine
-from edgefront.core.services.measuring.queries import launches, validation
+from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.measuring.queries import reported as reported_rows
 from edgefront.core.services.measuring.queries.launches import ReportedLaunch, UnprocessedLaunch
 from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
-from edgefront.core.services.measuring.result_validation import ResultValidator
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.states import CandidateState, JobEventKind, LaunchOutcome, LaunchState, MeasurementState, Purpose
+from edgefront.core.states import (
+    FINISHED_LAUNCHES,
+    LIVE_LAUNCHES,
+    JobEventKind,
+    LaunchState,
+    MeasurementState,
+    Purpose,
+)
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
+from edgefront.core.wire.jobs import NO_LIMITS, Limits
 
 BATCH = 200
 """Launches that one transaction processes at most."""
+MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
+"""Launches of one measurement that end so; then the measurement does."""
+MAX_REPEATED = 3
+"""Launches of one measurement up to which it is repeated where they differ, or one alone decides on a depth."""
+
+
+MAX_MARK = 400
+"""Characters of what an agent says of its conditions that a launch's mark keeps."""
+_MAX_ENDED = {
+    LaunchState.IMPLAUSIBLE: MAX_IMPLAUSIBLE,
+    LaunchState.INFEASIBLE: MAX_INFEASIBLE,
+    LaunchState.FAILED: 1,
+}
 
 
 @dataclass(frozen=True)
@@ -46,18 +71,27 @@ class _Processed:
     """A reported launch, and what becomes of it."""
 
     launch: ReportedLaunch
-    refusal: str | None = None
+    end: LaunchState | None
+    """Done, implausible, infeasible or failed; None if the launch is wanted again."""
+    refusal: str | None
     """Why its result cannot be true."""
 
-    @cached_property
-    def end(self) -> LaunchState | None:
-        """Done, implausible, infeasible or failed; None if the launch is wanted again."""
-        if self.refusal is not None:
-            return LaunchState.IMPLAUSIBLE
-        outcome = LaunchState(self.launch.result.outcome)
-        if self.launch.purpose == Purpose.ANCHOR:
-            return outcome
-        return None if outcome == LaunchState.FAILED and self.launch.attempts < MAX_ATTEMPTS else outcome
+    @property
+    def is_anchor(self) -> bool:
+        return self.launch.purpose == Purpose.ANCHOR
+
+    @property
+    def reason(self) -> str:
+        return self.refusal or self.launch.reason or self.end or ""
+
+
+def _decide(launch: ReportedLaunch, refusal: str | None) -> _Processed:
+    end: LaunchState | None = LaunchState(launch.result.outcome)
+    if refusal is not None:
+        end = LaunchState.IMPLAUSIBLE
+    elif end == LaunchState.FAILED and launch.purpose != Purpose.ANCHOR and launch.attempts < MAX_ATTEMPTS:
+        end = None
+    return _Processed(launch, end, refusal)
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
@@ -86,30 +120,23 @@ def process_launches(
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
-    validator = ResultValidator(
-        session,
-        now,
-        validation.subjects(session, measurement_ids),
-        validation.devices(session, {row.device_id for row in locked}),
-    )
-    refusals = plausibility.refusals(locked, validator.subjects, validator.devices)
-    every = [_Processed(row, refusals.get(row.id)) for row in locked]
-    processed = [report for report in every if report.launch.purpose != Purpose.ANCHOR]
+    subjects = reported_rows.subjects(session, measurement_ids)
+    devices = reported_rows.devices(session, {row.device_id for row in locked})
+    refusals = plausibility.refusals(locked, subjects, devices)
+    every = [_decide(row, refusals.get(row.id)) for row in locked]
+    processed = [report for report in every if not report.is_anchor]
     with session.no_autoflush:
-        _finish(session, every, validator, now)
-        answered = _aggregated(session, processed, measurements, validator, now)
+        _finish(session, every, now)
+        answered = _aggregated(session, processed, measurements, now)
         candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
         # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
         for written in (*answered.values(), *candidates):
             session.expunge(written)
         rows.write(session, list(answered.values()))
         _account(processed, targets, now)
-        requested: dict[str, set[str | None]] = {}
-        for report in processed:
-            requested.setdefault(report.launch.measurement_id, set()).add(report.launch.target_id)
-        apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates), requested)
+        apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates))
         rows.write_targets(session, targets)
-        _watch_devices(session, every, validator)
+        _watch_devices(session, every, subjects, devices)
         for target in targets:
             session.expunge(target)
 
@@ -134,36 +161,34 @@ def apply_results(
     answered: Mapping[str, Measurement],
     now: datetime,
     entries: Mapping[str, Sequence[Entry]] | None = None,
-    requested: Mapping[str, Collection[str | None]] | None = None,
 ) -> None:
-    """Brings measurements to the candidates that have them, and moves their targets' frontiers.
+    """Brings measurements to the candidates that have them, moves their targets' frontiers, and requests the launches
+    that are to be repeated.
 
     Args:
         targets: the live targets with candidates of these measurements, locked by id.
         candidates: `rows.candidates_of(…)` of these measurements.
         answered: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
         entries: by target id, what else is to go into the logs, before the news of the candidates.
-        requested: by measurement id, the targets that requested its launches: they alone see it unconfirmed.
 
     A live target that has come to share one of them since the targets were locked is left to its own `advance`.
     """
     # One whose limits cannot be read is left to its own `advance` too, which ends it.
-    locked = {target.id: target for target in targets if LIMITS.read_or(target.limits, None) is not None}
-    spreads: dict[tuple[str, str], LaunchVariance] = {}
+    limits = {target.id: LIMITS.read_or(target.limits, None) for target in targets}
+    variances: dict[tuple[str, str], LaunchVariance] = {}
     findings: dict[str, list[frontier.Finding]] = {}
     for candidate in candidates:
         measurement = answered.get(candidate.measurement_id or "")
-        if measurement is None or _is_kept_from(candidate, measurement, requested or {}):
+        if measurement is None:
             continue
-        if candidate.target_id not in locked:
+        if limits.get(candidate.target_id) is None:
             outbox.enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
             continue
         place = (measurement.device_key, measurement.protocol_digest)
-        if place not in spreads:
-            spreads[place] = rows.launch_variance(session, *place)
-        findings.setdefault(candidate.target_id, []).append(
-            frontier.Finding(candidate, measurement, _half_width_ms(measurement, spreads[place]))
-        )
+        if place not in variances:
+            variances[place] = rows.launch_variance(session, *place)
+        finding = frontier.Finding(candidate, measurement, variances[place])
+        findings.setdefault(candidate.target_id, []).append(finding)
     entries = entries or {}
     concerned = [target for target in targets if target.id in findings or entries.get(target.id)]
     jobs = {target.job_id for target in concerned}
@@ -172,9 +197,27 @@ def apply_results(
     for target in concerned:
         news, logged = findings.get(target.id, ()), entries.get(target.id, ())
         frontier.update_frontier(session, target, news, now, entries=logged)
+        _repeat(session, target, limits[target.id] or NO_LIMITS, news, now)
     for target in targets:
         if due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
+
+
+def _repeat(
+    session: Session, target: Target, limits: Limits, findings: Sequence[frontier.Finding], now: datetime
+) -> None:
+    """Requests another launch of measurements that leave something open for this target."""
+    left_open = {finding.measurement.id for finding in findings if finding.is_open(limits)}
+    if not left_open:
+        return
+    counts = demand.launch_counts(session, left_open)
+    chosen = [
+        id_
+        for id_ in sorted(left_open)
+        if not any(counts[id_][state] for state in LIVE_LAUNCHES)
+        and sum(counts[id_][state] for state in FINISHED_LAUNCHES) < MAX_REPEATED
+    ]
+    demand.add_launches(session, target, chosen, purpose=Purpose.REPEAT, now=now)
 
 
 def mark_unsuccessful(
@@ -197,9 +240,8 @@ def mark_unsuccessful(
     return processed
 
 
-def _finish(session: Session, processed: Sequence[_Processed], validator: ResultValidator, now: datetime) -> None:
+def _finish(session: Session, processed: Sequence[_Processed], now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
-    final = [report for report in processed if report.end is not None]
     launches.write(
         session,
         [
@@ -208,106 +250,67 @@ def _finish(session: Session, processed: Sequence[_Processed], validator: Result
                 "state": report.end,
                 "busy_s": 0.0,
                 "reason": report.refusal or report.launch.reason,
-                "mark": anchors.mark_of(
-                    report.launch,
-                    validator.devices.get(report.launch.device_id),
-                    validator.subjects[report.launch.measurement_id].provider,
-                ),
+                "mark": (report.launch.result.conditions or "")[:MAX_MARK] or None,
             }
-            for report in final
+            for report in processed
+            if report.end is not None
         ],
     )
-    again = [report for report in processed if report.end is None]
-    launches.write(
-        session,
-        [{"id": report.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for report in again],
-    )
-    launches.release(session, [report.launch.id for report in again], now)
+    again = [report.launch.id for report in processed if report.end is None]
+    launches.write(session, [{"id": id_, "result": None, "finished_at": None, "busy_s": 0.0} for id_ in again])
+    launches.release(session, again, now)
 
 
 def _aggregated(
-    session: Session,
-    processed: Sequence[_Processed],
-    measurements: Mapping[str, Measurement],
-    validator: ResultValidator,
-    now: datetime,
+    session: Session, processed: Sequence[_Processed], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
     """Id → measurement, of those that have an answer now, with it."""
-    asked = {report.launch.measurement_id: report.launch.target_id for report in processed}
     reported = {report.launch.id: report.launch.result for report in processed}
-    fresh = set(reported)
     done = {report.launch.measurement_id for report in processed if report.end == LaunchState.DONE}
-    for id_, done_here in validation.done_launches(session, done, reported).items():
-        _judge(measurements[id_], done_here, fresh, asked[id_], validator, now)
+    for id_, results in reported_rows.done_results(session, done, reported).items():
+        aggregate(measurements[id_], results, now)
+    without = {report.launch.measurement_id for report in processed if report.end in _MAX_ENDED} - done
+    counts = demand.launch_counts(session, without) if without else {}
     infeasible: list[tuple[Measurement, str]] = []
     failed: list[tuple[Measurement, str]] = []
     for report in processed:
-        reason = report.launch.reason or report.end or ""
-        if report.end in (LaunchState.INFEASIBLE, LaunchState.FAILED):
-            measurement, why = measurements[report.launch.measurement_id], report.launch.result.reason or ""
-            final = validator.is_final(measurement, report.launch.id, report.end, why)
-            if final or not validator.confirm(measurement, report.launch.target_id):
-                if report.end == LaunchState.INFEASIBLE:
-                    infeasible.append((measurement, reason))
-                else:
-                    failed.append((measurement, f"{report.launch.attempts} attempts; the last: {reason}"))
-        elif report.end == LaunchState.IMPLAUSIBLE:
-            validator.caught.setdefault(report.launch.device_id, f"launch {report.launch.id} is {report.refusal}")
-            if not validator.replace(measurements[report.launch.measurement_id], report.launch):
-                failed.append((measurements[report.launch.measurement_id], report.refusal or ""))
+        id_, end = report.launch.measurement_id, report.end
+        if id_ not in without or end not in _MAX_ENDED or measurements[id_].launches:
+            continue
+        if counts[id_][end] < _MAX_ENDED[end]:
+            if not any(counts[id_][state] for state in LIVE_LAUNCHES):
+                row = report.launch
+                reported_rows.add_launch(session, id_, row.target_id, row.device_key, row.purpose, now)
+                counts[id_][LaunchState.WANTED] += 1
+        elif end == LaunchState.INFEASIBLE:
+            infeasible.append((measurements[id_], report.reason))
+        elif end == LaunchState.FAILED:
+            failed.append((measurements[id_], f"{report.launch.attempts} attempts; the last: {report.reason}"))
+        else:
+            failed.append((measurements[id_], report.reason))
     ended = mark_unsuccessful(session, infeasible, failed, now)
-    # What was to confirm these came to a bad end.
-    ending = {report.launch.measurement_id for report in processed if report.end is not None} - done
-    unsure = {id_ for id_ in ending if measurements[id_].state == MeasurementState.UNCONFIRMED}
-    for id_, done_here in validation.done_launches(session, unsure).items():
-        _judge(measurements[id_], done_here, fresh, asked[id_], validator, now)
-        if measurements[id_].state != MeasurementState.UNCONFIRMED:
-            ended[id_] = measurements[id_]
     return {**{id_: measurements[id_] for id_ in done}, **ended}
 
 
-def _judge(
-    measurement: Measurement,
-    done: Sequence[validation.DoneLaunch],
-    fresh: set[str],
-    target_id: str | None,
-    validator: ResultValidator,
-    now: datetime,
+def _watch_devices(
+    session: Session,
+    processed: Sequence[_Processed],
+    subjects: Mapping[str, reported_rows.Subject],
+    devices: Mapping[str, reported_rows.ReportingDevice],
 ) -> None:
-    """Makes a measurement what its done launches say that count; an outlier gets another launch, or has failed."""
-    results, outlier_reason = validator.validate(measurement, done, fresh)
-    aggregate(measurement, results, now)
-    if outlier_reason is not None:
-        confirmed = validator.confirm(measurement, target_id)
-        measurement.state = MeasurementState.UNCONFIRMED if confirmed else MeasurementState.FAILED
-        measurement.reason = outlier_reason
-
-
-def _watch_devices(session: Session, processed: Sequence[_Processed], validator: ResultValidator) -> None:
     """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
-    noted = {
-        report.launch.device_id
+    noted = [
+        report
         for report in processed
-        if report.launch.purpose == Purpose.ANCHOR
-        or report.launch.result.outcome != LaunchOutcome.DONE
-        or validator.devices[report.launch.device_id].failing
-    }
-    if len(written := noted.union(validator.audits, validator.caught)) > 1:
-        validation.lock_devices(session, written)
-    for device_id, (made, held) in sorted(validator.audits.items()):
-        validation.audited(session, device_id, made, held)
-    refusals = {report.launch.id: report.refusal for report in processed if report.refusal is not None}
-    of_anchors = [report.launch for report in processed if report.launch.purpose == Purpose.ANCHOR]
-    providers = {
-        of_anchor.measurement_id: validator.subjects[of_anchor.measurement_id].provider for of_anchor in of_anchors
-    }
-    anchors.apply_results(session, of_anchors, providers, refusals)
-    others = [
-        report.launch for report in processed if report.launch.purpose != Purpose.ANCHOR and report.refusal is None
+        if report.is_anchor or report.end != LaunchState.DONE or devices[report.launch.device_id].failing
     ]
-    quarantine.apply_results(session, others, validator.devices, validator.unlikely_ends)
-    for device_id, reason in sorted(validator.caught.items()):
-        quarantine.put_in(session, device_id, reason)
+    quarantine.lock(session, {report.launch.device_id for report in noted})
+    for report in sorted(noted, key=lambda report: (report.launch.device_id, report.launch.finished_at)):
+        if report.is_anchor:
+            provider = subjects[report.launch.measurement_id].provider
+            anchors.apply_result(session, report.launch, provider, report.refusal)
+        else:
+            quarantine.apply_result(session, report.launch, is_refused=report.refusal is not None)
 
 
 def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: datetime) -> None:
@@ -350,21 +353,6 @@ def _entries(
     return entries
 
 
-def _is_kept_from(
-    candidate: Candidate, measurement: Measurement, requested: Mapping[str, Collection[str | None]]
-) -> bool:
-    """An unconfirmed result is not shared with other jobs, whose candidates continue to wait for it."""
-    if measurement.state != MeasurementState.UNCONFIRMED or candidate.state != CandidateState.WAITING:
-        return False
-    return candidate.target_id not in requested.get(measurement.id, ())
-
-
-def _half_width_ms(measurement: Measurement, variance: LaunchVariance) -> float | None:
-    if measurement.latency_ms is None:
-        return None
-    return half_width_ms(measurement.latency_ms, measurement.launches, variance)
-
-
 def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: datetime) -> None:
     """Makes a measurement what its done launches say.
 
@@ -377,9 +365,7 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
     """
     samples = [result.timed.samples_ms for result in results]
     medians = [median(launch) for launch in samples]
-    logs = LogLaunches()
-    for value in medians:
-        logs = logs.with_launch(value)
+    logs = LogLaunches.of(medians)
     measurement.state = MeasurementState.MEASURED
     measurement.reason = None
     measurement.launches = logs.count

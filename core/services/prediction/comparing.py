@@ -11,7 +11,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import half_width_ms, median
+from edgefront.core.measurement.statistics import LogLaunches, half_width_ms, median
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
@@ -131,7 +131,9 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
             candidate_id=None,
             on_frontier=False,
             latency_ms=row.latency_ms,
-            latency_half_width_ms=half_width_ms(row.latency_ms, row.launches, variance),
+            latency_half_width_ms=half_width_ms(
+                row.latency_ms, LogLaunches(row.launches, row.log_mean or 0.0, row.log_m2 or 0.0), variance
+            ),
             memory_bytes=row.memory_bytes,
         )
         for row in rows.measured_by_any(session, target.device_key, target.protocol_digest, digests)

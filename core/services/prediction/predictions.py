@@ -209,7 +209,7 @@ def _measured(row: Measurement | None, variance: LaunchVariance) -> MeasuredView
         return None
     return MeasuredView(
         latency_ms=row.latency_ms,
-        latency_half_width_ms=half_width_ms(row.latency_ms, row.launches, variance),
+        latency_half_width_ms=half_width_ms(row.latency_ms, row.log_launches, variance),
         memory_bytes=row.memory_bytes,
         launches=row.launches,
     )

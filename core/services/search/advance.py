@@ -277,8 +277,8 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
 
 
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    """Asks for the next generation once nothing of the last one waits for its first launch, and for the rest of one
-    whose worker died when a part was stored.
+    """Asks for the next generation once nothing of the last one waits for its first launch, or for one that is
+    repeated, and for the rest of one whose worker died when a part was stored.
     """
     unfinished = _unfinished(session, target)
     budget = plan.job.request.budget.candidates
@@ -286,7 +286,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     if unfinished is not None:
         before = proposed_so_far - unfinished.stored
         return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
-    if candidate_rows.any_waiting(session, target.id):
+    if candidate_rows.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
@@ -395,15 +395,15 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
 
 
 def _refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
-    """Further launches of frontier points that one device alone has measured, and of those that are not certain, until
-    all are or the budget is spent; then of what one launch alone decided: which depth of the stock model is the largest
-    within the limits, and which models are just beyond them.
+    """Further launches of frontier points that are not certain, until all are or the budget is spent; then of what one
+    launch alone decided: which depth of the stock model is the largest within the limits, and which models are just
+    beyond them.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
         if ahead is not None and ahead.state in ACTIVE_TARGETS:
             return False  # its model may yet be found beyond the limits; then this target's counts
-    if demand.has_live_launch(session, target) or remeasure.confirm_frontier(session, target, now):
+    if demand.has_live_launch(session, target):
         return False
     uncertain = remeasure.uncertain(session, target)
     if uncertain:

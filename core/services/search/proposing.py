@@ -18,13 +18,11 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.views import candidate_entry
-from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.measuring.result_processing import apply_results
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import (
     LIVE_LAUNCHES,
-    OPEN_MEASUREMENTS,
     CandidateRole,
     CandidateState,
     JobEventKind,
@@ -84,7 +82,6 @@ def propose(
     waiting = [row for row in rows if row["state"] == CandidateState.WAITING]
     wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in waiting]
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
-    remeasure.ask_again(session, measurements.values(), target, now, baselines=role == CandidateRole.BASELINE)
     for row in waiting:
         row["measurement_id"] = measurements[row["digest"]].id
     candidate_rows.add(session, rows)
@@ -117,7 +114,7 @@ def apply_known_results(
         for candidate in waiting
         if candidate.measurement_id is not None
         and candidate.state == CandidateState.WAITING
-        and measurements[candidate.measurement_id].state not in OPEN_MEASUREMENTS
+        and measurements[candidate.measurement_id].state != MeasurementState.WANTED
     ]
     if answered:
         apply_results(session, [target], answered, measurements, now)
@@ -145,7 +142,7 @@ def missing_launches(
         # Failed launches count too, so that a launch which always fails is not requested forever.
         made = sum(launches.values()) - launches[LaunchState.CANCELLED]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
-        if state in OPEN_MEASUREMENTS and not to_come:
+        if state == MeasurementState.WANTED and not to_come:
             lacking = max(lacking, 1)
         missing += [measurement_id] * max(0, lacking)
     return missing

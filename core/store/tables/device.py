@@ -38,11 +38,8 @@ class Device(Base):
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     instances: Mapped[dict[str, Any] | None] = mapped_column(Json)  # the processes of its agent
     quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches
-    failing: Mapped[list[str] | None] = mapped_column(Json)  # measurements that failed here since one was done
-    drift: Mapped[dict[str, str] | None] = mapped_column(Json)  # how its anchor has moved, by what it was measured on
+    failing: Mapped[list[str] | None] = mapped_column(Json)  # models that failed here beyond those done
     trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its anchor's history counts from here
-    audits: Mapped[int] = mapped_column(default=0, server_default="0")  # repeats of what was measured before
-    audits_held: Mapped[int] = mapped_column(default=0, server_default="0")  # those within the interval known before
 
     @validates("facts")
     def _set_digest(self, _name: str, facts: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from edgefront.core.measurement.statistics import LogLaunches
 from edgefront.core.states import LaunchState, MeasurementState, Purpose
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
@@ -53,6 +54,11 @@ class Measurement(Base):
     tokens_per_s: Mapped[float | None]
     energy_token_mj: Mapped[float | None]
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    @property
+    def log_launches(self) -> LogLaunches:
+        """What is known of its done launches."""
+        return LogLaunches(self.launches, self.log_mean or 0.0, self.log_m2 or 0.0)
 
 
 # Spelled out in queries too: with a parameter, a prepared statement's plan could not use a partial index.
@@ -122,5 +128,4 @@ class Lease(Base):
     device_id: Mapped[str] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # no heartbeat extends it beyond this
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)

@@ -25,10 +25,9 @@ from edgefront.core.spaces.space import Genome
 from edgefront.core.states import (
     LIVE_LAUNCHES,
     MEASURED_CANDIDATES,
-    OPEN_CANDIDATES,
-    OPEN_MEASUREMENTS,
     CandidateRole,
     CandidateState,
+    MeasurementState,
 )
 from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
@@ -101,10 +100,10 @@ def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
 
 
 def without_launches(session: Session, target_id: str, most: int) -> list[Candidate]:
-    """The first that wait for a first or a second result, and of whose measurement no launch is live."""
+    """The first that wait for a result, and of whose measurement no launch is live."""
     live = select(Launch.id).where(Launch.measurement_id == Candidate.measurement_id, Launch.state.in_(LIVE_LAUNCHES))
     query = _of_measurements(target_id).where(
-        Candidate.state.in_(OPEN_CANDIDATES), Measurement.state.in_(OPEN_MEASUREMENTS), ~live.exists()
+        Candidate.state == CandidateState.WAITING, Measurement.state == MeasurementState.WANTED, ~live.exists()
     )
     return list(session.scalars(query.limit(most)))
 
@@ -112,7 +111,7 @@ def without_launches(session: Session, target_id: str, most: int) -> list[Candid
 def with_results(session: Session, target_id: str, most: int) -> list[Candidate]:
     """The first that wait though their measurement has ended."""
     query = _of_measurements(target_id).where(
-        Candidate.state == CandidateState.WAITING, Measurement.state.not_in(OPEN_MEASUREMENTS)
+        Candidate.state == CandidateState.WAITING, Measurement.state != MeasurementState.WANTED
     )
     return list(session.scalars(query.limit(most)))
 
@@ -129,19 +128,9 @@ def waiting(session: Session, target_id: str) -> list[Candidate]:
     return list(session.scalars(light.order_by(Candidate.number)))
 
 
-def unconfirmed_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of unconfirmed candidates, where there are any."""
-    return _counts(session, target_ids, Candidate.state == CandidateState.UNCONFIRMED)
-
-
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     """Target id → number of marked candidates on the frontier, where there are any."""
     return _counts(session, target_ids, and_(Candidate.on_frontier == true(), Candidate.marked == true()))
-
-
-def baseline_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of baselines, where there are any."""
-    return _counts(session, target_ids, IS_BASELINE)
 
 
 def _counts(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, int]:
@@ -365,36 +354,6 @@ def best_within_limits(session: Session, target_id: str) -> Candidate | None:
         .order_by(Candidate.proxy.desc(), Candidate.latency_ms, Candidate.number)
         .limit(1)
     )
-
-
-def answers(session: Session, target_ids: Collection[str]) -> dict[str, list[str]]:
-    """Target id → the candidate that is the best on its frontier, and its largest stock model within the limits; empty
-    where there are none.
-    """
-    found: dict[str, list[str]] = {target_id: [] for target_id in target_ids}
-    if not found:
-        return found
-    is_stock = Candidate.role == CandidateRole.BASELINE
-    first = func.row_number().over(
-        partition_by=(Candidate.target_id, is_stock),
-        order_by=(
-            case((is_stock, Candidate.decoder_parameters), else_=Candidate.proxy).desc(),
-            Candidate.latency_ms,
-            Candidate.number,
-        ),
-    )
-    ranked = (
-        select(Candidate.target_id, Candidate.id, first.label("place"))
-        .where(
-            any_of(Candidate.target_id, target_ids),
-            Candidate.state == CandidateState.MEASURED,
-            or_(is_stock, Candidate.on_frontier == true()),
-        )
-        .subquery()
-    )
-    for target_id, id_ in session.execute(select(ranked.c.target_id, ranked.c.id).where(ranked.c.place == 1)):
-        found[target_id].append(id_)
-    return found
 
 
 class ScoredCandidate(NamedTuple):

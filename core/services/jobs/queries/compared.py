@@ -59,6 +59,8 @@ class MeasuredThere(NamedTuple):
     digest: str
     latency_ms: float
     launches: int
+    log_mean: float | None
+    log_m2: float | None
     memory_bytes: int
 
 

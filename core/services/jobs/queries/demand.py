@@ -18,8 +18,8 @@ from edgefront.core.services.jobs.queries.turns import launch_turns
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
-    OPEN_CANDIDATES,
     CandidateRole,
+    CandidateState,
     JobState,
     LaunchState,
     MeasurementState,
@@ -46,6 +46,8 @@ def measurements(
     session: Session, device_key: str, protocol: Document, protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
     """Digest → measurement on this device key, created if missing (state `wanted`), locked in the order of ids.
+
+    One that failed for another target, perhaps on a broken device, is wanted again.
 
     While the lock is held, no report can be settled between reading the measurement and committing the candidates that
     refer to it. Rows are inserted in the order of digests, so that two targets cannot deadlock.
@@ -84,6 +86,9 @@ def measurements(
     while len(stored) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
         session.execute(sql.upsert(session, Measurement).on_conflict_do_nothing(), rows)
         stored = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
+    for row in stored.values():
+        if row.state == MeasurementState.FAILED:
+            row.state, row.reason = MeasurementState.WANTED, None
     return stored
 
 
@@ -172,13 +177,12 @@ def add_launches(
         session.execute(insert(Launch), rows)
 
 
-def has_live_launch(session: Session, target: Target) -> bool:
-    """Whether a launch that this target requested is still live."""
-    return bool(
-        session.scalar(
-            select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES)).exists())
-        )
-    )
+def has_live_launch(session: Session, target: Target, purpose: Purpose | None = None) -> bool:
+    """Whether a launch that this target requested, for any purpose or for this one, is still live."""
+    query = select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES))
+    if purpose is not None:
+        query = query.where(Launch.purpose == purpose)
+    return bool(session.scalar(select(query.exists())))
 
 
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
@@ -216,7 +220,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
             job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                theirs.state.in_(OPEN_CANDIDATES),
+                theirs.state == CandidateState.WAITING,
                 Launch.target_id == target.id,
                 and_(target.state == TargetState.BASELINES, theirs.role == CandidateRole.BASELINE),
             ),

@@ -33,7 +33,6 @@ GROUP: ColumnElement[str] = case(
     (Candidate.role == CandidateRole.BASELINE, "baseline"),
     (Candidate.state == CandidateState.WAITING, "waiting"),
     (Candidate.state == CandidateState.OUT_OF_BOUNDS, "outside"),
-    (Candidate.state == CandidateState.UNCONFIRMED, "unconfirmed"),
     (Candidate.state != CandidateState.MEASURED, "unusable"),
     (Candidate.on_frontier, "frontier"),
     else_="dominated",
@@ -47,7 +46,6 @@ _IN_GROUP: dict[str, ColumnElement[bool]] = {
     "baseline": Candidate.role == CandidateRole.BASELINE,
     "waiting": Candidate.state == CandidateState.WAITING,
     "outside": Candidate.state == CandidateState.OUT_OF_BOUNDS,
-    "unconfirmed": Candidate.state == CandidateState.UNCONFIRMED,
     "unusable": Candidate.state.in_((CandidateState.INFEASIBLE, CandidateState.FAILED, CandidateState.CANCELLED)),
     "frontier": and_(Candidate.state == CandidateState.MEASURED, Candidate.on_frontier),
     "dominated": and_(Candidate.state == CandidateState.MEASURED, ~Candidate.on_frontier),
@@ -187,5 +185,4 @@ def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> G
 _OF_STATES: dict[CandidateState, Group] = {
     CandidateState.WAITING: "waiting",
     CandidateState.OUT_OF_BOUNDS: "outside",
-    CandidateState.UNCONFIRMED: "unconfirmed",
 }

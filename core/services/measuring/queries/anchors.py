@@ -28,15 +28,12 @@ class AnchoredDevice(NamedTuple):
 
     id: str
     facts: Document
-    reported_at: datetime | None
-    trusted_at: datetime | None
-    enrolled_at: datetime
 
 
 def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> list[AnchoredDevice]:
     """Devices that could measure now and have been enrolled for some time, by id."""
     query = (
-        select(Device.id, Device.facts, Device.reported_at, Device.trusted_at, Device.enrolled_at)
+        select(Device.id, Device.facts)
         .where(
             Device.state == DeviceState.ACTIVE,
             Device.quarantine.is_(None),
@@ -92,41 +89,19 @@ def _is_recent(since: datetime) -> ColumnElement[bool]:
     return or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES))
 
 
-class WantedAnchor(NamedTuple):
-    """An anchor launch that nobody holds."""
-
-    id: str
-    device_key: str
-    protocol: Document
-    protocol_digest: str
-    created_at: datetime
-
-
-def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> list[WantedAnchor]:
-    """Anchor launches of these device keys that nobody holds, made before then."""
-    query = (
-        select(Launch.id, Launch.device_key, Measurement.protocol, Measurement.protocol_digest, Launch.created_at)
-        .join(Measurement, Measurement.id == Launch.measurement_id)
+def cancel_left_alone(session: Session, device_keys: Collection[str], before: datetime, now: datetime) -> None:
+    """Cancels anchor launches of these device keys, made before then, that nobody holds: the device may not be able to
+    run them any more.
+    """
+    session.execute(
+        update(Launch)
         .where(
-            Measurement.digest == digest,
             any_of(Launch.device_key, device_keys),
             Launch.purpose == Purpose.ANCHOR,
             Launch.state == WANTED,
             Launch.created_at < before,
         )
-        .order_by(Launch.id)
-    )
-    return typed(WantedAnchor, session.execute(query))
-
-
-def end_wanted(
-    session: Session, launch_id: str, state: LaunchState, reason: str, device_id: str, now: datetime
-) -> None:
-    """Ends an anchor launch that nobody holds; one that was taken meanwhile stays."""
-    session.execute(
-        update(Launch)
-        .where(Launch.id == launch_id, Launch.state == WANTED)
-        .values(state=state, reason=reason, device_id=device_id, finished_at=now),
+        .values(state=LaunchState.CANCELLED, reason="its device did not take it", finished_at=now),
         execution_options={"synchronize_session": False},
     )
 
@@ -188,15 +163,13 @@ def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], 
 
 
 class TrustedDevice(NamedTuple):
-    """Since when a device is trusted, and what its anchor has said since."""
+    """Since when a device is trusted."""
 
     trusted_at: datetime | None
     enrolled_at: datetime
-    drift: dict[str, str] | None
-    quarantine: str | None
 
 
 def device(session: Session, device_id: str) -> TrustedDevice:
-    query = select(Device.trusted_at, Device.enrolled_at, Device.drift, Device.quarantine).where(Device.id == device_id)
+    query = select(Device.trusted_at, Device.enrolled_at).where(Device.id == device_id)
     (row,) = typed(TrustedDevice, session.execute(query))
     return row

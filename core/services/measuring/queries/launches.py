@@ -31,8 +31,8 @@ from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
-    OPEN_CANDIDATES,
     CandidateRole,
+    CandidateState,
     JobState,
     LaunchState,
     Purpose,
@@ -76,16 +76,8 @@ class LeasedLaunch(NamedTuple):
     started_at: datetime | None
 
 
-class StrandedLaunch(NamedTuple):
-    """A launch whose lease has ended."""
-
-    launch: LeasedLaunch
-    overdue: bool
-    """Whether heartbeats kept the lease until its end."""
-
-
 class LaunchForReport(NamedTuple):
-    """What the verdict on a report and its receipt need."""
+    """What the decision on a report and its receipt need."""
 
     id: str
     target_id: str | None
@@ -249,15 +241,11 @@ _LEASED_ROW = (
 )
 
 
-def stranded(session: Session) -> list[StrandedLaunch]:
+def stranded(session: Session) -> list[LeasedLaunch]:
     """Leased launches whose lease has ended."""
-    overdue = and_(Lease.expires_at >= Lease.ends_at, Lease.ended_at >= Lease.expires_at)
-    query = (
-        select(*_LEASED_ROW, overdue.label("overdue"))
-        .join(Lease, Lease.id == Launch.lease_id)
-        .where(Launch.state == LaunchState.LEASED, Lease.ended_at.is_not(None))
-    )
-    return [StrandedLaunch(LeasedLaunch._make(row[:-1]), row.overdue) for row in session.execute(query)]
+    query = select(*_LEASED_ROW).join(Lease, Lease.id == Launch.lease_id)
+    ended = query.where(Launch.state == LaunchState.LEASED, Lease.ended_at.is_not(None))
+    return typed(LeasedLaunch, session.execute(ended))
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LeasedLaunch]:
@@ -368,7 +356,7 @@ def _still_wanted() -> ColumnElement[bool]:
             job.state == JobState.RUNNING,
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                candidate.state.in_(OPEN_CANDIDATES),
+                candidate.state == CandidateState.WAITING,
                 Launch.target_id == target.id,
                 and_(target.state == TargetState.BASELINES, candidate.role == CandidateRole.BASELINE),
             ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Table, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import DeviceState, LaunchState
@@ -21,19 +21,8 @@ _AT_ONCE = 10_000
 
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
-_LIMIT = Measurement.protocol["time_limit_s"].as_float()
-_WAITS = Measurement.protocol["when_busy"].as_string() == "wait"
-# A statement of its own: what an earlier claim took is seen by those that begin after its lock was released.
-_HOLDING = Prepared(
-    select(
-        func.count(),
-        func.coalesce(func.sum(_LIMIT), 0.0),
-        func.coalesce(func.max(_LIMIT), 0.0),
-        func.coalesce(func.sum(case((_WAITS, 1), else_=0)), 0),
-    )
-    .select_from(Launch)
-    .join(Measurement, Measurement.id == Launch.measurement_id)
-    .where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
+_HELD = Prepared(
+    select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
 )
 _DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
 _ADD = insert(_LEASES).values(
@@ -41,7 +30,6 @@ _ADD = insert(_LEASES).values(
     device_id=bindparam("device"),
     created_at=bindparam("now"),
     expires_at=bindparam("until"),
-    ends_at=bindparam("end"),
 )
 _LEASE_OUT = (
     update(_LAUNCHES)
@@ -59,7 +47,6 @@ _ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
 )
-_UNTIL = bindparam("until", type_=UtcDateTime)
 _EXTEND = (
     update(_LEASES)
     .where(
@@ -68,7 +55,7 @@ _EXTEND = (
         _LEASES.c.ended_at.is_(None),
         _LEASES.c.expires_at > bindparam("now"),
     )
-    .values(expires_at=case((_LEASES.c.ends_at < _UNTIL, _LEASES.c.ends_at), else_=_UNTIL))
+    .values(expires_at=bindparam("until", type_=UtcDateTime))
     .returning(
         _LEASES.c.expires_at,
         _LEASES.c.created_at,
@@ -78,18 +65,6 @@ _EXTEND = (
         _WITHDRAWN.scalar_subquery(),
     )
 )
-
-
-@dataclass(frozen=True)
-class Holding:
-    """What a device holds: launches that have no result yet, the sum and the longest of their time limits, and how many
-    of them wait for better conditions (`when_busy`).
-    """
-
-    launches: int
-    limits_s: float
-    longest_limit_s: float
-    waiting: int
 
 
 @dataclass(frozen=True)
@@ -111,23 +86,31 @@ def claims_alone(session: Session, device_id: str) -> bool:
     return try_lock_name(session, "device", device_id)
 
 
-def holding(session: Session, device_id: str) -> Holding:
-    (row,) = _HOLDING.run(session, {"device": device_id})
-    return Holding(*row)
+def held(session: Session, device_id: str) -> int:
+    """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
+    after its lock was released.
+    """
+    ((count,),) = _HELD.run(session, {"device": device_id})
+    return int(count)
 
 
-def add(
-    session: Session,
-    device_id: str,
-    launch_ids: Collection[str],
-    now: datetime,
-    expires_at: datetime,
-    ends_at: datetime,
-) -> str:
+def longest_limit_s(session: Session, device_id: str) -> float:
+    """The longest time limit of the launches that the device holds."""
+    limit = func.max(Measurement.protocol["time_limit_s"].as_float())
+    query = select(limit).join(Launch, Launch.measurement_id == Measurement.id)
+    return float(session.scalar(query.where(Launch.device_id == device_id, Launch.state == LEASED)) or 0.0)
+
+
+def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
     """A new lease of the device on launches that the caller has locked; returns its id."""
     lease_id = new_id("lse")
-    values: Document = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "end": ends_at}
-    values["ids"] = list(launch_ids)
+    values: Document = {
+        "lease": lease_id,
+        "device": device_id,
+        "now": now,
+        "until": expires_at,
+        "ids": list(launch_ids),
+    }
     if _sqlite(session):
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
@@ -142,7 +125,7 @@ def _sqlite(session: Session) -> bool:
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
-    """Extends a lease that has neither expired nor ended, at most to its end; None if there is no such lease."""
+    """Extends a lease that has neither expired nor ended; None if there is no such lease."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     row = session.execute(_EXTEND, values).one_or_none()
     if row is None:
@@ -150,10 +133,9 @@ def extend(session: Session, device_id: str, lease_id: str, now: datetime, expir
     return Extended(row[0], row[1], row[2], row[3], row[4], tuple(sorted((row[5] or "").split())))
 
 
-def end_now(session: Session, lease_id: str, now: datetime) -> None:
-    """The lease is at its end: no heartbeat extends it any more."""
+def expire(session: Session, lease_id: str, now: datetime) -> None:
     session.execute(
-        update(_LEASES).where(_LEASES.c.id == lease_id).values(expires_at=now, ends_at=now),
+        update(_LEASES).where(_LEASES.c.id == lease_id).values(expires_at=now),
         execution_options={"synchronize_session": False},
     )
 
@@ -167,30 +149,13 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
     return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
 
 
-def lost(session: Session, device_id: str, since: datetime | None) -> tuple[int, datetime | None]:
-    """How many leases that the device took since then ran out with launches unfinished, and when the last ended. Those
-    that the sweep has forgotten do not count.
-    """
-    query = select(func.count(), func.max(Lease.ended_at)).where(
-        Lease.device_id == device_id, Lease.ended_at > Lease.expires_at
-    )
-    row = session.execute(query if since is None else query.where(Lease.created_at > since)).one()
-    return row[0], row[1]
-
-
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended.
-
-    Those with launches unfinished end now, after their time; the others ended when they expired (`lost`).
-    """
-    unfinished = select(Launch.id).where(Launch.lease_id == Lease.id, Launch.state == LEASED).exists()
+    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended."""
     expired = select(Lease.id).where(Lease.expires_at <= now, Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
         session.execute(
-            update(Lease)
-            .where(any_of(Lease.id, ids))
-            .values(ended_at=case((unfinished, bindparam("now", now, UtcDateTime)), else_=Lease.expires_at)),
+            update(Lease).where(any_of(Lease.id, ids)).values(ended_at=now),
             execution_options={"synchronize_session": False},
         )
 

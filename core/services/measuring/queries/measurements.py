@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
-import orjson
 from sqlalchemy import (
     ColumnElement,
-    Double,
-    FromClause,
-    Integer,
     Select,
-    String,
-    and_,
-    bindparam,
     case,
-    cast,
-    column,
     func,
     or_,
     select,
     true,
-    type_coerce,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
@@ -35,10 +23,8 @@ from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_JOBS,
     LIVE_LAUNCHES,
-    REFINABLE_TARGETS,
     CandidateRole,
     CandidateState,
-    JobState,
 )
 from edgefront.core.store.sql import Prepared, any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
@@ -173,135 +159,52 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
-class Uncertainty(NamedTuple):
-    """What makes a measurement of a target uncertain."""
+def refinable(
+    session: Session,
+    target_id: str,
+    optimism: Mapping[int, float],
+    dominance: Dominance,
+    only: Collection[str] | None = None,
+) -> list[str]:
+    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
 
-    optimism: Mapping[int, float]
-    """Number of launches → factor from a latency to the lower end of its interval. Measurements with any other number
-    of launches need no more.
+    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
+    quality. Measurements with a live launch are left out.
+
+    Args:
+        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
+            other number of launches need no more.
+        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
+        only: the candidates that are named at all; None: any.
     """
-    most: int
-    """Measurements that are asked for."""
-    dominance: Dominance
-    """What counts as better: one that a member keeps off the frontier even so is not named."""
-    only: Collection[str] | None = None
-    """The candidates that are named at all, at most two; None: any."""
-
-
-_WANTED = {
-    "target_id": String,
-    "launches": Integer,
-    "optimism": Double,
-    "most": Integer,
-    "factor": Double,
-    "log": Double,
-    "only": Integer,
-    "one": String,
-    "other": String,
-}
-
-
-def _refinable(asked: FromClause) -> Select[str, str]:
-    member = aliased(Candidate)
-    hopeful = Candidate.latency_ms * asked.c.optimism
-    raised = case(
-        (asked.c.log.is_not(None), member.proxy + asked.c.log),
-        (member.proxy > 0, member.proxy * asked.c.factor),
-        else_=member.proxy / asked.c.factor,
+    if not optimism:
+        return []
+    member, factor = aliased(Candidate), 1.0 + dominance.epsilon
+    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches)
+    raised = (
+        member.proxy + math.log1p(dominance.epsilon)
+        if dominance.logarithmic
+        else case((member.proxy > 0, member.proxy * factor), else_=member.proxy / factor)
     )
     dominated = select(member.id).where(
         member.target_id == Candidate.target_id,
         member.on_frontier == true(),
         raised >= Candidate.proxy,
-        member.memory_bytes <= Candidate.memory_bytes * asked.c.factor,
-        member.latency_ms <= hopeful * asked.c.factor,
+        member.memory_bytes <= Candidate.memory_bytes * factor,
+        member.latency_ms <= hopeful * factor,
     )
     coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
     comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
-    order = (comes_first.desc(), Measurement.launches, Candidate.proxy.desc(), Candidate.number)
-    ranked = (
-        select(
-            Candidate.target_id,
-            Measurement.id,
-            asked.c.most,
-            func.row_number().over(partition_by=Candidate.target_id, order_by=order).label("place"),
-        )
-        .join_from(asked, Candidate, Candidate.target_id == asked.c.target_id)
-        .join(Measurement, and_(Measurement.id == Candidate.measurement_id, Measurement.launches == asked.c.launches))
+    query = (
+        select(Measurement.id)
+        .join(Candidate, Candidate.measurement_id == Measurement.id)
         .where(
+            Candidate.target_id == target_id,
             Candidate.state == CandidateState.MEASURED,
-            or_(asked.c.only == 0, Candidate.id == asked.c.one, Candidate.id == asked.c.other),
+            Measurement.launches.in_(optimism),
             or_(comes_first, ~dominated.exists()),
             ~coming.exists(),
         )
-        .subquery()
+        .order_by(comes_first.desc(), Measurement.launches, Candidate.proxy.desc(), Candidate.number)
     )
-    return (
-        select(ranked.c.target_id, ranked.c.id)
-        .where(ranked.c.place <= ranked.c.most)
-        .order_by(ranked.c.target_id, ranked.c.place)
-    )
-
-
-_ROWS = bindparam("rows", type_=String)
-_OF_JSON = func.json_each(_ROWS).table_valued("value")
-_REFINABLE = {
-    "postgresql": _refinable(
-        func.jsonb_to_recordset(cast(_ROWS, JSONB))
-        .table_valued(*(column(name, type_()) for name, type_ in _WANTED.items()), name="wanted")
-        .render_derived(with_types=True)
-    ),
-    "sqlite": _refinable(
-        select(
-            *(
-                type_coerce(func.json_extract(_OF_JSON.c.value, f"$.{name}"), type_()).label(name)
-                for name, type_ in _WANTED.items()
-            )
-        ).subquery("wanted")
-    ),
-}
-
-
-def refinable(session: Session, asked: Mapping[str, Uncertainty]) -> dict[str, list[str]]:
-    """Target id → measurements of baselines, and of candidates that are on the target's frontier or could be with a
-    lower latency.
-
-    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
-    quality. Measurements with a live launch are left out.
-    """
-    by_target: dict[str, list[str]] = {target_id: [] for target_id in asked}
-    rows = [
-        {
-            "target_id": target_id,
-            "launches": launches,
-            "optimism": optimism,
-            "most": of.most,
-            "factor": 1.0 + of.dominance.epsilon,
-            "log": math.log1p(of.dominance.epsilon) if of.dominance.logarithmic else None,
-            "only": int(of.only is not None),
-            **dict(zip(("one", "other"), (*(of.only or ()), None, None), strict=False)),
-        }
-        for target_id, of in asked.items()
-        for launches, optimism in of.optimism.items()
-    ]
-    if rows:
-        statement = _REFINABLE[session.get_bind().dialect.name]
-        for target_id, measurement_id in session.execute(statement, {"rows": orjson.dumps(rows).decode()}):
-            by_target[target_id].append(measurement_id)
-    return by_target
-
-
-def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:
-    """The targets of running jobs for these keys that have a frontier, with their jobs, in the order of their ids."""
-    rows = session.execute(
-        select(Target, Job)
-        .join(Job, Job.id == Target.job_id)
-        .where(
-            Target.device_key.in_(device_keys),
-            Target.state.in_(REFINABLE_TARGETS),
-            Target.frontier_size > 0,
-            Job.state == JobState.RUNNING,
-        )
-        .order_by(Target.id)
-    )
-    return [(row[0], row[1]) for row in rows]
+    return list(session.scalars(query if only is None else query.where(Candidate.id.in_(only))))

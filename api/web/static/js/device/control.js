@@ -18,11 +18,11 @@ export class DeviceControl {
   }
 
   /** Offers what is possible for whoever asks, a MeView: the owner and admins steer a device. */
-  show({ state, quarantine, drift, owner }, me) {
+  show({ state, quarantine, owner }, me) {
     const may = me.role === "admin" || (me.role === "user" && me.owner === owner);
     byId("drain").hidden = !may || state !== "active";
     byId("activate").hidden = !may || state !== "draining";
-    byId("trust").hidden = !may || state === "revoked" || !(quarantine || drift);
+    byId("trust").hidden = !may || state === "revoked" || !quarantine;
     byId("reenrol").hidden = !may;
     byId("revoke").hidden = !may || state === "revoked";
   }

@@ -3,12 +3,11 @@
 import { count } from "../shared/format.js";
 
 /** {title, kind, says} of a DeviceView; `kind` is the class of its badge. */
-export function healthOf({ state, online, quarantine, drift, last_seen_at: seen }) {
+export function healthOf({ state, online, quarantine, last_seen_at: seen }) {
   if (state === "revoked") return { title: "revoked", kind: "", says: "" };
   if (quarantine) return { title: "in quarantine", kind: "failed", says: quarantine };
   if (!online) return { title: seen ? "offline" : "not connected yet", kind: "paused", says: "" };
   if (state === "draining") return { title: "draining", kind: "paused", says: "It gets no further launches." };
-  if (drift) return { title: "anchor has moved", kind: "paused", says: drift };
   return { title: "healthy", kind: "finished", says: "" };
 }
 

@@ -4,7 +4,7 @@ import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { ago, whole } from "../shared/format.js";
 import { shapeOf } from "../shared/shape.js";
 
-const PURPOSES = { first: "first", refinement: "repeat", confirm: "check", anchor: "anchor" };
+const PURPOSES = { first: "first", refinement: "repeat", repeat: "check", anchor: "anchor" };
 
 const jobLink = ({ job_id: id, job_name: name }, other) => (id ? element("a", { href: `/jobs/${encodeURIComponent(id)}`, text: name }) : other);
 

@@ -10,7 +10,6 @@ export const GROUPS = [
   { name: "baseline", title: "Baseline" },
   { name: "outside", title: "Out of bounds" },
   { name: "waiting", title: "Waiting" },
-  { name: "unconfirmed", title: "Unconfirmed" },
   { name: "unusable", title: "Infeasible or failed" },
 ];
 
@@ -19,7 +18,6 @@ export function groupOf(candidate) {
   if (candidate.role === "baseline") return "baseline";
   if (candidate.state === "waiting") return "waiting";
   if (candidate.state === "out_of_bounds") return "outside";
-  if (candidate.state === "unconfirmed") return "unconfirmed";
   if (candidate.state !== "measured") return "unusable";
   return candidate.on_frontier ? "frontier" : "dominated";
 }

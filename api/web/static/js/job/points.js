@@ -5,7 +5,7 @@ import { request } from "../shared/api.js";
 const LENGTH = 4; // bytes of the header's length
 const ALIGNED = 8;
 const KINDS = { "<f8": Float64Array, "<i4": Int32Array, "|u1": Uint8Array };
-const STATES = { outside: "out_of_bounds", unconfirmed: "unconfirmed" }; // of the groups that are named otherwise
+const STATES = { outside: "out_of_bounds" }; // of the group that is named otherwise
 
 /** Points of a job's target: {header, points}. `query` as of `GET /v1/jobs/{id}/points`; absent values are left out. */
 export async function loadPoints(path, query) {

@@ -362,7 +362,6 @@ function trainedLink({ trained, number }) {
 
 function stateText(candidate) {
   const title = TITLES.get(groupOf(candidate));
-  if (candidate.state === "unconfirmed" && candidate.role !== "baseline") return candidate.reason ?? title;
   if (candidate.state === "infeasible" || candidate.state === "failed" || candidate.state === "cancelled") {
     return candidate.reason ? `${candidate.state}: ${candidate.reason}` : candidate.state;
   }

@@ -16,10 +16,10 @@ export function describeDevices(devices) {
     const ready = devices.filter(({ online, state, quarantine }) => online && state === "active" && !quarantine);
     return `${count(ready.length, "device")} of ${devices.length} ready; ${atWork(devices)}.`;
   }
-  const [{ online, state, quarantine, drift, last_seen_at: seen, facts }] = devices;
+  const [{ online, state, quarantine, last_seen_at: seen, facts }] = devices;
   const parts = [
     online ? "Online" : seen ? `Offline since ${moment(seen)}: its launches wait` : "Never seen yet",
-    ...(STATES[state] ? [STATES[state]] : []), ...(quarantine ? [`in quarantine: ${quarantine}`] : []), ...(drift ? [drift] : []),
+    ...(STATES[state] ? [STATES[state]] : []), ...(quarantine ? [`in quarantine: ${quarantine}`] : []),
     facts.cpu, count(facts.cores, "core"), gigabytes(facts.memory_bytes), atWork(devices),
   ];
   return `${parts.join("; ")}.`;

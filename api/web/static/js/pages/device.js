@@ -7,7 +7,7 @@ import { healthOf } from "../device/health.js";
 import { showWork } from "../device/work.js";
 import { Away, patiently, pause, Refused, showAccount } from "../shared/api.js";
 import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
-import { ago, count, gigabytes, percent, whole } from "../shared/format.js";
+import { ago, count, gigabytes, percent } from "../shared/format.js";
 
 const FRESHEN_MS = 3000;
 const ANCHOR_MS = 60000;
@@ -38,12 +38,10 @@ function show(found) {
   byId("health").hidden = false;
   setText(byId("facts"), `${device.device_class} · ${device.state}${device.online || device.state === "revoked" ? "" : ", offline"} · owner ${device.owner}`);
   setNotice(byId("quarantine"), device.quarantine ? `In quarantine: ${device.quarantine}. When that is put right, its owner or an admin may trust it again (edgefront device trust ${device.name}).` : "", "bad");
-  setNotice(byId("drift"), device.drift ? `Marked: ${device.drift}` : "", "warn");
   setText(byId("seen"), ago(device.last_seen_at));
   setText(byId("share"), percent(device.measuring_share));
   setText(byId("hardware"), hardware(device));
   fillRows(byId("runtimes"), runtimeRows(device));
-  setText(byId("audits"), device.audits ? `Of ${whole(device.audits)} repeated launches ${percent(device.audits_held_share)} were within the interval known before.` : "");
   if (me) control.show(device, me);
 }
 

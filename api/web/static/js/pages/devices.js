@@ -4,7 +4,7 @@ import { AddDevice } from "../device/add.js";
 import { healthOf, workOf } from "../device/health.js";
 import { Away, eachPage, keepFresh, Refused, showAccount } from "../shared/api.js";
 import { byId, element, fillRows, setNotice } from "../shared/dom.js";
-import { ago, percent } from "../shared/format.js";
+import { ago } from "../shared/format.js";
 
 const FRESHEN_MS = 5000;
 
@@ -17,7 +17,6 @@ function row(device) {
     element("td", { class: "wrap untitled" }, element("span", { class: `badge ${kind}`, text: title }), element("span", { class: "under", text: says })),
     element("td", { class: "wrap", text: workOf(device) }),
     element("td", { class: "wrap", text: runtimes }),
-    element("td", { class: "number", text: percent(device.audits_held_share) }),
     element("td", { class: "date", text: ago(device.last_seen_at) }),
     element("td", { class: "wrap", text: device.owner }));
 }

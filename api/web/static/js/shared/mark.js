@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 
 const SIGN = "⚠";
-const SAYS = "Marked: a launch of it was measured under conditions out of the ordinary, or on a device whose anchor has moved. The candidate's page shows the launches.";
+const SAYS = "Marked: a launch of it was measured under conditions out of the ordinary. The candidate's page shows the launches.";
 
 /** What follows the latency of a candidate: its sign where it is marked, else nothing. */
 export const markOf = ({ marked }) => (marked ? [" ", element("span", { class: "mark", role: "img", title: SAYS, "aria-label": "marked", text: SIGN })] : []);

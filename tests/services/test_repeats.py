@@ -1,0 +1,152 @@
+"""Launches that are made again: those that differ, those that alone decide on a limit, and those that ended badly."""
+
+from __future__ import annotations
+
+import pytest
+from databases import ON_SQLITE
+from lease_world import World, crashed, done, out_of_memory
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.readiness import due
+from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
+from edgefront.core.services.measuring.result_processing import MAX_INFEASIBLE, MAX_REPEATED
+from edgefront.core.services.search.proposing import missing_launches
+from edgefront.core.states import Purpose
+from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
+
+LIMIT_MS = 40.0
+
+
+def limited(world: World, **limits: float) -> str:
+    target = world.target()
+    with world.write() as session:
+        session.get_one(Target, target).limits = limits or {"latency_ms": LIMIT_MS}
+    return target
+
+
+def measure(world: World, device: str, *results: LaunchResult) -> int:
+    """Reports these of the launches that come, one after the other; returns how many were made."""
+    for made, result in enumerate(results):
+        items = world.claim(device, 1).items
+        if not items:
+            return made
+        world.report(device, (items[0], result))
+    return len(results)
+
+
+def only(world: World) -> tuple[Candidate, Measurement]:
+    (candidate,), (measurement,) = world.rows(Candidate), world.rows(Measurement)
+    return candidate, measurement
+
+
+def is_due(world: World, target: str) -> bool:
+    with world.database.read() as session:
+        return due(session, session.get_one(Target, target), world.now)
+
+
+def has_repeat(world: World, target: str) -> bool:
+    with world.database.read() as session:
+        return demand.has_live_launch(session, session.get_one(Target, target), Purpose.REPEAT)
+
+
+def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(world: World) -> None:
+    device, target = world.device(), world.target()
+    world.candidate(target, launches=2)
+    assert measure(world, device, done(10.0), done(16.0)) == 2
+    candidate, measurement = only(world)
+    assert (candidate.state, candidate.latency_ms) == ("measured", 13.0)
+    assert candidate.latency_half_width_ms is not None
+    assert candidate.latency_ms - candidate.latency_half_width_ms < 10.0
+    assert candidate.latency_ms + candidate.latency_half_width_ms > 16.0
+    assert not is_due(world, target), "the search waits for it"
+    assert measure(world, device, *[done(10.2)] * 3) == MAX_REPEATED - 2
+    candidate, measurement = only(world)
+    assert (measurement.launches, candidate.latency_ms) == (3, 10.2)
+    assert candidate.latency_ms + (candidate.latency_half_width_ms or 0.0) > 16.0, "nobody is set aside"
+    assert [row.purpose for row in world.rows(Launch)].count(Purpose.REPEAT) == 1
+    assert is_due(world, target)
+
+
+@ON_SQLITE
+def test_launches_within_the_scatter_of_their_device_are_not_repeated(world: World) -> None:
+    device, target = world.device(), world.target()
+    world.candidate(target, launches=2)
+    assert measure(world, device, done(10.0), done(12.0), done(1.0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "first_ms", "second_ms", "state"),
+    [
+        ("search", 42.8, None, "out_of_bounds"),  # what would change the answer is launched again at the end
+        ("baseline", 39.0, 42.0, "out_of_bounds"),  # a depth that was within the limit at first
+        ("baseline", 42.0, 37.0, "measured"),
+        ("baseline", 42.0, 43.0, "out_of_bounds"),
+        ("baseline", 20.0, None, "measured"),
+        ("baseline", 60.0, None, "out_of_bounds"),
+    ],
+)
+@ON_SQLITE
+def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
+    world: World, role: str, first_ms: float, second_ms: float | None, state: str
+) -> None:
+    device, target = world.device(), limited(world)
+    world.candidate(target, role=role)
+    assert measure(world, device, done(first_ms)) == 1
+    assert has_repeat(world, target) == (second_ms is not None)
+    assert measure(world, device, *[done(second_ms or first_ms)] * 3) <= MAX_REPEATED - 1
+    candidate, measurement = only(world)
+    assert candidate.state == state
+    assert measurement.launches > 1 or second_ms is None
+
+
+@ON_SQLITE
+def test_what_is_excluded_for_certain_is_not_launched_again(world: World) -> None:
+    """By another limit, however near it is to this one."""
+    device, target = world.device(), limited(world, latency_ms=LIMIT_MS, memory_mb=1.0)
+    world.candidate(target, role="baseline")
+    assert measure(world, device, done(41.0, memory=2 << 20), done(1.0)) == 1
+    assert only(world)[0].state == "out_of_bounds"
+
+
+@ON_SQLITE
+def test_a_second_launch_that_fails_leaves_the_first(world: World) -> None:
+    device, target = world.device(), limited(world)
+    world.candidate(target, role="baseline")
+    assert measure(world, device, done(42.0), *[crashed()] * MAX_ATTEMPTS, done(1.0)) == 1 + MAX_ATTEMPTS
+    candidate, measurement = only(world)
+    assert (candidate.state, measurement.launches) == ("out_of_bounds", 1)
+    assert not has_repeat(world, target)
+
+
+@pytest.mark.parametrize("then", [out_of_memory(), done(10.0)], ids=["again", "not again"])
+@ON_SQLITE
+def test_two_launches_say_that_a_model_is_infeasible(world: World, then: LaunchResult) -> None:
+    device, target = world.device(), world.target()
+    world.candidate(target)
+    assert measure(world, device, out_of_memory()) == 1
+    assert only(world)[0].state == "waiting"
+    assert measure(world, device, then, then) == MAX_INFEASIBLE - 1
+    assert only(world)[0].state == ("infeasible" if then.outcome == "infeasible" else "measured")
+
+
+@ON_SQLITE
+def test_what_failed_for_one_job_is_measured_for_the_next(world: World) -> None:
+    """The device may have been broken; what is infeasible stays so."""
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target)
+    assert measure(world, device, *[crashed()] * MAX_ATTEMPTS, crashed()) == MAX_ATTEMPTS
+    assert only(world)[1].state == "failed"
+    later = world.target()
+    world.candidate(later, measurement=measurement, launches=0)
+
+    def propose(session: Session) -> list[str]:
+        row = session.get_one(Measurement, measurement)
+        want = demand.Want(row.digest, row.architecture, row.seed)
+        found = demand.measurements(session, row.device_key, row.protocol, row.protocol_digest, [want])
+        candidates = session.query(Candidate).filter(Candidate.target_id == later).all()
+        return missing_launches(session, candidates, {each.id: each for each in found.values()}, 1)
+
+    with world.write() as session:
+        assert propose(session) == [measurement]
