@@ -167,6 +167,29 @@ def test_a_smaller_batch_and_a_killed_run_resume(pool: Pool) -> None:
     assert pool.steps(killed) == [1, 2, 3]
 
 
+def test_an_error_that_nobody_has_foreseen_ends_no_run_and_uses_up_an_attempt_of_one_that_does_not_start(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, fails = pool.submit(steps=5), pool.submit(steps=5)
+    report, failed = training_claims.report, list[object]()
+
+    def fails_first(*arguments: object) -> object:
+        if not failed:
+            failed.append(arguments)
+            raise ZeroDivisionError
+        return report(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training_claims, "report", fails_first)
+    supervise(pool)
+    assert failed
+    assert pool.get(runs).state == "done"
+    monkeypatch.setattr(Supervisor, "_prepare", lambda *_: 1 / 0)
+    supervise(pool)
+    view = pool.get(fails)
+    assert (view.state, view.attempts) == ("queued", 1)
+    assert "internal error (ZeroDivisionError)" in view.note
+
+
 def test_one_that_cannot_be_started_is_tried_again(pool: Pool) -> None:
     pool.settings.training.command = ("/nowhere/python",)
     training = pool.submit()

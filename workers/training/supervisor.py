@@ -127,8 +127,14 @@ class Supervisor:
         except FolderHeld as error:
             self._release(str(error))
             return
-        except (EdgefrontError, OSError) as error:
-            self._finish(Report(), Outcome(TrainingEnding.FAILED, f"the run could not be started: {error}"))
+        except (Deleted, LeaseLost):
+            raise
+        except Exception as error:
+            why: object = error
+            if not isinstance(error, (EdgefrontError, OSError)):
+                _log.exception("the run could not be started")
+                why = f"internal error ({type(error).__name__}); see the supervisor's log"
+            self._finish(Report(), Outcome(TrainingEnding.FAILED, f"the run could not be started: {why}"))
             return
         try:
             self._stored.upload()
@@ -269,8 +275,8 @@ class Supervisor:
         """Stores what is new and reads the owner's request; if the database is unavailable, it tries again at the next
         poll.
         """
-        report = self._report(state)
         try:
+            report = self._report(state)
             if report == self._last_report and not self._is_heartbeat_due():
                 with _lease_errors(), self._database.read() as session:
                     self._command = training_claims.peek(session, self._id, self._fence)
@@ -280,8 +286,12 @@ class Supervisor:
                     session, self._id, self._fence, report, now, self._config.ttl_s
                 )
             )
+        except (Deleted, LeaseLost):
+            raise
         except Unavailable as error:
             _log.warning("not stored: %s", error)
+        except Exception:  # the run goes on as long as its lease
+            _log.exception("not stored")
         else:
             state.accepted()
             self._last_report = report.without_metrics()
