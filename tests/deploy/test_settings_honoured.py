@@ -29,7 +29,7 @@ GIVEN = {
     "EDGEFRONT_HTTP__HOST": "127.0.0.2",
     "EDGEFRONT_HTTP__URL": "https://edgefront.example",
     "EDGEFRONT_HTTP__ROOT_PATH": "/edgefront",
-    "EDGEFRONT_OWNERS__WEIGHTS": '{"ann": 2.0}',
+    "EDGEFRONT_BROKER__URL": "redis://elsewhere",
     "EDGEFRONT_TRAINING__COMMAND": '["train"]',
 }
 TOGETHER = {"EDGEFRONT_HTTP__CERTIFICATE": "a.pem", "EDGEFRONT_HTTP__CERTIFICATE_KEY": "b.pem"}
@@ -117,11 +117,8 @@ def test_up_leaves_host_and_port_to_the_settings(tmp_path: Path, monkeypatch: py
         ("EDGEFRONT_HTTP", '{"port": "x"}', "EDGEFRONT_HTTP__PORT: must be an integer, not 'x'"),
         ("EDGEFRONT_HTTP", "{", "EDGEFRONT_HTTP is not JSON"),
         ("EDGEFRONT_HTTP", "[]", "EDGEFRONT_HTTP: must be"),
-        ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; the nearest are port"),
+        ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; there are host, port"),
         ("EDGEFRONT_HTPT__PORT", "1", "EDGEFRONT_HTPT__PORT: there is no such group of settings"),
-        ("EDGEFRONT_OWNERS__WEIGHTS", "abc", "EDGEFRONT_OWNERS__WEIGHTS is not JSON"),
-        ("EDGEFRONT_OWNERS__WEIGHTS", '{"a": 0}', "EDGEFRONT_OWNERS__WEIGHTS: a weight is a number from 0.01 to 100"),
-        ("EDGEFRONT_OWNERS__WEIGHTS", '{"a": "b"}', "EDGEFRONT_OWNERS__WEIGHTS.a: must be a number"),
         ("EDGEFRONT_TRAINING__DEVICE", "tpu", "EDGEFRONT_TRAINING__DEVICE: must be 'cpu' or 'cuda', not 'tpu'"),
         ("EDGEFRONT_TRAINING__COMMAND", "abc", "EDGEFRONT_TRAINING__COMMAND: must be a list"),
         ("edgefront_leases__ttl_s", "-1", "EDGEFRONT_LEASES__TTL_S: must be greater than 0"),
