@@ -107,22 +107,6 @@ def recommend(
     return Recommendation(sentence, by, sentences.short(best, baseline, own, ratio), best, baseline, traded)
 
 
-def recommend_in_short(
-    options: Sequence[Option],
-    limits: OptionLimits,
-    proxy: str,
-    *,
-    own: bool = False,
-    ratio: QualityRatio = independent,
-    dominance: Dominance = EVERY_DIFFERENCE,
-) -> str:
-    """The same recommendation in a few words, for a list; empty where nothing was measured."""
-    ranked = _ranked(options, limits, proxy, own, ratio, dominance)
-    if ranked.best is None:
-        return sentences.nothing_short(limits) if options else ""
-    return sentences.short(ranked.best, ranked.baseline, own, ratio)
-
-
 def _ranked(
     options: Sequence[Option],
     limits: OptionLimits,

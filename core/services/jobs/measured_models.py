@@ -12,7 +12,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits, QualityRatio, independent
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.pareto.recommendation import recommend_in_short
+from edgefront.core.pareto.recommendation import recommend
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.spaces.architecture import Architecture
@@ -47,8 +47,8 @@ class MeasuredModels:
     dominance: Dominance
 
     def short(self) -> str:
-        """`RecommendationView.short`, for less work than the whole recommendation."""
-        return recommend_in_short(self.options(self.candidates), self.option_limits, self.proxy, **self.compared)
+        """`RecommendationView.short`."""
+        return recommend(self.options(self.candidates), self.option_limits, self.proxy, **self.compared).short
 
     @property
     def option_limits(self) -> OptionLimits:

@@ -15,7 +15,7 @@ from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto.options import Option, OptionLimits
-from edgefront.core.pareto.recommendation import Recommendation, recommend, recommend_in_short
+from edgefront.core.pareto.recommendation import Recommendation, recommend
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.population_shapes import PopulationShapes
@@ -88,8 +88,7 @@ class Known(MeasuredModels):
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:
-        predicted = self._predicted()
-        return recommend_in_short(self.options(predicted), self.option_limits, self.proxy, **self.compared)
+        return recommend(self.options(self._predicted()), self.option_limits, self.proxy, **self.compared).short
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
