@@ -119,7 +119,7 @@ def test_urls_that_are_none_are_refused(url: str) -> None:
 
 
 def test_a_server_that_is_not_there(unused_url: str) -> None:
-    with Client(unused_url, "efk_x", patience_s=0.1) as client, pytest.raises(Unavailable, match="cannot reach"):
+    with Client(unused_url, "efk_x", patience_s=0.1) as client, pytest.raises(Unavailable, match="cannot be reached"):
         list(client.jobs.list())
 
 
