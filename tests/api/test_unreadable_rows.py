@@ -117,7 +117,7 @@ def lists(client: httpx.Client) -> dict[str, str]:
     paths = ["/v1/jobs", "/v1/trainings", "/v1/devices", f"/v1/devices/{device}/work", "/v1/trainers"]
     paths += [f"/v1/jobs/{job}/{name}" for job in jobs for name in ("candidates?limit=500", "frontier", "points")]
     paths += [f"/v1/jobs/{job}/candidates?format={kind}" for job in jobs for kind in ("csv", "parquet")]
-    paths += [f"/v1/candidates/{candidate}/launches" for candidate in candidates]
+    paths += [f"/v1/candidates/{candidate}/{name}" for candidate in candidates for name in ("launches", "details")]
     paths += [f"/v1/trainings/{training}/metrics" for training in trainings]
     texts = {}
     for path in paths:

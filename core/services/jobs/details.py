@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -10,13 +11,14 @@ from edgefront.core.cost.columns import attention_width
 from edgefront.core.cost.parameters import count_of
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.model_file import NUMBERS, formats_of
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.stored import PROTOCOL, RowReader
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.store.tables import Candidate
@@ -30,25 +32,37 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
     candidate, job = candidate_of(session, principal, candidate_id)
     target = target_of(session, job, candidate.target_id)
     baseline = baseline_of(session, candidate.target_id)
-    architecture = Architecture.parse(candidate.architecture)
-    shapes = Shapes.of([architecture])
-    counted = count_of(shapes)
+    reader = RowReader()
+    protocol = reader.read(lambda: PROTOCOL.read(target.protocol)) or MeasurementProtocol()
+    architecture = reader.read(lambda: Architecture.parse(candidate.architecture))
+    view = candidate_view(candidate, baseline)
     return CandidateDetails(
-        candidate=candidate_view(candidate, baseline),
+        candidate=view.model_copy(update={"reason": reader.note(view.reason)}),
         job_name=job.name,
         target=target.name,
         device=devices.name_of(session, target.device_key),
-        protocol=PROTOCOL.read(target.protocol),
-        d_model=architecture.d_model,
-        blocks=tuple(_blocks(architecture, iter(shapes.parameters[0].tolist()))),
-        position_parameters=counted.position,
-        embedding_parameters=counted.embedding,
+        protocol=protocol,
         ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in _ancestors(session, candidate)),
-        downloads=tuple(
+        **_facts(architecture),
+    )
+
+
+def _facts(architecture: Architecture | None) -> dict[str, Any]:
+    """What a description says; nothing of one that cannot be read."""
+    if architecture is None:
+        return {"d_model": 0, "blocks": (), "position_parameters": 0, "embedding_parameters": 0, "downloads": ()}
+    shapes = Shapes.of([architecture])
+    counted = count_of(shapes)
+    return {
+        "d_model": architecture.d_model,
+        "blocks": tuple(_blocks(architecture, iter(shapes.parameters[0].tolist()))),
+        "position_parameters": counted.position,
+        "embedding_parameters": counted.embedding,
+        "downloads": tuple(
             DownloadView(format=format_, numbers=NUMBERS.get(format_, ("float32",)))
             for format_ in formats_of(architecture)
         ),
-    )
+    }
 
 
 def _ancestors(session: Session, candidate: Candidate) -> list[Candidate]:

@@ -28,7 +28,7 @@ export function showHead(job) {
   const reason = job.reason ? `: ${job.reason}` : "";
   if (job.state === "failed") setNotice(byId("notice"), `This job failed${reason}`, "bad");
   else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing is measured until it is resumed.`, "warn");
-  else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
+  else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : job.reason ?? "");
 }
 
 /** Fills the panel from a TargetView; `job` is the JobView that it belongs to, `candidate` one of its own, once there is one. */

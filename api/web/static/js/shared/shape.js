@@ -18,7 +18,7 @@ export const kindTitle = ({ kind }) => KINDS[kind] ?? kind;
 export const candidateAddress = ({ job_id: job, id }) => `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(id)}`;
 
 /** "srupp", "transformer_xl", "encoder" or "gpt2": models that recipes train alike. */
-export function familyOf({ blocks, positions, causal }) {
+export function familyOf({ blocks = [], positions, causal }) {
   if (blocks.some(({ kind }) => kind.startsWith("sru"))) return "srupp";
   if (causal === false) return "encoder";
   return positions?.kind === "relative" ? "transformer_xl" : "gpt2";
@@ -26,7 +26,8 @@ export function familyOf({ blocks, positions, causal }) {
 
 /** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
 export function shapeOf(architecture) {
-  const blocks = (architecture && architecture.blocks) || [];
+  if (!architecture?.blocks) return "unknown";
+  const { blocks } = architecture;
   const pairs = blocks.every((block, at) => block.kind === ["attention", "feed_forward"][at % 2]) && blocks.length % 2 === 0;
   const counts = new Map();
   for (const { kind, attends } of blocks) {
@@ -34,5 +35,5 @@ export function shapeOf(architecture) {
     counts.set(name, (counts.get(name) ?? 0) + 1);
   }
   const words = [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
-  return `${pairs ? count(blocks.length / 2, "layer") : words} × ${architecture ? architecture.d_model : "?"}`;
+  return `${pairs ? count(blocks.length / 2, "layer") : words} × ${architecture.d_model}`;
 }
