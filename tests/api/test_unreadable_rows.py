@@ -12,10 +12,21 @@ from running_api import Service
 from simulated_agent import CLASS, SimulatedAgent, facts
 from sqlalchemy import Table, select, update
 
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.stored import summary
 from edgefront.core.services.jobs import answers
 from edgefront.core.states import TrainingEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Base, Evaluation, Job, Training, TrainingEvent, TrainingMetric, new_id
+from edgefront.core.store.tables import (
+    Base,
+    Evaluation,
+    Job,
+    OwnerLaw,
+    Training,
+    TrainingEvent,
+    TrainingMetric,
+    new_id,
+)
 
 UNREADABLE, FAILED = "cannot be read: ", "answered with an error:"
 FORMS: dict[str, Any] = {"an object": {"of": "another release"}, "a list": ["of another release"]}
@@ -34,8 +45,8 @@ NOT_SHOWN = {
     "launch.reports",
     "measurement.architecture",
     "measurement.protocol",
+    "owner_law.left_out",
     "proxy_score.settings",
-    "quality_probe.plan",
     "proxy_score.architecture",
     "training.supernet",
     "training.gpu_numbers",
@@ -69,6 +80,19 @@ def service(
     end_trainings(made.database, "gpu-box")
     with made.database.write() as session:
         now = made.database.now(session)
+        law = law_named("lts-gpt2-wikitext103")
+        session.add(
+            OwnerLaw(
+                owner="eve",
+                name="taught",
+                base="x",
+                document="{}",
+                digest="",
+                left_out=[],
+                summary={**summary(law), "name": "taught"},
+                updated_at=now,
+            )
+        )
         for training in session.scalars(select(Training)):
             session.add(TrainingMetric(training_id=training.id, step=1, data={"step": 1, "tokens": 8, "seconds": 1.0}))
             session.add(
@@ -114,7 +138,14 @@ def lists(client: httpx.Client) -> dict[str, str]:
     trainings = [training["id"] for training in client.get("/v1/trainings").json()["items"]]
     (device,) = [device["id"] for device in client.get("/v1/devices").json()["items"]]
     candidates = [client.get(f"/v1/jobs/{job}/candidates").json()["items"][0]["id"] for job in jobs]
-    paths = ["/v1/jobs", "/v1/trainings", "/v1/devices", f"/v1/devices/{device}/work", "/v1/trainers"]
+    paths = [
+        "/v1/jobs",
+        "/v1/trainings",
+        "/v1/devices",
+        f"/v1/devices/{device}/work",
+        "/v1/trainers",
+        "/v1/quality/laws",
+    ]
     paths += [f"/v1/jobs/{job}/{name}" for job in jobs for name in ("candidates?limit=500", "frontier", "points")]
     paths += [f"/v1/jobs/{job}/candidates?format={kind}" for job in jobs for kind in ("csv", "parquet")]
     paths += [f"/v1/candidates/{candidate}/{name}" for candidate in candidates for name in ("launches", "details")]

@@ -24,10 +24,11 @@ from edgefront.core.quality.stored import from_json, summary, to_text
 from edgefront.core.quality.training_time import Pace, TrainingTime
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
+from edgefront.core.services.stored import RowReader
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import any_of
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Job, OwnerLaw
 from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
@@ -72,10 +73,26 @@ def _existing(session: Session, owner: str) -> str:
 def views(database: Database, principal: Principal) -> list[QualityLawView]:
     """The shipped laws, and those of the caller."""
     with database.read() as session:
-        query = select(OwnerLaw.summary).where(OwnerLaw.owner == principal.owner).order_by(OwnerLaw.name)
-        own = list(session.scalars(query))
-    shipped = [summary(law) for law in shipped_laws().values()]
-    return [QualityLawView.model_validate(view) for view in [*shipped, *own]]
+        query = select(OwnerLaw.name, OwnerLaw.summary).where(OwnerLaw.owner == principal.owner)
+        own = [_view(row.name, row.summary) for row in session.execute(query.order_by(OwnerLaw.name))]
+    return [*(QualityLawView.model_validate(summary(law)) for law in shipped_laws().values()), *own]
+
+
+def _view(name: str, stored: Document) -> QualityLawView:
+    """An owner's law; only its name where the rest cannot be read, which its title says."""
+    reader = RowReader()
+    view = reader.read(lambda: QualityLawView.model_validate(stored))
+    unknown = dict.fromkeys(("family", "data", "split", "tokens", "trained", "source", "licence"), "")
+    return view or QualityLawView(
+        name=name,
+        title=reader.note() or "",
+        **unknown,
+        table_models=0,
+        blocks=(),
+        features=(),
+        widening=1.0,
+        prior=None,
+    )
 
 
 def law_view(database: Database, principal: Principal, name: str) -> QualityLawView:
@@ -83,11 +100,10 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
     if name in NAMES:
         return QualityLawView.model_validate(summary(law_named(name)))
     with database.read() as session:
-        query = select(OwnerLaw.summary).where(OwnerLaw.owner == principal.owner, OwnerLaw.name == name)
-        own = session.scalar(query)
+        own = session.get(OwnerLaw, (principal.owner, name))
         if own is None:
             raise NotFound(f"no quality law {name!r}; there are {_existing(session, principal.owner)}")
-    return QualityLawView.model_validate(own)
+        return _view(own.name, own.summary)
 
 
 # Of jobs -------------------------------------------------------------------------------------------------------------
