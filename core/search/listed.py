@@ -33,9 +33,8 @@ from edgefront.core.search.interface import (
     Snapshot,
 )
 from edgefront.core.search.population_shapes import identity
-from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch
+from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch, SurrogateSettings
 from edgefront.core.search.problem import Problem
-from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.states import Goal

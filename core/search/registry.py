@@ -14,11 +14,11 @@ from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.predictive_search import SurrogateSettings
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.random_search import RandomSearch, RandomSettings
 from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.search.surrogate import Surrogate
-from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.validation import invalid_input

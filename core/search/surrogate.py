@@ -17,10 +17,15 @@ from edgefront.core.search.evolution import Evolution, Pool
 from edgefront.core.search.forecast import Forecaster, measured
 from edgefront.core.search.interface import Context, Evaluated, Predicted, Proposal
 from edgefront.core.search.population_shapes import PopulationShapes
-from edgefront.core.search.predictive_search import POOL_SIZE, RISK_LEVEL, Candidates, PredictiveSearch
+from edgefront.core.search.predictive_search import (
+    POOL_SIZE,
+    RISK_LEVEL,
+    Candidates,
+    PredictiveSearch,
+    SurrogateSettings,
+)
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
-from edgefront.core.search.surrogate_settings import SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 
