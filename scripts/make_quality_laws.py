@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from edgefront.core.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.proxies.trained import trained_models
-from edgefront.core.quality import studies
-from edgefront.core.quality.law import Origin
+from edgefront.core.quality import study as studies
+from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE, LTS_STEPS
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.study import KnownTable, Study
-from edgefront.core.quality.table_law import TableLaw
+from edgefront.core.quality.table_fit import fit_table
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "tests" / "golden"
@@ -95,10 +95,10 @@ def learn(table: str, origin: Origin, backbone: str | None = None) -> None:
     if backbone is not None:
         rows = where(rows, {"backbone": backbone})
     models = trained_models(rows, quality_of(rows))
-    law = TableLaw.fit(models.shapes, models.log_perplexity, origin)
+    law = fit_table(models.shapes, models.log_perplexity, origin)
     path = LAWS / f"{origin.name}.json"
     path.write_text(to_text(law), encoding="utf-8")
-    print(f"{path.relative_to(ROOT)}: {law.models} models, noise {law.kernel.noise:.2%} of perplexity")  # noqa: T201
+    print(f"{path.relative_to(ROOT)}: {law.models} models, of one table")  # noqa: T201
 
 
 def lts_study() -> Study:
@@ -148,7 +148,7 @@ def main() -> None:
     for study in (lts_study(), gemstones_study()):
         path = LAWS / f"study-{study.name}.json"
         path.write_text(studies.to_text(study), encoding="utf-8")
-        print(f"{path.relative_to(ROOT)}: {len(study.inputs)} rows, trend {study.trend}")  # noqa: T201
+        print(f"{path.relative_to(ROOT)}: {len(study.inputs)} rows, several tables")  # noqa: T201
 
 
 if __name__ == "__main__":

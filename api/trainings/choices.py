@@ -46,6 +46,6 @@ async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     summary="List the workers whose pace of training is known",
     responses=answer(example("trainers")),
 )
-def trainers(_person: Reader, here: Here) -> list[TrainerView]:
-    """Workers on which a training has ended: their pace tells on how many tokens a model is trained in a time."""
-    return list_trainers(here.database)
+def trainers(person: Reader, here: Here) -> list[TrainerView]:
+    """Workers on which a training of yours has ended: their pace tells how many tokens a training reads in a time."""
+    return list_trainers(here.database, person.owner)

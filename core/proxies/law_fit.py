@@ -1,4 +1,4 @@
-"""Fits a quality law to a table of trained models: of its own, or a shared law that its trainings refine."""
+"""Fits a scaling law to a table of trained models: of its own, or after the tables of another law."""
 
 from __future__ import annotations
 
@@ -10,63 +10,61 @@ from numpy.typing import NDArray
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.law_study import Agreement, agreement
 from edgefront.core.proxies.trained import Trained
+from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.features import rounded_features
-from edgefront.core.quality.law import Origin, Prediction, QualityLaw
-from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, own_trainings
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import own_data_law
-from edgefront.core.quality.table_law import TableLaw, cross_validated, folds
+from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    law: QualityLaw
+    law: PerplexityPredictor
     folds: Agreement | None
     """Cross-validation, in which no fold knows a model that it predicts; None of one model."""
     notes: tuple[str, ...]
 
 
-def fit(models: Trained, origin: Origin, prior: QualityLaw | None = None) -> Fitted:
+def fit(models: Trained, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
     """The law of these models.
 
-    Where the table states tokens, or `prior` is shared by several tables, that law (by default the one about the
-    family's own data) is refined by the models, from one training on. Else a process of the table's own is fitted to at
+    Where the table states tokens, or a `prior` is given, that law of several tables (by default the one about the
+    family's own data) learns from the models, from one training on. Else a process of the table's own is fitted to at
     least five models. `InvalidInput` where tokens differ and no law of several budgets is about such models.
     """
     budgets = models.log_tokens is not None and len(np.unique(models.log_tokens)) > 1
     if prior is None and models.log_tokens is not None:
         shared = own_data_law(origin.family)
         prior = shared if shared is not None and shared.study.budgets else None
-    if isinstance(prior, SharedLaw):
+    if prior is not None:
+        if not isinstance(prior, ScalingLaw) or isinstance(prior.study.prior, LengthScales):
+            raise InvalidInput(
+                f"prior: {prior.origin.name} was learnt from one table, and tells nothing of others",
+                field="prior",
+                value=prior.origin.name,
+                allowed="a law of several tables, as own-data-gpt2 or llama-dolma-cooled",
+            )
         return _refined(models, origin, prior, budgets)
-    assert prior is None or isinstance(prior, TableLaw)
     family = origin.family or "several families, or of one that no table has"
     if budgets:
-        named = f"prior: {prior.origin.name} knows" if prior else f"tokens: the models are {family}, whose laws know"
         raise InvalidInput(
-            f"{named} one budget, and the table's models were trained on different numbers of tokens",
-            field="prior" if prior else "tokens",
+            f"tokens: the models are {family}, whose laws know one budget, and the table's models were trained on "
+            "different numbers of tokens",
+            field="tokens",
             allowed="models that were trained on equally many tokens, or decoders that own-data-llama is about",
         )
     notes = []
     if models.log_tokens is not None:
         notes.append("all models were trained on equally many tokens: the law knows that budget alone")
-    law = TableLaw.fit(models.shapes, models.log_perplexity, origin, prior=prior)
+    law = fit_table(models.shapes, models.log_perplexity, origin)
     shapes, reached = models.once
-    if prior is not None and (seen := _seen(models, prior)):
-        notes.append(
-            f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
-            "the folds'"
-        )
-    return Fitted(law, agreement(reached, cross_validated(shapes, reached, prior=prior)), tuple(notes))
+    return Fitted(law, agreement(reached, cross_validated(shapes, reached)), tuple(notes))
 
 
-def _seen(models: Trained, prior: QualityLaw) -> int:
-    return len({models.architectures[place].digest for place in prior.has_seen(models.shapes).nonzero()[0]})
-
-
-def _refined(models: Trained, origin: Origin, prior: SharedLaw, budgets: bool) -> Fitted:
+def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
     name = prior.origin.name
     if prior.own is not None:
         raise InvalidInput(
@@ -101,13 +99,13 @@ def _refined(models: Trained, origin: Origin, prior: SharedLaw, budgets: bool) -
     return Fitted(law, agreement(models.log_perplexity, predicted), ())
 
 
-def _own(models: Trained, law: SharedLaw) -> OwnTrainings:
+def _own(models: Trained, law: ScalingLaw) -> OwnTrainings:
     assert models.log_tokens is not None
     names = [architecture.digest for architecture in models.architectures]
     return own_trainings(law, models.shapes, models.log_tokens, models.log_perplexity, names)
 
 
-def _cross_validated(models: Trained, prior: SharedLaw) -> Prediction | None:
+def _cross_validated(models: Trained, prior: ScalingLaw) -> Prediction | None:
     """Each row predicted by a law that knows no model of its features; None where there is one model alone."""
     assert models.log_tokens is not None
     inputs = rounded_features(models.shapes)

@@ -14,7 +14,7 @@ from edgefront.core.proxies.study import slices_of
 from edgefront.core.proxies.table import Quality, Row, number_in
 from edgefront.core.proxies.trained import described, identity
 from edgefront.core.proxies.trained import log_perplexity as log_of
-from edgefront.core.quality.law import Prediction, QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor, Prediction
 from edgefront.core.quality.shipped import family, laws_for_table
 from edgefront.core.spaces.architecture import Architecture
 
@@ -86,7 +86,7 @@ def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Ag
 
 
 def judge(
-    rows: Sequence[Row], quality: Quality, law: QualityLaw | None = None, train_tokens: float | None = None
+    rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
 ) -> tuple[dict[str, float], tuple[Judged, ...]]:
     """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
 
@@ -119,7 +119,7 @@ def judge(
 
 
 def _judged(
-    law: QualityLaw, architectures: Sequence[Architecture], truth: NDArray[np.float64]
+    law: PerplexityPredictor, architectures: Sequence[Architecture], truth: NDArray[np.float64]
 ) -> tuple[dict[str, float], Judged]:
     prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
     apart = truth - prediction.log_perplexity

@@ -18,7 +18,7 @@ from edgefront.core.proxies.correlation import MIN_PAIRS
 from edgefront.core.proxies.table import Quality, Row, number_in
 from edgefront.core.proxies.trained import Trained, described, log_perplexity, trained_models
 from edgefront.core.quality.features import features
-from edgefront.core.quality.shared_law import SharedLaw, own_trainings
+from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import family, own_data_law
 from edgefront.core.statistics import Z_95
 
@@ -119,7 +119,7 @@ def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Traine
     return models.take(np.flatnonzero(np.isin(model, drawn)))
 
 
-def _without(law: SharedLaw, models: Trained) -> tuple[SharedLaw, int]:
+def _without(law: ScalingLaw, models: Trained) -> tuple[ScalingLaw, int]:
     """The law of the tables without rows that these are, and how many were among them."""
     study = law.study
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
@@ -128,7 +128,7 @@ def _without(law: SharedLaw, models: Trained) -> tuple[SharedLaw, int]:
     return (replace(law, study=study.without(seen)), int(seen.sum())) if seen.any() else (law, 0)
 
 
-def _after(law: SharedLaw, models: Trained, model: NDArray[np.int64], count: int) -> After:
+def _after(law: ScalingLaw, models: Trained, model: NDArray[np.int64], count: int) -> After:
     """Means over samples of `count` models that are known."""
     draws = []
     for seed in range(DRAWS):
@@ -161,7 +161,7 @@ class _Shares(NamedTuple):
     half_width_ratios: float | None
 
 
-def _judged(law: SharedLaw, models: Trained, *, shifted: bool) -> _Shares:
+def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> _Shares:
     """Judges each model, after the shift that fits all best where `shifted`, and all pairs after equal tokens."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)

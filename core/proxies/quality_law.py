@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.settings import ProxySettings
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import family, law_for, law_named, unstudied
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
@@ -16,12 +16,12 @@ def score(architecture: Architecture, _seed: int, settings: ProxySettings, *_: o
     return score_by(law_about(architecture, settings.law), architecture)
 
 
-def score_by(law: QualityLaw, architecture: Architecture) -> float:
+def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
     """Minus the ln perplexity that this law predicts."""
     return -float(law.expected(Shapes.of([architecture]))[0])
 
 
-def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> QualityLaw:
+def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
     """The law that scores a model, or all models of a space: the one of this name, else the one of its family.
 
     `InvalidInput` names `law` where there is none of this name, and says where no law is about such models.

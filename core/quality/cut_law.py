@@ -21,7 +21,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.cut_table import Alignment, CutTable
 from edgefront.core.quality.features import BLOCK_NAMES, features, names_of_blocks, rounded_features
-from edgefront.core.quality.law import Origin, Prediction, QualityLaw
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
 from edgefront.core.spaces.architecture import Architecture
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Combinations:
 
 
 @dataclass(frozen=True, eq=False)
-class CutLaw(QualityLaw):
+class CutLaw(PerplexityPredictor):
     """Perplexity of parts of one parent, on the text that its cuts were measured on."""
 
     origin: Origin
@@ -128,10 +128,6 @@ class CutLaw(QualityLaw):
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         """A training is never what it learnt from: it speaks of models before any."""
         return self.predict(shapes), np.zeros(len(shapes), dtype=np.bool_)
-
-    def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
-        seen = {row.tobytes() for row in np.round(self._known, 6)}
-        return np.array([row.tobytes() in seen for row in rounded_features(shapes)], dtype=np.bool_)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         beyond = self._beyond(self._aligned(shapes))

@@ -1,5 +1,5 @@
 """What is known of perplexities after some were seen: the posterior of a Gaussian process with the covariance of
-`core.quality.parts` (Rasmussen & Williams 2006, §2.2).
+`core.quality.covariance` (Rasmussen & Williams 2006, §2.2).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality.parts import Covariance, Rows
+from edgefront.core.quality.covariance import Covariance, LengthScales, Rows
 
 Floats = NDArray[np.float64]
 
@@ -18,17 +18,21 @@ _CHUNK = 4096
 class Posterior:
     """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
 
-    def __init__(self, covariance: Covariance, rows: Rows, residuals: Floats, inverse: Floats, factor: float) -> None:
+    def __init__(
+        self, covariance: Covariance | LengthScales, rows: Rows, residuals: Floats, inverse: Floats, factor: float
+    ) -> None:
         self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
         self.inverse = inverse
         """Inverse of the lower Cholesky factor of the rows' covariance."""
         self.weights = inverse.T @ (inverse @ residuals)
 
     @classmethod
-    def of(cls, covariance: Covariance, rows: Rows, log_perplexity: Floats) -> Posterior:
-        """Posterior after these rows."""
+    def of(
+        cls, covariance: Covariance | LengthScales, rows: Rows, log_perplexity: Floats, factor: float = 1.0
+    ) -> Posterior:
+        """Posterior after these rows; `factor` widens all variances."""
         inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
-        return cls(covariance, rows, log_perplexity - rows.trend, inverse, 1.0)
+        return cls(covariance, rows, log_perplexity - rows.trend, inverse, factor)
 
     def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> Posterior:
         """Posterior after these rows too; `factor` widens all variances. The factor of the former rows is kept."""
@@ -59,7 +63,7 @@ class Posterior:
             near = self.covariance.between(part, self.rows)
             mean[start : start + _CHUNK] = part.trend + near @ self.weights
             left = self.covariance.variance(part) - ((near @ self.inverse.T) ** 2).sum(1)
-            variance[start : start + _CHUNK] = np.maximum(left, self.covariance.shared.row**2)
+            variance[start : start + _CHUNK] = np.maximum(left, self.covariance.row_variance)
         return mean, variance * self.factor
 
     def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
@@ -94,8 +98,8 @@ class Posterior:
         return float(residual @ np.linalg.solve(expected, residual))
 
 
-def _noisy(covariance: Covariance, rows: Rows) -> Floats:
+def _noisy(covariance: Covariance | LengthScales, rows: Rows) -> Floats:
     """(n, n) covariance of what was observed."""
     observed = covariance.between(rows, rows)
-    observed[np.diag_indices_from(observed)] += covariance.shared.row**2
+    observed[np.diag_indices_from(observed)] += covariance.row_variance
     return observed

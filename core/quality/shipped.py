@@ -16,10 +16,10 @@ import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality import studies
-from edgefront.core.quality.law import OWN_DATA, Origin, QualityLaw
-from edgefront.core.quality.shared_law import SharedLaw
+from edgefront.core.quality.predictor import OWN_DATA, Origin, PerplexityPredictor
+from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.stored import from_json
+from edgefront.core.quality.study import study
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import (
@@ -111,12 +111,12 @@ NAMES = (*_SHARED, *_OF_TABLES)
 """Names of the shipped laws. The first of a family is its default."""
 
 
-def shipped_laws() -> dict[str, QualityLaw]:
+def shipped_laws() -> dict[str, PerplexityPredictor]:
     """Every shipped law by name."""
     return {name: _shipped(name) for name in NAMES}
 
 
-def law_named(name: str) -> QualityLaw:
+def law_named(name: str) -> PerplexityPredictor:
     """The shipped law of this name; `InvalidInput` lists those that there are."""
     if name not in NAMES:
         allowed = ", ".join(NAMES)
@@ -124,7 +124,7 @@ def law_named(name: str) -> QualityLaw:
     return _shipped(name)
 
 
-def find_law(name_or_file: str) -> QualityLaw:
+def find_law(name_or_file: str) -> PerplexityPredictor:
     """A shipped law by name, or the one in a JSON file. `InvalidInput` says what is wrong."""
     path = Path(name_or_file)
     if name_or_file in NAMES or not (path.suffix == ".json" or path.is_file()):
@@ -179,17 +179,17 @@ def unstudied(architecture: Architecture) -> str | None:
     return scaled[0] if scaled else None
 
 
-def own_data_law(family: str) -> SharedLaw | None:
+def own_data_law(family: str) -> ScalingLaw | None:
     """The law about data that no table has, of models of this family; None where there is none."""
     name = f"own-data-{family}"
     if name not in _SHARED:
         return None
     law = _shipped(name)
-    assert isinstance(law, SharedLaw)
+    assert isinstance(law, ScalingLaw)
     return law
 
 
-def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
+def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
     """The law of an architecture's family, or of a space's; None where there is none.
 
     All architectures of a space have one law, whose predictions can be compared. Mixtures (blocks in any order, SRU++
@@ -200,11 +200,11 @@ def law_for(subject: Architecture | SearchSpace) -> QualityLaw | None:
     return next((law_named(name) for name in NAMES if _family_of(name) == own), None)
 
 
-def laws_for_table(architectures: Sequence[Architecture]) -> list[QualityLaw | None]:
+def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
     """Chooses, for each architecture of a table, the law of its family that extrapolates least over the whole table."""
     families = [family(architecture) for architecture in architectures]
 
-    def nearest(name: str | None) -> QualityLaw | None:
+    def nearest(name: str | None) -> PerplexityPredictor | None:
         shapes = Shapes.of(
             [architecture for architecture, own in zip(architectures, families, strict=True) if own == name]
         )
@@ -220,18 +220,18 @@ def _family_of(name: str) -> str:
 
 
 @cache
-def _shipped(name: str) -> QualityLaw:
+def _shipped(name: str) -> PerplexityPredictor:
     if name in _OF_TABLES:
         return from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
     origin, of, table, is_own_table = _SHARED[name]
-    study = studies.study(of)
-    place = None if table is None else [each.name for each in study.tables].index(table)
+    given = study(of)
+    place = None if table is None else [each.name for each in given.tables].index(table)
     reference = _REFERENCES[origin.family]
-    return SharedLaw(
+    return ScalingLaw(
         origin,
-        study,
+        given,
         place,
         is_own_table,
-        float(np.log(TRAIN_TOKENS)) if study.budgets else float(study.log_tokens[0]),
+        float(np.log(TRAIN_TOKENS)) if given.budgets else float(given.log_tokens[0]),
         (reference, Shapes.of([named_model(reference).architecture])),
     )

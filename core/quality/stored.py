@@ -1,10 +1,10 @@
 """A quality law as readable JSON, from which the same numbers come on every platform.
 
 It holds what the law was learnt from, not what was computed from it: a law that is read again predicts without being
-fitted, but for the regression of version 3, which is fitted before its first prediction. Version 1 is the law of a
-table: `models` has a row for each model that was kept, its ln perplexity and its features. Version 2 is a shared law:
-the study that it rests on, by name, and the own trainings that refined it. Version 3 is the law of one model's cuts:
-what single cuts cost, and combinations that were evaluated.
+fitted, but for the regression of version 3, which is fitted before its first prediction. Version 1 is a scaling law of
+one table: `models` has a row for each model that was kept, its ln perplexity and its features. Version 2 is one of
+several tables: their study by name, and own trainings. Version 3 is the law of one model's cuts: what single cuts cost,
+and combinations that were evaluated.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.gaussian_process import Kernel
+from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.cut_law import Combinations, CutLaw
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
-from edgefront.core.quality.law import Origin, QualityLaw
-from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw
-from edgefront.core.quality.studies import STUDIES, study
-from edgefront.core.quality.table_law import MIN_ROWS, TableLaw
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
+from edgefront.core.quality.study import STUDIES, study
+from edgefront.core.quality.table_fit import MIN_ROWS, law_of_table
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import form, invalid_input
@@ -100,8 +101,6 @@ class _Stored(_About):
     kernel: _Kernel
     widening: Positive
     quantile: Positive
-    slope: FiniteFloat
-    prior: _Stored | None
     columns: tuple[str, ...]
     models: Annotated[tuple[tuple[FiniteFloat, ...], ...], Field(min_length=MIN_ROWS, max_length=100_000)]
 
@@ -135,7 +134,7 @@ class _OwnTrainings(_Part):
     differences: tuple[tuple[FiniteFloat, ...], ...]
 
 
-class _StoredShared(_About):
+class _StoredStudy(_About):
     version: Literal[2]
     study: Literal[STUDIES]  # type: ignore[valid-type]
     table: str | None
@@ -187,13 +186,14 @@ class _StoredCuts(_About):
     combinations: Annotated[tuple[_Combination, ...], Field(min_length=1, max_length=10_000)]
 
 
-def to_json(law: QualityLaw) -> dict[str, Any]:
+def to_json(law: PerplexityPredictor) -> dict[str, Any]:
     """Everything that the law is."""
-    if isinstance(law, SharedLaw):
-        return _shared_json(law)
     if isinstance(law, CutLaw):
         return _cuts_json(law)
-    assert isinstance(law, TableLaw)
+    assert isinstance(law, ScalingLaw)
+    scales = law.study.prior
+    if not isinstance(scales, LengthScales):
+        return _study_json(law)
     return {
         "version": 1,
         **asdict(law.origin),
@@ -203,18 +203,17 @@ def to_json(law: QualityLaw) -> dict[str, Any]:
             {**asdict(feature), "low": low, "high": high}
             for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
         ],
-        "kernel": {**asdict(law.kernel), "length_scales": list(law.kernel.length_scales)},
-        "widening": law.widening,
-        "quantile": law.quantile,
-        "slope": law.slope,
-        "prior": None if law.prior is None else to_json(law.prior),
+        "kernel": {**asdict(scales.kernel), "length_scales": list(scales.kernel.length_scales)},
+        "widening": scales.widening,
+        "quantile": scales.quantile,
         "columns": list(COLUMNS),
-        "models": np.column_stack([law.log_perplexity, law.inputs]).tolist(),
+        "models": np.column_stack([law.study.log_perplexity, law.study.inputs]).tolist(),
     }
 
 
-def _shared_json(law: SharedLaw) -> dict[str, Any]:
+def _study_json(law: ScalingLaw) -> dict[str, Any]:
     own = law.own
+    assert law.reference is not None
     return {
         "version": 2,
         **asdict(law.origin),
@@ -249,10 +248,9 @@ def _cuts_json(law: CutLaw) -> dict[str, Any]:
     }
 
 
-def to_text(law: QualityLaw) -> str:
+def to_text(law: PerplexityPredictor) -> str:
     """Writes the law as text, one model a line."""
-    value = to_json(law)
-    return _indented(value) + "\n"
+    return _indented(to_json(law)) + "\n"
 
 
 def checked_name(name: str) -> str:
@@ -263,7 +261,7 @@ def checked_name(name: str) -> str:
         raise invalid_input(error, InvalidInput).under("name") from None
 
 
-def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
+def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
     """The law that was stored. `InvalidInput` names what is wrong with it."""
     if isinstance(value, str | bytes):
         try:
@@ -274,34 +272,32 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
         raise InvalidInput("a quality law is a JSON object", field="law", value=value, allowed="a stored law")
     try:
         if value.get("version") == 2:
-            return _shared_law(_StoredShared.model_validate(dict(value)))
+            return _law_of_study(_StoredStudy.model_validate(dict(value)))
         if value.get("version") == 3:
             return _cut_law(_StoredCuts.model_validate(dict(value)))
-        return _law(_Stored.model_validate(dict(value)))
+        return _law_of_table(_Stored.model_validate(dict(value)))
     except ValidationError as error:
         raise invalid_input(error, InvalidInput).under("law") from None
 
 
-def _law(stored: _Stored) -> TableLaw:
+def _law_of_table(stored: _Stored) -> ScalingLaw:
     rows = np.array(stored.models, dtype=np.float64)
-    kernel = stored.kernel
-    return TableLaw(
-        origin=stored.origin,
-        inputs=rows[:, 1:],
-        log_perplexity=rows[:, 0],
+    kernel, inputs, logs = stored.kernel, rows[:, 1:], rows[:, 0]
+    scales = LengthScales(
         kernel=Kernel(kernel.amplitude, kernel.length_scales, kernel.linear, kernel.noise),
+        centre=inputs.mean(0),
+        level=float(logs.mean()),
         models=stored.table_models,
         low=np.array([feature.low for feature in stored.features]),
         high=np.array([feature.high for feature in stored.features]),
         kinds=frozenset(stored.blocks),
         widening=stored.widening,
         quantile=stored.quantile,
-        prior=None if stored.prior is None else _law(stored.prior),
-        slope=stored.slope,
     )
+    return law_of_table(stored.origin, scales, inputs, logs)
 
 
-def _shared_law(stored: _StoredShared) -> SharedLaw:
+def _law_of_study(stored: _StoredStudy) -> ScalingLaw:
     of, own = study(stored.study), stored.own
     names = [table.name for table in of.tables]
     if stored.table is not None and stored.table not in names:
@@ -317,7 +313,7 @@ def _shared_law(stored: _StoredShared) -> SharedLaw:
         raise InvalidInput(
             f"reference: {error.detail}", field="reference", value=stored.reference, allowed="a named model"
         ) from None
-    return SharedLaw(
+    return ScalingLaw(
         origin=stored.origin,
         study=of,
         asked=None if stored.table is None else names.index(stored.table),
@@ -378,27 +374,21 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
     )
 
 
-def _indented(value: dict[str, Any], depth: int = 1) -> str:
+def _indented(value: dict[str, Any]) -> str:
     """JSON with a line for each key, each model, each feature."""
-    inner, outer = "  " * depth, "  " * (depth - 1)
     lines = []
     for key, part in value.items():
-        if isinstance(part, dict) and key == "prior":
-            text = _indented(part, depth + 1)
-        elif isinstance(part, list) and part and isinstance(part[0], list | dict):
-            rows = f",\n{inner}  ".join(json.dumps(row, ensure_ascii=False) for row in part)
-            text = f"[\n{inner}  {rows}\n{inner}]"
-        else:
-            text = json.dumps(part, ensure_ascii=False)
-        lines.append(f"{inner}{json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + f"\n{outer}}}"
+        text = json.dumps(part, ensure_ascii=False)
+        if isinstance(part, list) and part and isinstance(part[0], list | dict):
+            rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in part)
+            text = f"[\n    {rows}\n  ]"
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def summary(law: QualityLaw) -> dict[str, Any]:
-    """A law as JSON without its tables: what it predicts, where it holds, and its prior's name."""
-    prior = law.base if isinstance(law, SharedLaw) else None
-    if isinstance(law, TableLaw) and law.prior is not None:
-        prior = law.prior.origin.name
+def summary(law: PerplexityPredictor) -> dict[str, Any]:
+    """A law as JSON without its tables: what it predicts, where it holds, and the law that own trainings taught."""
+    scales = law.study.prior if isinstance(law, ScalingLaw) else None
     return {
         **{name: getattr(law.origin, name) for name in _ORIGIN if name != "how"},
         "label": law.label,
@@ -408,8 +398,8 @@ def summary(law: QualityLaw) -> dict[str, Any]:
             {**asdict(feature), "low": low, "high": high}
             for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
         ],
-        "widening": law.widening if isinstance(law, TableLaw) else 1.0,
-        "prior": prior,
+        "widening": scales.widening if isinstance(scales, LengthScales) else 1.0,
+        "prior": law.base if isinstance(law, ScalingLaw) else None,
         "relative_to": law.relative_to,
         "train_tokens": law.train_tokens,
         "min_train_tokens": law.token_range[0] if law.token_range else None,

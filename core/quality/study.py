@@ -1,19 +1,53 @@
-"""A study: the tables of trained models that a shared law is learnt from, with their trend and their deviations."""
+"""Studies: tables of trained models that a scaling law is learnt from, with what is thought of such models before any
+is seen. Those that come with the product are readable JSON; `scripts/make_quality_laws.py` makes them from the tables
+in `tests/golden`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables
-from edgefront.core.quality.parts import Covariance, Deviation, Places, Rows, Shared
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.covariance import (
+    GEMSTONES,
+    LTS,
+    UNSEEN_DATA,
+    UNSEEN_RECIPE,
+    Covariance,
+    Deviation,
+    Excess,
+    LengthScales,
+    Places,
+    Rows,
+    Shared,
+)
+from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables, differences
+from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
+from edgefront.core.quality.features import NAMES, rounded_features
 from edgefront.core.quality.posterior import Posterior
-from edgefront.core.quality.trends import Trend
+from edgefront.core.quality.trends import BudgetTrend, ShapeTrend, Trend
 
 Floats = NDArray[np.float64]
+
+STUDIES = ("lts", "gemstones")
+COLUMNS = ("table", "tokens", "log_perplexity", *NAMES)
+RANGES = ("log_decoder", "log_depth", "log_d_model")
+_OUTSIDE = 0.02
+"""Standard deviation of ln perplexity for each octave beyond the widths, depths and parameters of the tables: 2.3 % was
+found 2 octaves below, 4.3 % 3 octaves below.
+"""
+SLACK = 0.05
+"""Octaves, or ln, beyond a range that are still within."""
+_PLAIN = frozenset({"attention", "feed_forward"})
+_GATED = frozenset({"grouped_attention", "gated_feed_forward"})
 
 
 @dataclass(frozen=True)
@@ -27,11 +61,10 @@ class KnownTable:
     max_tokens: float
 
 
-@dataclass(frozen=True, eq=False)
-class Study:
-    """The tables that a shared law is learnt from."""
+@dataclass(frozen=True)
+class Hierarchy:
+    """What models of several tables have in common, and by how much a table may differ."""
 
-    name: str
     trend: Trend
     shared: Shared
     controlled: ControlledVariables
@@ -39,8 +72,16 @@ class Study:
     """Deviation of the tables that there are."""
     recipe_deviation: Deviation
     """Deviation of another recipe on the data of one of them."""
-    data_deviation: Deviation
+    data_deviation: Deviation = UNSEEN_DATA
     """Deviation of other data."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The tables that a law is learnt from."""
+
+    name: str
+    prior: Hierarchy | LengthScales
     tables: tuple[KnownTable, ...]
     inputs: Floats
     """(n, 12) features of the rows."""
@@ -55,9 +96,16 @@ class Study:
         the tokens tells nothing, and would order shapes by it: all lose alike there, as these models do on average
         where the trend ends.
         """
+        if isinstance(self.prior, LengthScales):
+            return np.full(len(inputs), self.prior.level)
         least, slope = self._beginning
         missing = np.maximum(least - log_tokens, 0.0)
-        return np.asarray(self.trend(inputs, np.maximum(log_tokens, least)) + slope * missing)
+        return np.asarray(self._trend(inputs, np.maximum(log_tokens, least)) + slope * missing)
+
+    @property
+    def _trend(self) -> Trend:
+        assert isinstance(self.prior, Hierarchy)
+        return self.prior.trend
 
     @cached_property
     def _beginning(self) -> tuple[float, float]:
@@ -65,8 +113,15 @@ class Study:
         each e-fold fewer.
         """
         least, step = float(np.log(min(table.min_tokens for table in self.tables) / 2)), 0.01
-        there, later = (self.trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
+        there, later = (self._trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
         return least, float((there - later).mean() / step)
+
+    @property
+    def trend_of_rows(self) -> Floats:
+        """(n,) nats that the trend expects of the rows."""
+        if isinstance(self.prior, LengthScales):
+            return np.full(len(self.inputs), self.prior.level)
+        return self._trend(self.inputs, self.log_tokens)
 
     @cached_property
     def rows(self) -> Rows:
@@ -76,7 +131,7 @@ class Study:
         return Rows(
             self.inputs,
             self.log_tokens,
-            self.trend(self.inputs, self.log_tokens),
+            self.trend_of_rows,
             np.zeros((len(self.inputs), len(DEVIATIONS))),
             self.table,
             places[self.table],
@@ -84,16 +139,41 @@ class Study:
         )
 
     @cached_property
-    def _posteriors(self) -> dict[Deviation, Posterior]:
+    def _posteriors(self) -> dict[bool, Posterior]:
         return {}
 
-    def posterior(self, asked: Deviation) -> Posterior:
-        """What its rows tell of a table that is none of them, with such deviations. Laws of one study share it."""
-        if asked not in self._posteriors:
-            deviations = (*(self.table_deviation for _ in self.tables), asked)
-            covariance = Covariance(self.shared, deviations, DEVIATIONS)
-            self._posteriors[asked] = Posterior.of(covariance, self.rows, self.log_perplexity)
-        return self._posteriors[asked]
+    def posterior(self, *, of_known_data: bool) -> Posterior:
+        """What its rows tell of a table that is none of them, with the data of one of them or with others. Laws of one
+        study share it.
+        """
+        if of_known_data not in self._posteriors:
+            prior, factor = self.prior, 1.0
+            covariance: Covariance | LengthScales
+            if isinstance(prior, LengthScales):
+                covariance, factor = prior, prior.widening**2
+            else:
+                asked = prior.recipe_deviation if of_known_data else prior.data_deviation
+                deviations = (*(prior.table_deviation for _ in self.tables), asked)
+                covariance = Covariance(prior.shared, deviations, DEVIATIONS)
+            self._posteriors[of_known_data] = Posterior.of(covariance, self.rows, self.log_perplexity, factor)
+        return self._posteriors[of_known_data]
+
+    def differences(self, shapes: Shapes) -> Floats:
+        """(n, a) how far architectures are from the tables' in what none of these varies."""
+        if isinstance(self.prior, LengthScales):
+            return np.zeros((len(shapes), len(DEVIATIONS)))
+        return differences(shapes, self.prior.controlled)
+
+    def excess(self, shapes: Shapes, inputs: Floats, low: Floats, high: Floats) -> Excess:
+        """How far shapes are beyond what is known, where features from `low` to `high` are."""
+        if isinstance(self.prior, LengthScales):
+            return self.prior.excess(shapes, inputs)
+        places = [NAMES.index(name) for name in RANGES]
+        below, above = low[places] - inputs[:, places], inputs[:, places] - high[places]
+        outside = np.maximum(np.maximum(below, above) - SLACK, 0.0) / np.log(2)
+        columns = np.abs(np.column_stack([outside, self.differences(shapes)]))
+        # What the differences add is in the covariance.
+        return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
     def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> Study:
         """The study of these rows, its trend as it is."""
@@ -103,3 +183,87 @@ class Study:
         """The study without these rows."""
         kept = ~left
         return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
+
+
+def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> Study:
+    """Study of models that were trained for one budget, whose embedding and inner widths vary."""
+    return Study(
+        name="lts",
+        prior=Hierarchy(
+            trend=ShapeTrend(),
+            shared=Shared(shape=0.012, shape_by_tokens=0.0, linear=0.003, row=0.003),
+            controlled=ControlledVariables(kv_share=1.0, inner_ratio=None, gated=0.0, vocab_size=None, kinds=_PLAIN),
+            table_deviation=LTS,
+            recipe_deviation=UNSEEN_DATA,
+        ),
+        tables=tuple(tables),
+        inputs=rounded_features(shapes),
+        log_tokens=np.log([lts_table.max_tokens for lts_table in tables])[table],
+        table=table,
+        log_perplexity=log_perplexity,
+        budgets=False,
+    )
+
+
+def gemstones(
+    tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
+    trend: BudgetTrend | None = None,
+) -> Study:  # fmt: skip
+    """Study of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is given."""
+    inputs = rounded_features(shapes)
+    return Study(
+        name="gemstones",
+        prior=Hierarchy(
+            trend=trend or BudgetTrend.fit(inputs, log_tokens, log_perplexity, table),
+            shared=Shared(shape=0.03, shape_by_tokens=0.02, linear=0.0, row=0.003),
+            controlled=ControlledVariables(kv_share=0.5, inner_ratio=6.0, gated=1.0, vocab_size=50_304, kinds=_GATED),
+            table_deviation=GEMSTONES,
+            recipe_deviation=UNSEEN_RECIPE,
+        ),
+        tables=tuple(tables),
+        inputs=inputs,
+        log_tokens=log_tokens,
+        table=table,
+        log_perplexity=log_perplexity,
+        budgets=True,
+    )
+
+
+def to_text(study: Study) -> str:
+    """A study of several tables with a row a line."""
+    assert isinstance(study.prior, Hierarchy)
+    names = [table.name for table in study.tables]
+    value = {
+        "name": study.name,
+        "tables": [asdict(table) for table in study.tables],
+        "trend": asdict(study.prior.trend),
+        "columns": list(COLUMNS),
+    }
+    rows = ",\n    ".join(
+        json.dumps([names[table], float(f"{np.exp(log_tokens):.10g}"), log, *inputs])
+        for table, log_tokens, log, inputs in zip(
+            study.table.tolist(),
+            study.log_tokens.tolist(),
+            study.log_perplexity.tolist(),
+            study.inputs.tolist(),
+            strict=True,
+        )
+    )
+    head = json.dumps(value, indent=2).removesuffix("\n}")
+    return f'{head},\n  "rows": [\n    {rows}\n  ]\n}}\n'
+
+
+@cache
+def study(name: str) -> Study:
+    """The study of this name, as it comes along."""
+    value: dict[str, Any] = json.loads((files("edgefront.core.quality") / "laws" / f"study-{name}.json").read_bytes())
+    tables = tuple(KnownTable(**table) for table in value["tables"])
+    names = [table.name for table in tables]
+    table = np.array([names.index(row[0]) for row in value["rows"]], dtype=np.int64)
+    numbers = np.array([row[1:] for row in value["rows"]], dtype=np.float64)
+    empty = Shapes.of([])
+    if name == "lts":
+        blank = lts(tables, table[:0], empty, numbers[:0, 1])
+    else:
+        blank = gemstones(tables, table[:0], empty, numbers[:0, 0], numbers[:0, 1], BudgetTrend(**value["trend"]))
+    return blank.with_rows(numbers[:, 2:], np.log(numbers[:, 0]), table, numbers[:, 1])

@@ -10,7 +10,7 @@ from math import comb
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.gene import Gene, in_words
 
-# Layers whose widths follow from d_model as in the models that quality laws know (`core.quality.studies.gemstones`):
+# Layers whose widths follow from d_model as in the models that quality laws know (`core.quality.study.gemstones`):
 # attention as wide as d_model, half as many heads of keys and values, an inner width of 4·d_model.
 
 Widths = dict[tuple[int, int], dict[str, int]]

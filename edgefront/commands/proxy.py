@@ -181,7 +181,7 @@ def study_table(
     from edgefront.core.proxies.study import study
     from edgefront.core.proxies.table import after_equal_tokens, best_of, has_scores, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
-    from edgefront.core.quality.law import in_words
+    from edgefront.core.quality.predictor import in_words
     from edgefront.core.quality.shipped import find_law
 
     for written in (save, output):

@@ -11,7 +11,7 @@ from edgefront.commands.base import Session, command, group
 from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
-    from edgefront.core.quality.law import QualityLaw
+    from edgefront.core.quality.predictor import PerplexityPredictor
     from edgefront.core.spaces.architecture import Architecture
 
 app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
@@ -128,7 +128,7 @@ def fit_law(
     from edgefront.core.proxies.table import quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.proxies.trained import trained_models
-    from edgefront.core.quality.law import Origin
+    from edgefront.core.quality.predictor import Origin
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
 
@@ -208,7 +208,7 @@ def token_count(tokens: str | None) -> int | None:
     return None if tokens is None else parse_token_count(tokens, "tokens")
 
 
-def at_budget(law: QualityLaw, tokens: int | None) -> QualityLaw:
+def at_budget(law: PerplexityPredictor, tokens: int | None) -> PerplexityPredictor:
     """The law for models trained on so many tokens. `InvalidInput` names `--tokens` where it knows one budget alone."""
     from edgefront.core.errors import InvalidInput
 
@@ -219,7 +219,7 @@ def at_budget(law: QualityLaw, tokens: int | None) -> QualityLaw:
         raise InvalidInput(text, field="tokens", value=tokens, allowed=error.allowed) from None
 
 
-def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
+def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
     """A prediction as JSON, with what it is of."""
     from edgefront.core.cost.shapes import Shapes
 
@@ -247,7 +247,7 @@ def sentence(value: dict[str, Any]) -> str:
     """A prediction for people: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
     (0.72 to 0.95), on your own data`.
     """
-    from edgefront.core.quality.law import NOT_STATED
+    from edgefront.core.quality.predictor import NOT_STATED
 
     beyond = f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else ""
     if value["relative_to"] is not None:
@@ -262,7 +262,7 @@ def sentence(value: dict[str, Any]) -> str:
 
 def trained_in_words(value: dict[str, Any]) -> str:
     """How the models of a prediction are trained, and on how many tokens where the law knows that."""
-    from edgefront.core.quality.law import NOT_STATED, in_words
+    from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
     if value["relative_to"] is None and value["trained"] == NOT_STATED:
@@ -272,7 +272,7 @@ def trained_in_words(value: dict[str, Any]) -> str:
 
 def _show(session: Session, law: dict[str, Any]) -> None:
     """A law's summary, or the server's view of one."""
-    from edgefront.core.quality.law import NOT_STATED
+    from edgefront.core.quality.predictor import NOT_STATED
     from edgefront.show.output import table
 
     session.out.print(f"{law['name']}: {law['title']}", markup=False, soft_wrap=True)
@@ -306,7 +306,7 @@ def _predicts(law: dict[str, Any]) -> str:
 
 def _budget(law: dict[str, Any]) -> str:
     """`30 billion unless others are asked for; learnt from 2 billion to 350 billion`."""
-    from edgefront.core.quality.law import in_words
+    from edgefront.core.quality.predictor import in_words
 
     text = f"{in_words(law['train_tokens'])} unless others are asked for"
     if law["min_train_tokens"] is None or law["max_train_tokens"] is None:

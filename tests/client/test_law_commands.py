@@ -10,8 +10,8 @@ from running_client import SMALL, Running
 
 from edgefront import exits
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.law import Origin
-from edgefront.core.quality.shared_law import own_trainings
+from edgefront.core.quality.predictor import Origin
+from edgefront.core.quality.scaling_law import own_trainings
 from edgefront.core.quality.shipped import own_data_law
 from edgefront.core.services.quality.learning import row_of
 from edgefront.core.services.settings import DatabaseSettings, Settings

@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality import studies
+from edgefront.core.quality import study as studies
+from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES
-from edgefront.core.quality.parts import Rows
-from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.study import Study
 from edgefront.core.quality.trends import BudgetTrend
@@ -21,13 +21,13 @@ Floats = NDArray[np.float64]
 Chosen = NDArray[np.bool_]
 
 
-def shared(name: str) -> SharedLaw:
+def shared(name: str) -> ScalingLaw:
     law = law_named(name)
-    assert isinstance(law, SharedLaw)
+    assert isinstance(law, ScalingLaw)
     return law
 
 
-def rows_of(law: SharedLaw, study: Study, chosen: Chosen) -> Rows:
+def rows_of(law: ScalingLaw, study: Study, chosen: Chosen) -> Rows:
     """Rows of a study, as models that the law is asked about."""
     return law._rows(study.inputs[chosen], np.zeros((int(chosen.sum()), len(NAMES))), study.log_tokens[chosen])
 
@@ -58,7 +58,7 @@ def shapes_left_out() -> Foretold:
         own = (study.inputs == shape).all(1)
         others = study.without(own)
         trend = BudgetTrend.fit(others.inputs, others.log_tokens, others.log_perplexity, others.table)
-        without = replace(law, study=replace(others, trend=trend))
+        without = replace(law, study=replace(others, prior=replace(others.prior, trend=trend)))
         posterior = without._posterior  # the same whichever table is asked about
         for table in np.unique(study.table[own]).tolist():
             asked = own & (study.table == table)
@@ -78,7 +78,7 @@ def trainings(study: Study, places: NDArray[np.int64]) -> OwnTrainings:
     )
 
 
-def pairs_held(law: SharedLaw, study: Study, places: NDArray[np.int64]) -> Floats:
+def pairs_held(law: ScalingLaw, study: Study, places: NDArray[np.int64]) -> Floats:
     """(n (n - 1) / 2,): whether the interval of the ratio of two models holds, for all pairs."""
     chosen = np.zeros(len(study.inputs), dtype=np.bool_)
     chosen[places] = True

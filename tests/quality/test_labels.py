@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefront.core.quality.law import Origin, in_short
+from edgefront.core.quality.predictor import Origin, in_short
 from edgefront.core.quality.shipped import NAMES, law_named
 from edgefront.core.quality.stored import from_json, to_text
 from edgefront.core.services.quality.expected import label_of, perplexities

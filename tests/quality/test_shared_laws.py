@@ -16,12 +16,12 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.correlation import best, spearman
 from edgefront.core.proxies.table import architecture_of, read_table
-from edgefront.core.quality import studies
+from edgefront.core.quality import study as studies
 from edgefront.core.quality.differences import NAMES as DIFFERENCES
 from edgefront.core.quality.differences import differences
 from edgefront.core.quality.features import NAMES
-from edgefront.core.quality.law import QualityLaw
-from edgefront.core.quality.shared_law import OwnTrainings, SharedLaw, own_trainings
+from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -137,7 +137,7 @@ def test_more_tokens_are_never_worse(name: str) -> None:
 
 
 @cache
-def without_table(name: str) -> SharedLaw:
+def without_table(name: str) -> ScalingLaw:
     """The law of own data, of all tables but this."""
     study = studies.study("lts")
     return replace(shared("own-data-gpt2"), study=study.without(study.table == DATA_SETS.index(name)))
@@ -186,7 +186,7 @@ def test_an_interval_counts_models_not_rows() -> None:
     widths = []
     for points in (3, 100):
         log_tokens = np.linspace(np.log(1e10), np.log(1e11), points)
-        logs = law.study.trend(law.study.inputs[:1], log_tokens) + 0.1
+        logs = law.study.prior.trend(law.study.inputs[:1], log_tokens) + 0.1
         own = own_trainings(law, one.take(np.zeros(points, dtype=int)), log_tokens, logs, ["a"] * points)
         assert own.trainings == 1
         refined = law.refined(own, law.origin)
@@ -256,7 +256,7 @@ def test_proportional_layers_differ_from_the_tables_in_the_vocabulary_alone() ->
     every = Shapes.of([of.architecture(genome) for genome in of.enumerate()])
     assert len(every) == 40 * (7 + 8 + 6)  # d_model that have a value for each width, by d_head
     law = shared("llama-dolma")
-    apart = differences(every, law.study.controlled) != 0
+    apart = differences(every, law.study.prior.controlled) != 0
     assert apart[:, DIFFERENCES.index("vocabulary")].all()
     assert apart.sum() == len(every)
     named = law.beyond(every)
@@ -276,7 +276,7 @@ def documented(first: str) -> list[list[str]]:
     return [head, *rows]
 
 
-def percent(law: QualityLaw, every: Shapes, stock: Shapes) -> np.ndarray:
+def percent(law: PerplexityPredictor, every: Shapes, stock: Shapes) -> np.ndarray:
     """± of the ratio of each to the stock model's perplexity."""
     return np.asarray(100 * np.expm1(law.ratio(every, stock).half_width))
 
@@ -333,6 +333,5 @@ def test_a_law_that_knows_one_budget_is_not_asked_for_others(name: str) -> None:
 def test_seen_models_are_judged_without_themselves() -> None:
     study, law = studies.study("lts"), without_table(DATA_SETS[0])
     own = OwnTrainings(study.inputs[:1], np.zeros((1, 8)), study.log_tokens[:1], study.log_perplexity[:1], np.zeros(1))
-    assert own.without(study.inputs[0]) is None
-    assert own.without(study.inputs[5]) is not None
-    assert law.refined(own, law.origin)._without(study.inputs[0]).own is None
+    assert law.refined(own, law.origin).without(study.inputs[0]).own is None
+    assert law.refined(own, law.origin).without(study.inputs[5]).own is not None

@@ -14,11 +14,11 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.proxies.trained import Trained
-from edgefront.core.quality.law import Origin
-from edgefront.core.quality.shared_law import SharedLaw, own_trainings
+from edgefront.core.quality.predictor import Origin
+from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_json, to_text
-from edgefront.core.quality.table_law import TableLaw
+from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
 
@@ -28,12 +28,7 @@ OF_TABLES = NAMES[-3:]
 
 def test_a_stored_law_predicts_the_same(txl: Trained) -> None:
     some = slice(0, 30)
-    law = TableLaw.fit(
-        txl.shapes.take(some),
-        txl.log_perplexity[some],
-        Origin("mine", "Mine", data="ours"),
-        prior=law_named("lts-gpt2-wikitext103"),
-    )
+    law = fit_table(txl.shapes.take(some), txl.log_perplexity[some], Origin("mine", "Mine", data="ours"))
     again = from_json(to_text(law))
     assert again.origin == law.origin
     assert to_json(again) == to_json(law)
@@ -57,7 +52,7 @@ def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: Trained, t
 def test_shipped_laws_are_what_their_tables_teach(name: str, request: pytest.FixtureRequest) -> None:
     table: Trained = request.getfixturevalue(name)
     shipped = law_named({"gpt2": OF_TABLES[0], "txl": OF_TABLES[1]}[name])
-    again = TableLaw.fit(table.shapes, table.log_perplexity, shipped.origin)
+    again = fit_table(table.shapes, table.log_perplexity, shipped.origin)
     one, two = shipped.predict(table.shapes), again.predict(table.shapes)
     np.testing.assert_allclose(two.log_perplexity, one.log_perplexity, atol=1e-3)  # how far a fit may differ by BLAS
 
@@ -107,10 +102,10 @@ def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt:
     assert {law.origin.name for law in laws_for_table(hwgpt.architectures[:50]) if law} == {OF_TABLES[2]}
 
 
-def refined_law() -> SharedLaw:
+def refined_law() -> ScalingLaw:
     """After three points of two learning curves."""
     law = law_named("own-data-llama")
-    assert isinstance(law, SharedLaw)
+    assert isinstance(law, ScalingLaw)
     shapes = Shapes.of([named_model(name).architecture for name in ("smollm2-135m", "smollm2-135m", "smollm2-360m")])
     own = own_trainings(law, shapes, np.log([1e10, 2e10, 2e10]), [3.2, 3.1, 2.9], ["a", "a", "b"])
     return law.refined(own, Origin("mine", "Mine", family="llama"))

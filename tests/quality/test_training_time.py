@@ -8,7 +8,7 @@ import pytest
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.shared_law import SharedLaw
+from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.training_time import Pace, TrainingTime, flops_per_token
 from edgefront.core.spaces.models import named_model
@@ -18,9 +18,9 @@ SHAPES = Shapes.of([named_model(name).architecture for name in NAMES])
 PACE = Pace(seconds_per_token=1e-6, seconds_per_flop=1e-14, segment=512)
 
 
-def law() -> SharedLaw:
+def law() -> ScalingLaw:
     law_by_tokens = law_named("llama-dolma-cooled")
-    assert isinstance(law_by_tokens, SharedLaw)
+    assert isinstance(law_by_tokens, ScalingLaw)
     return law_by_tokens
 
 

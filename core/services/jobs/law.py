@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.proxies.law_study import agreement
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.law import Prediction, QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor, Prediction
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.queries import candidates as rows
@@ -127,7 +127,7 @@ def _stored(candidate: Candidate) -> tuple[float | None, float | None, float | N
     return predicted.get("perplexity"), predicted.get("perplexity_low"), predicted.get("perplexity_high")
 
 
-def _choice(law: QualityLaw, row: OwnerLaw | None) -> LawChoice:
+def _choice(law: PerplexityPredictor, row: OwnerLaw | None) -> LawChoice:
     of = law.origin
     return LawChoice(
         law=of.name,

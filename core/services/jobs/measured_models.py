@@ -13,7 +13,7 @@ from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits, QualityRatio, independent
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.pareto.recommendation import recommend
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, model_in_words
@@ -42,7 +42,7 @@ class MeasuredModels:
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
-    law: QualityLaw | None
+    law: PerplexityPredictor | None
     """The job's, for the training budget that was asked for."""
     dominance: Dominance
 

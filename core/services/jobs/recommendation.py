@@ -17,7 +17,7 @@ from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto.options import Option, OptionLimits
 from edgefront.core.pareto.recommendation import Recommendation, recommend
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
@@ -73,7 +73,7 @@ class Known(MeasuredModels):
     own_limits: Limits
     added: str
     """How a target that was added later came to its candidates."""
-    own_law: QualityLaw | None
+    own_law: PerplexityPredictor | None
     """That of the job's search, for the budget that it searched for."""
     near: tuple[CandidateView, ...]
     """Just beyond the limits, with a higher score than all within."""
@@ -308,7 +308,7 @@ def known_of(
         if law is None:
             laws.check_no_budget(budget, "the models of this job")
         else:
-            law = laws.for_budget(law, paces.with_pace(session, budget))
+            law = laws.for_budget(law, paces.with_pace(session, job.owner, budget))
     return Known(
         job_id=job.id,
         target_id=row.id,
@@ -326,11 +326,11 @@ def known_of(
         own_law=own_law,
         near=tuple(candidate_view(candidate, baseline) for candidate in near),
         dominance=dominance_of(job),
-        trainers=tuple(paces.trainers(session)) if own_law is not None and own_law.train_budget else (),
+        trainers=tuple(paces.trainers(session, job.owner)) if own_law is not None and own_law.train_budget else (),
     )
 
 
-def _time_view(law: QualityLaw) -> TrainTimeView | None:
+def _time_view(law: PerplexityPredictor) -> TrainTimeView | None:
     return None if law.train_time is None else TrainTimeView(hours=law.train_time.hours, trainer=law.train_time.trainer)
 
 

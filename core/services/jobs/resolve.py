@@ -78,7 +78,8 @@ def resolve(
     request = faults.attempt(lambda: laws.check_named(database, principal.owner, request)) or laws.with_law(
         request, None
     )
-    request = faults.attempt(lambda: _with_pace(database, request)) or request.model_copy(update={"train_time": None})
+    paced = faults.attempt(lambda: _with_pace(database, principal.owner, request))
+    request = paced or request.model_copy(update={"train_time": None})
     faults.attempt(lambda: _check_narrowing(request))
     named = faults.attempt(lambda: with_defaults(request))
     job = None if named is None else faults.attempt(lambda: _resolved(database, principal, named))
@@ -99,9 +100,9 @@ def _without_parent(request: JobRequest) -> JobRequest:
     return request.model_copy(update={"space": request.space.model_copy(update={"inherit": None})})
 
 
-def _with_pace(database: Database, request: JobRequest) -> JobRequest:
+def _with_pace(database: Database, owner: str, request: JobRequest) -> JobRequest:
     with database.read() as session:
-        return paces.with_pace(session, request)
+        return paces.with_pace(session, owner, request)
 
 
 def _resolved(database: Database, principal: Principal, request: JobRequest) -> ResolvedJob:

@@ -19,7 +19,7 @@ from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.listed import Extension
@@ -44,7 +44,7 @@ class ResolvedJob:
     request: JobRequest
     """The request with its defaults named."""
     space: SearchSpace
-    law: QualityLaw | None
+    law: PerplexityPredictor | None
     """The law by which the job ranks, or which says what perplexity to expect; None where none covers its space."""
 
     def plan(self, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
@@ -109,7 +109,7 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def resolved(request: JobRequest, law: QualityLaw | None) -> ResolvedJob:
+def resolved(request: JobRequest, law: PerplexityPredictor | None) -> ResolvedJob:
     """A request whose defaults are named, as jobs store it, with its law. Raises `InvalidInput` where this release
     cannot carry it out.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefront.core.quality.law import in_words
+from edgefront.core.quality.predictor import in_words
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings

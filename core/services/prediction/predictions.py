@@ -15,7 +15,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.prediction.checks import MIN_ARCHITECTURES
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
@@ -87,7 +87,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         )
         variance = launch_variance(session, device_key, protocol.digest)
         named = None if request.law is None else laws.named(session, principal.owner, request.law)
-        request = paces.with_pace(session, request)
+        request = paces.with_pace(session, principal.owner, request)
     by_law = [_law(architecture, named, request) for architecture in architectures]
     fit = fits.fit(asked)
     if fit is None:
@@ -118,7 +118,9 @@ def _architecture(given: str | Document, index: int, protocol: MeasurementProtoc
     return architecture
 
 
-def _law(architecture: Architecture, named: QualityLaw | None, budget: TrainingBudget) -> QualityLaw | None:
+def _law(
+    architecture: Architecture, named: PerplexityPredictor | None, budget: TrainingBudget
+) -> PerplexityPredictor | None:
     """The law that predicts the model's quality after this training; None where none is about it. `InvalidInput` names
     the field where the law knows one budget, or there is no law.
     """

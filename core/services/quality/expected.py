@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.differences import DIFFERENCES
-from edgefront.core.quality.law import QualityLaw, in_words
+from edgefront.core.quality.predictor import PerplexityPredictor, in_words
 from edgefront.core.quality.shipped import family, shipped_laws
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
@@ -16,7 +16,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.wire.jobs import JobRequest
 
 
-def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[Document]:
+def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
     """The fields of `core.wire.predictions.PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
@@ -44,7 +44,7 @@ def label_of(predicted: Document | None) -> str:
     return "" if predicted is None or predicted.get("perplexity") is None else str(predicted["label"])
 
 
-def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) -> str:
+def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None = None) -> str:
     """What predictions by the laws of these names are the perplexity of, and how long trained. `law` is the job's,
     which need not come along.
     """
@@ -53,7 +53,7 @@ def perplexity_of(names: Iterable[str | None], law: QualityLaw | None = None) ->
     return "; ".join(laws[name].about for name in laws if name in given)
 
 
-def law_note(request: JobRequest, law: QualityLaw | None, datasets: Iterable[str] = ()) -> str:
+def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
     """What a person should know where the law of a job's predictions is of other data or models than the job's.
 
     `datasets` are names of those that its models were trained on, beside the one that its proxy settings name. Empty

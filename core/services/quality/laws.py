@@ -18,7 +18,7 @@ from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
 from edgefront.core.quality.training_time import Pace, TrainingTime
@@ -33,7 +33,7 @@ from edgefront.core.store.tables import Job, OwnerLaw
 from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.service import QualityLawView
 
-Law = TypeVar("Law", bound=QualityLaw)
+Law = TypeVar("Law", bound=PerplexityPredictor)
 
 CUTS_LAW = "cuts"
 """Field of the result of a training that a study of its cuts came along with: the law of its parts."""
@@ -43,7 +43,7 @@ _TAUGHT: ColumnElement[bool] = OwnerLaw.base != ""
 # By name -------------------------------------------------------------------------------------------------------------
 
 
-def named(session: Session, owner: str, name: str) -> QualityLaw:
+def named(session: Session, owner: str, name: str) -> PerplexityPredictor:
     """The shipped law of this name, or the owner's. `InvalidInput` lists those that exist."""
     if name in NAMES:
         return law_named(name)
@@ -54,13 +54,13 @@ def named(session: Session, owner: str, name: str) -> QualityLaw:
     return parsed(row)
 
 
-def parsed(row: OwnerLaw) -> QualityLaw:
+def parsed(row: OwnerLaw) -> PerplexityPredictor:
     """The law of a row, parsed once for each document."""
     return _parsed(row.document)
 
 
 @lru_cache(maxsize=64)
-def _parsed(document: str) -> QualityLaw:
+def _parsed(document: str) -> PerplexityPredictor:
     return from_json(document)
 
 
@@ -109,7 +109,7 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
 # Of jobs -------------------------------------------------------------------------------------------------------------
 
 
-def check_covers(law: QualityLaw, space: SearchSpace) -> None:
+def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
     """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale. A law of
     cuts is about the parts of one model, and only jobs that inherit from it have it.
     """
@@ -158,7 +158,7 @@ def with_law(request: JobRequest, name: str | None) -> JobRequest:
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
-def law_of_request(session: Session, owner: str, request: JobRequest) -> QualityLaw | None:
+def law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
     """The law by which a job of this request would rank, or that says what perplexity to expect: the one that it
     names, or its space's. None where none is about the space.
 
@@ -167,10 +167,10 @@ def law_of_request(session: Session, owner: str, request: JobRequest) -> Quality
     return _law_of(request, lambda name: named(session, owner, name))
 
 
-def law_of(session: Session, job: Job, request: JobRequest) -> QualityLaw | None:
+def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredictor | None:
     """The law of a job's search, as it was when the search began. `InvalidInput` as `law_of_request`."""
 
-    def kept(name: str) -> QualityLaw:
+    def kept(name: str) -> PerplexityPredictor:
         if name in NAMES or job.law is None:
             return named(session, job.owner, name)
         return _parsed(job.law)
@@ -178,12 +178,12 @@ def law_of(session: Session, job: Job, request: JobRequest) -> QualityLaw | None
     return _law_of(request, kept)
 
 
-def to_keep(law: QualityLaw | None) -> str | None:
+def to_keep(law: PerplexityPredictor | None) -> str | None:
     """`Job.law` of a job that begins to search by this law: an owner's as it is now; None of a shipped one."""
     return None if law is None or law.origin.name in NAMES else to_text(law)
 
 
-def known_law_of(session: Session, job: Job, request: JobRequest | None) -> QualityLaw | None:
+def known_law_of(session: Session, job: Job, request: JobRequest | None) -> PerplexityPredictor | None:
     """The law of a job's search for views: None too where this release has no such space or law."""
     try:
         return None if request is None else law_of(session, job, request)
@@ -193,7 +193,7 @@ def known_law_of(session: Session, job: Job, request: JobRequest | None) -> Qual
 
 def law_of_answers(
     session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
-) -> tuple[QualityLaw | None, OwnerLaw | None]:
+) -> tuple[PerplexityPredictor | None, OwnerLaw | None]:
     """The law of a job's answers, and the owner's row that it is read from, None of a shipped one.
 
     It is the newest of what the owner's trainings taught where the job's search has such a law, or has the base of one
@@ -232,7 +232,7 @@ def last_taught(session: Session, owners: Collection[str]) -> dict[str, datetime
     return {row[0]: row[1] for row in session.execute(query.group_by(OwnerLaw.owner))}
 
 
-def _law_of(request: JobRequest, find: Callable[[str], QualityLaw]) -> QualityLaw | None:
+def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> PerplexityPredictor | None:
     space = space_of(request.space)
     if request.space.inherit is None and (request.space.published is not None or not covers(space.example)):
         return None  # weights that exist were trained as they were

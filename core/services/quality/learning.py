@@ -29,8 +29,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.features import rounded_features
-from edgefront.core.quality.law import Origin
-from edgefront.core.quality.shared_law import SharedLaw, own_trainings
+from edgefront.core.quality.predictor import Origin
+from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import summary, to_text
 from edgefront.core.spaces.architecture import Architecture
@@ -107,14 +107,14 @@ class Taught(NamedTuple):
 class _Group:
     """Trainings of one owner and kind whose models have the same base law."""
 
-    base: SharedLaw
+    base: ScalingLaw
     models: tuple[TrainedModel, ...]
     """In the order of what they are and came to: ids change nothing in what is stored."""
     architectures: tuple[Architecture, ...]
 
 
 class _Fitted(NamedTuple):
-    law: SharedLaw
+    law: ScalingLaw
     base: str
     left_out: list[LeftOut]
 
@@ -147,7 +147,7 @@ def store_law_of_cuts(session: Session, owner: str, law: CutLaw, now: datetime) 
     return named.origin.name
 
 
-def row_of(owner: str, law: SharedLaw | CutLaw, base: str, left_out: Sequence[LeftOut], now: datetime) -> OwnerLaw:
+def row_of(owner: str, law: ScalingLaw | CutLaw, base: str, left_out: Sequence[LeftOut], now: datetime) -> OwnerLaw:
     """A law as its owner's row."""
     document = to_text(law)
     return OwnerLaw(
@@ -231,13 +231,13 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
 
     A base that knows one budget takes those trained for the length that most were trained for.
     """
-    by_law: dict[str, tuple[SharedLaw, list[TrainedModel], list[Architecture]]] = {}
+    by_law: dict[str, tuple[ScalingLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
         if not (math.isfinite(model.perplexity) and model.perplexity > 0):
             continue
         architecture = Architecture.model_validate(model.architecture)
         base = law_for(architecture)
-        if isinstance(base, SharedLaw):
+        if isinstance(base, ScalingLaw):
             _, models, architectures = by_law.setdefault(base.origin.name, (base, [], []))
             models.append(model)
             architectures.append(architecture)
@@ -292,7 +292,7 @@ def _fitted(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], recipe_ke
     return _Fitted(law, base.origin.name, _left_out(law, group, shapes, log_tokens))
 
 
-def _left_out(law: SharedLaw, group: _Group, shapes: Shapes, log_tokens: np.ndarray) -> list[LeftOut]:
+def _left_out(law: ScalingLaw, group: _Group, shapes: Shapes, log_tokens: np.ndarray) -> list[LeftOut]:
     inputs = rounded_features(shapes)
     found: dict[int, LeftOut] = {}
     for row in np.unique(inputs, axis=0):

@@ -20,7 +20,7 @@ from edgefront.core.proxies.quality_law import law_about, score_by
 from edgefront.core.proxies.registry import PUBLISHED_SCORE, proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.services import tasks, work
 from edgefront.core.services.quality import queries as rows
@@ -133,7 +133,7 @@ class Scorer:
     settings: ProxySettings
     """`data` is a digest."""
     seed: int
-    law: QualityLaw | None = None
+    law: PerplexityPredictor | None = None
     """The law by which `quality_law` scores; None: the one that the settings name, or the architecture's."""
     published: Mapping[str, float] | None = None
     """Digest → score of published models."""
@@ -154,7 +154,7 @@ class Scorer:
 
 
 def scorer_of(
-    request: JobRequest, data: str | None, settings: Settings | None = None, law: QualityLaw | None = None
+    request: JobRequest, data: str | None, settings: Settings | None = None, law: PerplexityPredictor | None = None
 ) -> Scorer:
     """The scorer of the job's candidates; `law` is the job's.
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
@@ -70,7 +70,7 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     return None
 
 
-def _view(trusted: Trust, request: JobRequest, law: QualityLaw | None) -> ProxyTrust:
+def _view(trusted: Trust, request: JobRequest, law: PerplexityPredictor | None) -> ProxyTrust:
     published, live = trusted.known, trusted.live
     note = law_note(request, law, () if live is None else (live.dataset,))
     return ProxyTrust(

@@ -22,13 +22,7 @@ from edgefront.core.wire.training_choices import TrainerView
 Asked = TypeVar("Asked", bound=TrainingBudget)
 
 
-def pace_on_device(session: Session, device: str, gpus: int) -> Pace | None:
-    """The pace of trainings on so many such devices; None where none has ended."""
-    ended = rows.ended_on_device(session, device, gpus)
-    return _pace(ended) if ended else None
-
-
-def with_pace(session: Session, asked: Asked) -> Asked:
+def with_pace(session: Session, owner: str, asked: Asked) -> Asked:
     """The request with the pace of its trainer, if it asks for a time of training and names no pace.
 
     `InvalidInput` names the trainer where no training has ended there, with those whose pace is known.
@@ -36,9 +30,9 @@ def with_pace(session: Session, asked: Asked) -> Asked:
     time = asked.train_time
     if time is None or time.pace is not None:
         return asked
-    ended = rows.ended_by(session, time.trainer)
+    ended = rows.ended_by(session, owner, time.trainer)
     if not ended:
-        others = ", ".join(rows.trainers(session))
+        others = ", ".join(rows.trainers(session, owner))
         raise InvalidInput(
             f"train_time.trainer: no training has ended on a worker {time.trainer!r}, so its pace is unknown",
             field="train_time.trainer",
@@ -48,15 +42,15 @@ def with_pace(session: Session, asked: Asked) -> Asked:
     return asked.model_copy(update={"train_time": time.model_copy(update={"pace": _view(ended)})})
 
 
-def trainers(session: Session) -> list[str]:
-    """The workers whose pace is known, by name."""
-    return rows.trainers(session)
+def trainers(session: Session, owner: str) -> list[str]:
+    """The workers whose pace is known from the owner's trainings, by name."""
+    return rows.trainers(session, owner)
 
 
-def list_trainers(database: Database) -> list[TrainerView]:
-    """The workers that have trained a model to its end, with their paces, by name."""
+def list_trainers(database: Database, owner: str) -> list[TrainerView]:
+    """The workers that have trained a model of this owner to its end, with their paces, by name."""
     with database.read() as session:
-        ended = {name: rows.ended_by(session, name) for name in rows.trainers(session)}
+        ended = {name: rows.ended_by(session, owner, name) for name in rows.trainers(session, owner)}
     known = {name: [each for each in trainings if _can_be_read(each)] for name, trainings in ended.items()}
     return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
 

@@ -73,11 +73,6 @@ def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
     return list(session.scalars(select(Candidate).where(any_of(Candidate.id, ids)).order_by(Candidate.number)))
 
 
-def ids_of(session: Session, job_id: str) -> list[str]:
-    """Every candidate of a job, over all its targets."""
-    return list(session.scalars(select(Candidate.id).where(Candidate.job_id == job_id)))
-
-
 class PredictedCandidate(NamedTuple):
     """A candidate's model, and what was predicted of it."""
 

@@ -43,19 +43,15 @@ _ENDED = (
 )
 
 
-def ended_on_device(session: Session, device: str, gpus: int) -> list[EndedTraining]:
-    """The latest trainings on so many of such devices, by any owner, the newest first."""
-    return _latest(session, Training.device == device, Training.gpus == gpus)
+def ended_by(session: Session, owner: str, worker: str) -> list[EndedTraining]:
+    """The owner's latest trainings on a worker, the newest first."""
+    return _latest(session, Training.owner == owner, Training.worker == worker)
 
 
-def ended_by(session: Session, worker: str) -> list[EndedTraining]:
-    """The latest trainings of a worker, by any owner, the newest first."""
-    return _latest(session, Training.worker == worker)
-
-
-def trainers(session: Session) -> list[str]:
-    """The workers that have trained a model to its end, by name."""
-    query = select(Training.worker).where(*_ENDED, Training.worker.is_not(None)).distinct().order_by(Training.worker)
+def trainers(session: Session, owner: str) -> list[str]:
+    """The workers that have trained a model of this owner to its end, by name."""
+    of = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
+    query = select(Training.worker).where(*of).distinct().order_by(Training.worker)
     return [worker for worker in session.scalars(query) if worker is not None]
 
 

@@ -1,8 +1,5 @@
-"""What every quality law is: it predicts the perplexity that an architecture reaches when it is trained, with an
-interval.
-
-A `TableLaw` is learnt from one table of models that were trained alike and holds for that. A `SharedLaw` is learnt from
-several tables; it knows the training budget, and what carries over to data that no table has.
+"""Predicts the perplexity that an architecture reaches, with an interval: by a `ScalingLaw`, which is learnt from
+trained models, or by a `CutLaw`, which is learnt from the cuts of one.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ def _scaled(tokens: float, units: Mapping[float, str]) -> str:
     return f"{tokens:,.0f}"
 
 
-class QualityLaw(ABC):
+class PerplexityPredictor(ABC):
     """Perplexity by architecture, for one budget of training."""
 
     origin: Origin
@@ -137,7 +134,7 @@ class QualityLaw(ABC):
         """(n,) training tokens that each prediction is for; None of a law that knows one budget."""
         return None
 
-    def predicts_as(self, other: QualityLaw) -> bool:
+    def predicts_as(self, other: PerplexityPredictor) -> bool:
         """Whether another law, which may be an earlier state of it, predicts the same, as its budget is."""
         ours, theirs = ((law.origin, law.train_tokens, law.train_time) for law in (self, other))
         return ours == theirs
@@ -189,10 +186,6 @@ class QualityLaw(ABC):
         )
 
     @abstractmethod
-    def renamed(self, name: str) -> QualityLaw:
-        """The law under this name."""
-
-    @abstractmethod
     def predict(self, shapes: Shapes) -> Prediction:
         """Perplexities, or ratios to that of `relative_to`, of these architectures. 100,000 take a few seconds."""
 
@@ -209,10 +202,6 @@ class QualityLaw(ABC):
     @abstractmethod
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         """The prediction of each, without what the law learnt from that training itself; and where it had."""
-
-    @abstractmethod
-    def has_seen(self, shapes: Shapes) -> NDArray[np.bool_]:
-        """Which of these have the features of a model that the law was learnt from."""
 
     @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:

@@ -1,5 +1,15 @@
-"""What the perplexities of trained models have in common, and what a data set, a recipe and a model have of their own:
-the covariance of a shared law.
+"""Covariances of ln perplexity of trained models: what all have in common, what a data set, a recipe and a model have
+of their own (`Covariance`), and a process with a length scale for each feature, for one table alone (`LengthScales`).
+
+| symbol | here | meaning |
+| --- | --- | --- |
+| y | `log_perplexity` | ln perplexity of a training, nats a token |
+| x | `inputs` | (12,) features of the shape (`core.quality.features`) |
+| D | `log_tokens` | ln of the training tokens |
+| m(x, D) | `trend` | power laws of shape and tokens (`core.quality.trends`) |
+| g(x), g(x, D) | `Shared` | Matérn 5/2 processes that all tables share |
+| a, s, b | `Deviation.shift`, `.scale`, `.slope` | of one table: y = a + (1 + s) m + b ln D + … |
+| h(x) | `Deviation.shape`, `.embedding` | processes of one table |
 
 All numbers are standard deviations in ln perplexity. A row's shape part is a Matérn 5/2 process on ln block parameters,
 ln layers, ln d_model and ln d_inner in the units below; the constants of strangers were chosen so that intervals hold
@@ -14,8 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.gaussian_process import matern52
-from edgefront.core.quality.features import NAMES
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.gaussian_process import Kernel, matern52
+from edgefront.core.quality.features import BLOCK_NAMES, NAMES, names_of_blocks
 from edgefront.core.quality.trends import LOG_TOKENS
 
 Floats = NDArray[np.float64]
@@ -119,6 +130,11 @@ class Covariance:
     stated: Floats
     """(a,) deviation by each difference that no table varies."""
 
+    @property
+    def row_variance(self) -> float:
+        """Of one evaluation."""
+        return self.shared.row**2
+
     def between(self, first: Rows, second: Rows) -> Floats:
         """(n, m) covariance of the perplexities, without the noise of an evaluation."""
         shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
@@ -161,6 +177,83 @@ class Covariance:
 
     def _of(self, name: str, rows: Rows) -> Floats:
         return np.array([getattr(deviation, name) for deviation in self.deviations])[rows.table]
+
+
+_EXTRAPOLATION_STD = 0.05
+"""Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
+_UNKNOWN_BLOCKS = 4.0
+"""Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
+_SLACK = 0.01
+"""Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
+_FARTHEST = 2.0
+"""Units beyond a range up to which the process is followed; from there on the prediction stays."""
+_UNEVENNESS = ("inner_variation", "inner_trend")
+
+
+class Excess(NamedTuple):
+    """How far n architectures are beyond what a prior knows."""
+
+    names: tuple[str, ...]
+    """Of the columns."""
+    columns: Floats
+    """(n, c) how far each is; 0 within."""
+    total: Floats
+    """(n,)"""
+    variance: Floats
+    """(n,) of ln perplexity that it adds."""
+
+
+@dataclass(frozen=True, eq=False)
+class LengthScales:
+    """A process with a length scale for each feature around the mean of one table. Within a large table it ranks the
+    best models better than `Covariance`; it is about that table alone.
+    """
+
+    kernel: Kernel
+    centre: Floats
+    """(12,) mean of the features."""
+    level: float
+    """Mean of ln perplexity."""
+    models: int
+    """Trainings of the table, with those that were not kept."""
+    low: Floats
+    """(12,) least value of each feature that it knows."""
+    high: Floats
+    kinds: frozenset[str]
+    """The kinds of `BLOCK_NAMES` that it knows."""
+    widening: float = 1.0
+    """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
+    quantile: float = 1.0
+    """Deviations that hold 95 %; Student's t, for few models tell their deviation badly."""
+
+    @property
+    def row_variance(self) -> float:
+        return self.kernel.noise**2
+
+    def between(self, first: Rows, second: Rows) -> Floats:
+        """(n, m) covariance of the perplexities, without noise."""
+        return self.kernel.between(self._within_reach(first), self._within_reach(second), self.centre)
+
+    def variance(self, rows: Rows) -> Floats:
+        """(n,) of each perplexity, with its noise."""
+        return self.kernel.variance(self._within_reach(rows), self.centre)
+
+    def excess(self, shapes: Shapes, inputs: Floats) -> Excess:
+        """How far shapes are beyond the table. Stacks may be more even than those of the table."""
+        low = self.low.copy()
+        for name in _UNEVENNESS:
+            low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
+        beyond = np.maximum(np.maximum(low - inputs, inputs - self.high), 0.0)
+        beyond = np.where(beyond > _SLACK, beyond, 0.0)
+        known = [index for index, name in enumerate(BLOCK_NAMES) if name in self.kinds or name == "identity"]
+        blocks = names_of_blocks(shapes)
+        unknown = ((blocks >= 0) & ~np.isin(blocks, known)).sum(1) / np.maximum((blocks >= 0).sum(1), 1)
+        total = beyond.max(1, initial=0.0) + _UNKNOWN_BLOCKS * unknown
+        columns = np.column_stack([beyond, unknown])
+        return Excess((*NAMES, "blocks"), columns, total, (_EXTRAPOLATION_STD * total) ** 2)
+
+    def _within_reach(self, rows: Rows) -> Floats:
+        return np.clip(rows.inputs, self.low - _FARTHEST, self.high + _FARTHEST)
 
 
 def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Floats:

@@ -1,0 +1,356 @@
+"""The scaling law: perplexity by shape and training tokens, as a posterior over rows of trained models.
+
+What differs from law to law is what it was given. A law of one table has that table and a length scale for each feature
+(`core.quality.covariance.LengthScales`). A law of several tables has a study with a hierarchical prior: it knows the
+training budget, and what carries over to data that no table has. After trainings of one's own it predicts perplexities
+on their data:
+
+1. The study's rows give a posterior for a table that is none of them, with the deviations of another recipe or data.
+2. Own trainings, each with one or more points of its learning curve, are rows of that table.
+3. Their squared Mahalanobis distance from what was expected of them widens or narrows all deviations (Student's t).
+4. Beyond the shapes and tokens of the rows, stated deviations are added. What two models have in common cancels in the
+   ratio of their perplexities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.gaussian_process import evenly_spaced
+from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Rows
+from edgefront.core.quality.features import features, rounded_features
+from edgefront.core.quality.posterior import Posterior
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
+from edgefront.core.quality.study import SLACK, Study
+from edgefront.core.quality.training_time import TrainingTime
+from edgefront.core.statistics import Z_95
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Floats = NDArray[np.float64]
+
+FREEDOM = 8.0
+"""Degrees of freedom of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014,
+arXiv 1402.4306).
+"""
+MAX_OWN_ROWS = 400
+
+_LATE = 0.04
+"""Standard deviation of ln perplexity for each octave of tokens above the rows'."""
+_LATE_RATIO = 0.013
+"""Standard deviation of one model against another, trained on equally many tokens: of laws fitted up to 3·10¹⁰, asked
+at up to 3.5·10¹¹, .99 to 1.00 of the 95 % intervals of ratios hold; without it down to .87.
+"""
+_EARLY = 0.15
+"""Standard deviation for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
+_EARLY_RATIO = 0.05
+"""Standard deviation of one model against another, trained on equally few tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTrainings:
+    """Trainings on the data that a law is asked about, each with one or more points of its learning curve."""
+
+    inputs: Floats
+    """(n, 12)"""
+    differences: Floats
+    """(n, a)"""
+    log_tokens: Floats
+    log_perplexity: Floats
+    model: Places
+    """(n,) index of the training."""
+
+    @property
+    def trainings(self) -> int:
+        return len(np.unique(self.model))
+
+    def take(self, kept: NDArray[np.bool_]) -> OwnTrainings | None:
+        """These rows; None if there are none."""
+        inputs, differences, log_tokens, logs = (
+            column[kept] for column in (self.inputs, self.differences, self.log_tokens, self.log_perplexity)
+        )
+        return OwnTrainings(inputs, differences, log_tokens, logs, self.model[kept]) if kept.any() else None
+
+
+@dataclass(frozen=True, eq=False)
+class ScalingLaw(PerplexityPredictor):
+    """A posterior over rows of shape, tokens and loss: those of a study, and those of trainings of one's own."""
+
+    origin: Origin
+    study: Study
+    asked: int | None
+    """The table whose data it is about; None: data that no table has."""
+    same_recipe: bool
+    """Whether it is about that table itself, not another recipe on its data; `known` where it is stored."""
+    log_train_tokens: float
+    reference: tuple[str, Shapes] | None
+    """Name and shape (one row) of the model to which predictions are ratios where no perplexity is known; None of a law
+    that knows one.
+    """
+    own: OwnTrainings | None = None
+    base: str | None = None
+    """The law that own trainings have refined."""
+    train_time: TrainingTime | None = None
+
+    @cached_property
+    def models(self) -> int:  # type: ignore[override]
+        if self.own is not None:
+            return self.own.trainings
+        prior = self.study.prior
+        return prior.models if isinstance(prior, LengthScales) else len(np.unique(self.study.rows.model))
+
+    @cached_property
+    def low(self) -> Floats:  # type: ignore[override]
+        prior = self.study.prior
+        return prior.low if isinstance(prior, LengthScales) else np.asarray(self._inputs.min(0))
+
+    @cached_property
+    def high(self) -> Floats:  # type: ignore[override]
+        prior = self.study.prior
+        return prior.high if isinstance(prior, LengthScales) else np.asarray(self._inputs.max(0))
+
+    @property
+    def kinds(self) -> frozenset[str]:  # type: ignore[override]
+        prior = self.study.prior
+        return prior.kinds if isinstance(prior, LengthScales) else prior.controlled.kinds
+
+    @property
+    def relative_to(self) -> str | None:
+        known = self.same_recipe or self.own is not None or self.reference is None
+        return None if known else self.reference[0]  # type: ignore[index]
+
+    @property
+    def train_tokens(self) -> float | None:
+        if not self.study.budgets or self.train_time is not None:
+            return None
+        return float(f"{np.exp(self.log_train_tokens):.12g}")
+
+    def tokens(self, shapes: Shapes) -> Floats | None:
+        if self.train_time is not None:
+            return self.train_time.tokens(shapes)
+        return None if self.train_tokens is None else np.full(len(shapes), self.train_tokens)
+
+    def log_tokens(self, shapes: Shapes) -> Floats:
+        """(n,) ln of the training tokens that each prediction is for."""
+        if self.train_time is not None:
+            return np.log(self.train_time.tokens(shapes))
+        return np.full(len(shapes), self.log_train_tokens)
+
+    def at_tokens(self, train_tokens: float) -> Self:
+        if not self.study.budgets:
+            return super().at_tokens(train_tokens)
+        if not MIN_TRAIN_TOKENS <= train_tokens <= MAX_TRAIN_TOKENS:
+            raise InvalidInput(
+                f"train_tokens is {train_tokens:g}: no number of training tokens",
+                field="train_tokens",
+                value=str(train_tokens),
+                allowed="a number from 1 to 1e18, as 10000000000",
+            )
+        return replace(self, log_train_tokens=float(np.log(train_tokens)), train_time=None)
+
+    def in_time(self, time: TrainingTime) -> Self:
+        return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
+
+    def refined(self, own: OwnTrainings, origin: Origin) -> ScalingLaw:
+        """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
+        on.
+        """
+        return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
+
+    def predicts_as(self, other: PerplexityPredictor) -> bool:
+        own, theirs = (None if law is None else law.log_perplexity for law in (self.own, getattr(other, "own", None)))
+        same = own is theirs if own is None or theirs is None else np.array_equal(own, theirs)
+        return super().predicts_as(other) and same
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        if self.relative_to is not None:
+            return self.ratio(shapes, self._reference)
+        return self.at(shapes, self.log_tokens(shapes))
+
+    def expected(self, shapes: Shapes) -> Floats:
+        mean = self._posterior.expected(self._points(shapes).rows)
+        if self.relative_to is None:
+            return mean
+        return np.asarray(mean - self._posterior.expected(self._points(self._reference).rows)[0])
+
+    def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
+        ours, other = (self._points(part, of_ratio=True) for part in (shapes, reference))
+        mean, variance = self._posterior.ratio(ours.rows, other.rows)
+        # Too few or too many tokens shift all models alike: what differs is less.
+        extra = ours.excess.variance + other.excess.variance
+        for of_one, of_ratio, asked in (
+            (_EARLY, _EARLY_RATIO, (ours.early, other.early)),
+            (_LATE, _LATE_RATIO, (ours.late, other.late)),
+        ):
+            common = np.minimum(*asked)
+            extra = extra + of_one**2 * (asked[0] ** 2 + asked[1] ** 2 - 2 * common**2) + (of_ratio * common) ** 2
+        return Prediction(mean, self._quantile * np.sqrt(variance + extra), ours.beyond)
+
+    def at(self, shapes: Shapes, log_tokens: ArrayLike) -> Prediction:
+        """Perplexities of n architectures, each after its own tokens: points of learning curves."""
+        points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
+        mean, variance = self._posterior.predict(points.rows)
+        return Prediction(mean, self._quantile * np.sqrt(variance + points.extra), points.beyond)
+
+    def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
+        """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise: of one or of ratios."""
+        points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
+        covariance, noise = self._posterior.covariances(points.rows)
+        return self._posterior.expected(points.rows), covariance + np.diag(noise + points.extra)
+
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
+        predicted = self.predict(shapes)
+        learnt = set(map(tuple, self._inputs.tolist()))
+        seen = np.array([tuple(row) in learnt for row in rounded_features(shapes).tolist()], dtype=np.bool_)
+        logs, widths = predicted.log_perplexity.copy(), predicted.half_width.copy()
+        inputs = rounded_features(shapes)
+        for row in np.unique(inputs[seen], axis=0):
+            same = (inputs == row).all(1)
+            left_out = self.without(row).predict(shapes.take(same))
+            logs[same], widths[same] = left_out.log_perplexity, left_out.half_width
+        return Prediction(logs, widths, predicted.beyond), seen
+
+    def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
+        points = self._points(shapes)
+        names, columns = points.excess.names, points.excess.columns > 0
+        budget = points.early + points.late > 0
+        return [
+            (*(name for name, out in zip(names, row, strict=True) if out), *(("train_tokens",) if other else ()))
+            for row, other in zip(columns, budget, strict=True)
+        ]
+
+    @property
+    def token_range(self) -> tuple[float, float] | None:
+        """Range of tokens of the data that the law is about, where some was trained on, else of all tables."""
+        if not self.study.budgets:
+            return None
+        ranges = [] if self.own is None else [np.exp(self.own.log_tokens)]
+        if self.own is None or self.asked is not None:
+            tables = self.study.tables if self.asked is None else (self.study.tables[self.asked],)
+            ranges += [np.array([table.min_tokens, table.max_tokens]) for table in tables]
+        every = np.concatenate(ranges)
+        return float(every.min()), float(every.max())
+
+    def without(self, row: Floats) -> ScalingLaw:
+        """The law without the models of these features."""
+        left = (self.study.inputs == row).all(1)
+        study = self.study.without(left) if left.any() else self.study  # which keeps its posterior
+        own = None if self.own is None else self.own.take(~(self.own.inputs == row).all(1))
+        return replace(self, study=study, own=own)
+
+    # Parts -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _quantile(self) -> float:
+        """Deviations that hold 95 %."""
+        return self.study.prior.quantile if isinstance(self.study.prior, LengthScales) else Z_95
+
+    @property
+    def _reference(self) -> Shapes:
+        assert self.reference is not None
+        return self.reference[1]
+
+    @cached_property
+    def _inputs(self) -> Floats:
+        own = [] if self.own is None else [self.own.inputs]
+        return np.concatenate([self.study.inputs, *own])
+
+    @cached_property
+    def _posterior(self) -> Posterior:
+        study, own = self.study, self.own
+        prior = study.posterior(of_known_data=self.asked is not None)
+        if own is None:
+            return prior
+        asked = self._rows(own.inputs, own.differences, own.log_tokens)
+        asked = asked._replace(model=study.rows.model.max() + 1 + own.model)
+        # Student's t (Shah et al. 2014, eq. 6): own trainings that are farther off than thought widen all deviations.
+        distance = prior.squared_mahalanobis(asked, own.log_perplexity) * own.trainings / len(own.inputs)
+        factor = (FREEDOM + distance) / (FREEDOM + own.trainings - 1)
+        return prior.after(asked, own.log_perplexity, factor)
+
+    def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
+        """Rows about the data that the law is about."""
+        count, tables = len(inputs), len(self.study.tables)
+        table = self.asked if self.same_recipe and self.asked is not None else tables
+        data = tables if self.asked is None else int(self.study.rows.data[self.study.table == self.asked][0])
+        return Rows(
+            inputs,
+            log_tokens,
+            self.study.expected(inputs, log_tokens),
+            apart,
+            np.full(count, table),
+            np.full(count, data),
+            np.full(count, NO_MODEL),
+        )
+
+    def _points(self, shapes: Shapes, log_tokens: Floats | None = None, *, of_ratio: bool = False) -> _Points:
+        """Architectures as rows. What two of them have in common is known from all tables, so that own trainings
+        narrow the tokens of perplexities alone.
+        """
+        inputs = features(shapes)
+        log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
+        low, high = np.log(self.token_range or (1.0, np.inf))
+        if of_ratio and self.token_range is not None:
+            ranges = [(table.min_tokens, table.max_tokens) for table in self.study.tables]
+            low, high = min(low, np.log(min(ranges)[0])), max(high, np.log(max(most for _, most in ranges)))
+        known = self.token_range is not None
+        return _Points(
+            self._rows(inputs, self.study.differences(shapes), log_tokens),
+            self.study.excess(shapes, inputs, self.low, self.high),
+            early=_octaves(low - log_tokens) if known else np.zeros(len(inputs)),
+            late=_octaves(log_tokens - high) if known else np.zeros(len(inputs)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Points:
+    """n architectures that a law is asked about."""
+
+    rows: Rows
+    excess: Excess
+    early: Floats
+    """(n,) octaves below the tokens that are known."""
+    late: Floats
+    """(n,) octaves above them."""
+
+    @property
+    def beyond(self) -> Floats:
+        return self.excess.total + self.early + self.late
+
+    @property
+    def extra(self) -> Floats:
+        """(n,) variance that this adds to one perplexity."""
+        return self.excess.variance + (_EARLY * self.early) ** 2 + (_LATE * self.late) ** 2
+
+
+def _octaves(log_factor: Floats) -> Floats:
+    return np.asarray(np.maximum(log_factor / np.log(2) - SLACK, 0.0))
+
+
+def own_trainings(
+    law: ScalingLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
+) -> OwnTrainings:
+    """Rows of learning curves from which the law may learn; `trainings` names the training of each. At most
+    `MAX_OWN_ROWS` are kept, evenly spaced. A law that knows one budget takes all for trained as long as that.
+    """
+    tokens = np.asarray(log_tokens, dtype=np.float64)
+    tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)
+    _, model = np.unique(np.array(trainings), return_inverse=True)
+    kept = evenly_spaced(len(model), MAX_OWN_ROWS)
+    return OwnTrainings(
+        rounded_features(shapes)[kept],
+        law.study.differences(shapes)[kept],
+        tokens[kept],
+        np.asarray(log_perplexity, dtype=np.float64)[kept],
+        model.reshape(-1).astype(np.int64)[kept],
+    )

@@ -1,0 +1,147 @@
+"""Fits a scaling law to one table of models that were trained alike: a process with a length scale for each feature. It
+holds for that: for those data, that split, that recipe and that budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
+from edgefront.core.quality.covariance import LengthScales
+from edgefront.core.quality.features import BLOCK_NAMES, names_of_blocks, rounded_features
+from edgefront.core.quality.predictor import Origin, Prediction
+from edgefront.core.quality.scaling_law import ScalingLaw
+from edgefront.core.quality.study import KnownTable, Study
+
+Floats = NDArray[np.float64]
+
+MIN_ROWS = 5
+"""Fewer models teach nothing."""
+MAX_ROWS = 400
+"""Models that a law keeps at most, evenly spaced by perplexity: prediction takes time with their number."""
+COVERAGE = 0.95
+
+# The length scales of LTS's two tables and HW-GPT-Bench's roughly agree on these.
+_SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
+_EXPECTED = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
+
+_FOLDS = 10
+
+
+def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin) -> ScalingLaw:
+    """The law of these models. The same models give the same law.
+
+    Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
+    """
+    logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
+    inputs = rounded_features(shapes)
+    _check(inputs, logs)
+    # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
+    _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
+    kept = order[evenly_spaced(len(order), MAX_ROWS)]
+    blocks = names_of_blocks(shapes)
+    scales = LengthScales(
+        kernel=_EXPECTED.kernel,
+        centre=inputs[kept].mean(0),
+        level=float(logs[kept].mean()),
+        models=len(order),
+        low=inputs.min(0),
+        high=inputs.max(0),
+        kinds=frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any()),
+    )
+    inputs, logs = inputs[kept], logs[kept]
+    left = logs - scales.level
+    kernel = most_probable(inputs, left, _EXPECTED)
+    mean, deviation = Process(kernel, inputs, left).leave_one_out()
+    widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
+    return law_of_table(origin, replace(scales, kernel=kernel, widening=widening, quantile=quantile), inputs, logs)
+
+
+def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
+    """The law of a table whose process is known, of (n, 12) features and (n,) ln perplexities to 6 decimals."""
+    zeros = np.zeros(len(inputs))
+    tables = (KnownTable(origin.name, origin.data, 1.0, 1.0),)
+    study = Study(origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False)
+    return ScalingLaw(origin, study, 0, True, 0.0, None)
+
+
+def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
+    """Masks of the models that are left out in each of ten folds, always the same at random.
+
+    Models of the same features are in the same fold: no law predicts what it has seen.
+    """
+    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    shapes = len(first)
+    drawn = np.empty(shapes)
+    drawn[np.argsort(first)] = np.random.Generator(np.random.PCG64(0)).random(shapes)
+    place = (np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % _FOLDS)[shape.reshape(-1)]
+    return [place == index for index in range(min(_FOLDS, shapes))]
+
+
+def cross_validated(shapes: Shapes, log_perplexity: ArrayLike) -> Prediction:
+    """Each model predicted by a law that was learnt from the other folds alone. Errors as in `fit_table`."""
+    truth = np.asarray(log_perplexity, dtype=np.float64)
+    logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
+    for left in folds(rounded_features(shapes)):
+        law = fit_table(shapes.take(~left), truth[~left], Origin("fold", "fold"))
+        prediction = law.predict(shapes.take(left))
+        logs[left], widths[left], beyond[left] = prediction.log_perplexity, prediction.half_width, prediction.beyond
+    return Prediction(logs, widths, beyond)
+
+
+def _check(inputs: Floats, logs: Floats) -> None:
+    if len(inputs) != len(logs):
+        raise InvalidInput(f"{len(inputs)} architectures and {len(logs)} perplexities", field="perplexity")
+    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(logs)).tolist()
+    if wrong:
+        raise InvalidInput(
+            f"the perplexity of model {wrong[0] + 1} is no finite number above 0",
+            field="perplexity",
+            value=str(logs[wrong[0]]),
+            allowed="a finite number above 0",
+        )
+    if len(logs) < MIN_ROWS:
+        raise InvalidInput(
+            f"{len(logs)} trained models teach no law: at least {MIN_ROWS} are needed",
+            field="table",
+            value=len(logs),
+            allowed=f"at least {MIN_ROWS} trained models",
+        )
+    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    if len(first) < MIN_ROWS:
+        shape = shape.reshape(-1)
+        again = next(index for index in range(len(shape)) if first[shape[index]] < index)
+        raise InvalidInput(
+            f"the models have {len(first)} different shapes (model {again + 1} has that of model "
+            f"{first[shape[again]] + 1}): at least {MIN_ROWS} are needed",
+            field="table",
+            value=len(first),
+            allowed=f"models of at least {MIN_ROWS} different shapes",
+        )
+    if np.ptp(logs) == 0:
+        raise InvalidInput(
+            f"all {len(logs)} models have the same perplexity, {np.exp(logs[0]):.6g}: nothing depends on shape",
+            field="perplexity",
+            value=float(np.exp(logs[0])),
+            allowed="perplexities that differ",
+        )
+
+
+def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
+    """Factor of all deviations and the quantile of Student's t, from residuals in deviations of leave-one-out.
+
+    Models of one shape are left out together, so that all of them prove as much as one. A fitted kernel makes the
+    residuals too small, as if it took up to 8 models; 4 residuals of size 1 are thought to have been seen before.
+    """
+    from scipy.stats import t
+
+    before = 4
+    freedom = shapes - min(8.0, 0.4 * shapes) + before
+    widening = float(np.sqrt((scores @ scores * (shapes / len(scores)) + before) / freedom))
+    return rounded(widening), rounded(float(t.ppf((1 + COVERAGE) / 2, freedom)))
