@@ -294,14 +294,15 @@ class ScalingLaw(PerplexityPredictor):
         )
 
     def _points(self, shapes: Shapes, log_tokens: Floats | None = None, *, of_ratio: bool = False) -> _Points:
-        """Architectures as rows. What two of them have in common is known from all tables, so that own trainings
+        """Architectures as rows. What two of them have in common is known from the tables, too, so that own trainings
         narrow the tokens of perplexities alone.
         """
         inputs = features(shapes)
         log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
         low, high = np.log(self.token_range or (1.0, np.inf))
         if of_ratio and self.token_range is not None:
-            ranges = [(table.min_tokens, table.max_tokens) for table in self.study.tables]
+            tables = self.study.tables if self.asked is None else (self.study.tables[self.asked],)
+            ranges = [(table.min_tokens, table.max_tokens) for table in tables]
             low, high = min(low, np.log(min(ranges)[0])), max(high, np.log(max(most for _, most in ranges)))
         known = self.token_range is not None
         return _Points(
