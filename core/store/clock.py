@@ -19,6 +19,8 @@ SLEPT_S = 0.05
 """A difference in seconds between this machine's monotonic and wall clock that means that it slept or was set: the
 answer is then too old."""
 
+MAX_TTL = timedelta(hours=1)
+"""The most that a lease is extended at once (settings `leases.ttl_s`, `training.ttl_s`)."""
 MARGIN = timedelta(seconds=10)
 """The clocks of two processes differ by less."""
 

@@ -25,6 +25,7 @@ from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.stored import RowReader
 from edgefront.core.states import DeviceState, KeyRole
+from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.tables import Device, EnrolmentToken
 from edgefront.core.validation import existing
 from edgefront.core.wire.agent import (
@@ -326,4 +327,4 @@ def _view(device: Device, leased: int, now: datetime) -> DeviceView:
 
 
 def _online(device: Device, now: datetime) -> bool:
-    return device.last_seen_at is not None and now - device.last_seen_at < ONLINE
+    return device.last_seen_at is not None and elapsed_s(device.last_seen_at, now) < ONLINE.total_seconds()

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.store.clock import elapsed_s
 
 UNDER_WAY = timedelta(seconds=5)
 """A request of an agent that has ended may arrive so long after the first one of its successor."""
@@ -34,7 +35,7 @@ class Instances:
 def admit(session: Session, device: rows.OwnDevice, instance: str, now: datetime) -> None:
     """Notes which process of the device's agent asks for work. `Conflict` for one that runs beside another."""
     before = None if device.instances is None else Instances(**device.instances)
-    online = device.last_seen_at is not None and now - device.last_seen_at < ONLINE
+    online = device.last_seen_at is not None and elapsed_s(device.last_seen_at, now) < ONLINE.total_seconds()
     after = _after(before, instance, now.timestamp(), online=online)
     if after is None:
         raise Conflict(

@@ -27,6 +27,7 @@ from edgefront.core.services.measuring.report_policy import LaunchSoFar, ReportD
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.store import outbox
+from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
@@ -64,7 +65,7 @@ class _Launch:
 
     def longest_s(self, fence: int, now: datetime) -> float:
         """The most seconds that a report under this fence can have taken."""
-        return longest_s((now - (self.began(fence) or self.row.created_at)).total_seconds())
+        return longest_s(elapsed_s(self.began(fence) or self.row.created_at, now))
 
     def began(self, fence: int) -> datetime | None:
         """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""

@@ -38,6 +38,7 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
+from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Parsed, Prepared, any_of, fetch, json_text, texts, typed, update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
@@ -340,7 +341,9 @@ def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
     """Targets that requested launches with unsettled reports from before then; contains None for launches of deleted
     targets.
     """
-    query = select(Launch.target_id).where(Launch.state == REPORTED, Launch.finished_at < before).distinct()
+    query = (
+        select(Launch.target_id).where(Launch.state == REPORTED, over(Launch.finished_at, before, MAX_TTL)).distinct()
+    )
     return list(session.scalars(query))
 
 

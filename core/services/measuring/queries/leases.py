@@ -11,6 +11,7 @@ from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import DeviceState, LaunchState
+from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
@@ -151,7 +152,7 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 def end_expired(session: Session, now: datetime) -> None:
     """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended."""
-    expired = select(Lease.id).where(Lease.expires_at <= now, Lease.ended_at.is_(None)).order_by(Lease.id)
+    expired = select(Lease.id).where(over(Lease.expires_at, now, MAX_TTL), Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
         session.execute(

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
+from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
@@ -160,7 +161,7 @@ def expired(session: Session, now: datetime) -> list[Training]:
     """Trainings whose lease has expired, locked."""
     query = (
         select(Training)
-        .where(Training.state.in_(LIVE_TRAININGS), Training.lease_expires_at <= now)
+        .where(Training.state.in_(LIVE_TRAININGS), over(Training.lease_expires_at, now, MAX_TTL))
         .order_by(Training.id)
         .with_for_update(skip_locked=True, key_share=True)
     )

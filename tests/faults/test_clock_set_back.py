@@ -1,0 +1,83 @@
+"""The database's clock is set back a day under what runs: nothing waits until it is past what was stored before."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from databases import ON_SQLITE
+from lease_world import World, done
+from simulated_pool import Pool, settings_for
+from simulated_service import Service
+
+from edgefront.core.services import work
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.trainings import claims
+from edgefront.core.states import WorkKind
+from edgefront.core.store.clock import MARGIN, elapsed_s, is_over
+from edgefront.core.store.database import Database
+
+DAY = timedelta(days=1)
+NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+
+def test_a_time_further_ahead_than_it_can_be_is_past() -> None:
+    hour = timedelta(hours=1)
+    ends = {NOW: True, NOW + hour: False, NOW + hour + MARGIN: False, NOW + 2 * hour: True, NOW + DAY: True}
+    assert {end: is_over(end, NOW, hour) for end in ends} == ends
+    assert elapsed_s(NOW - hour, NOW) == 3600
+    assert elapsed_s(NOW + MARGIN / 2, NOW) < 0, "the clocks of two processes differ"
+    assert elapsed_s(NOW + DAY, NOW) == float("inf")
+
+
+@ON_SQLITE
+def test_launches_of_a_lost_device_are_given_to_another(world: World) -> None:
+    lost, other = world.device(), world.device("other")
+    world.launches(2)
+    assert len(world.claim(lost).items) == 2
+    world.now -= DAY
+    world.sweep()
+    assert len(world.claim(other).items) == 2
+
+
+@ON_SQLITE
+def test_a_device_that_goes_on_reports_and_gets_more(world: World) -> None:
+    device = world.device()
+    world.launches(3)
+    held = world.claim(device, 2)
+    world.now -= DAY
+    world.heartbeat(device, held)
+    assert world.append(device, *((item, done()) for item in held.items)) == ["accepted"] * 2
+    assert len(world.claim(device).items) == 1
+
+
+@ON_SQLITE
+def test_reports_whose_message_was_lost_are_found(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    world.append(device, *((item, done()) for item in world.claim(device).items))
+    with world.database.read() as session:
+        assert len(launches.unsettled_targets(session, world.now - DAY)) == 1
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("kind", WorkKind)
+def test_work_of_a_worker_that_died_is_done_by_another(database: Database, kind: WorkKind) -> None:
+    service = Service(database)
+    with service.database.write() as session:
+        now = service.database.now(session)
+        work.request(session, kind, {"subject": "eve"}, now)
+        assert work.claim(session, work.queue_of(kind), "wrk_dead", 1, now) is not None
+        assert work.claim(session, work.queue_of(kind), "wrk_2", 1, now - MARGIN / 2) is None
+        assert work.claim(session, work.queue_of(kind), "wrk_2", 1, now - DAY) is not None
+
+
+@ON_SQLITE
+def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_path: Path) -> None:
+    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    training = pool.submit()
+    assert pool.claim() is not None
+    with database.write() as session:
+        claims.return_expired(session, database.now(session) - DAY)
+    assert pool.get(training).state == "queued"
