@@ -220,6 +220,7 @@ def test_facts_are_bounded(sqlite_url: str, start_service: Callable[..., Service
         database.dispose()
 
 
+@ON_SQLITE
 def test_a_lease_does_not_read_the_facts_again(world: World) -> None:
     device = world.device(cpu="first")
     asked(world, [("ann", 1, 20)])
