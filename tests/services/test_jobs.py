@@ -46,6 +46,7 @@ def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> 
     first = service.create(key="k-1")
     assert service.create(key="k-1").id == first.id
     assert service.create(key="k-2").id != first.id
+    assert service.create(key="k-1").id == first.id, "its own, not the newest"
     open_ = request(algorithm={}, proxy="auto")  # settled when it is submitted
     assert service.create(open_, key="k-3").id == service.create(open_, key="k-3").id
     assert service.create().id != service.create().id

@@ -116,6 +116,7 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
     (first,) = pool.create(key="k")
     assert pool.create(key="k")[0].id == first.id
     assert pool.create(key="other")[0].id != first.id
+    assert pool.create(key="k")[0].id == first.id, "its own, not the newest"
     with pytest.raises(Conflict, match=first.id):
         pool.create(asked(seed=5), key="k")
     assert pool.inbox == [("edgefront.train", {"queue": "cpu"})] * 2
