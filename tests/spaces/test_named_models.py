@@ -77,7 +77,7 @@ def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "UTF-8"),
         (b" " * (MAX_DESCRIPTION_BYTES + 1), "at most"),
-        (b'{"version": 0}', "^d_model is missing$"),
+        (b'{"version": 0}', "^version: this release reads version 1, not 0$"),
         (
             b'{"d_model": 64, "embedding": {"vocab_size": 9}, "blocks": [{"kind": "attention", "n_head": 5}]}',
             "blocks.0.n_",
