@@ -19,7 +19,13 @@ MODELS = ("smollm2-135m", "smollm2-360m")
 
 
 def end_trainings(
-    database: Database, worker: str, pace: Pace = PACE, *, gpus: int = 1, overrides: Mapping[str, Any] | None = None
+    database: Database,
+    worker: str,
+    pace: Pace = PACE,
+    *,
+    gpus: int = 1,
+    overrides: Mapping[str, Any] | None = None,
+    owner: str = "bob",
 ) -> None:
     """One training of each of `MODELS` has ended on the worker, at exactly this pace; `overrides` of its recipe."""
     how, tokens = recipe("modern").overridden(overrides or {}), 10**6
@@ -30,7 +36,7 @@ def end_trainings(
             flops = float(flops_per_token(Shapes.of([architecture]), how.segment)[0])
             session.add(
                 Training(
-                    owner="eve",
+                    owner=owner,
                     name=name,
                     kind=TrainingKind.TRAINING,
                     request={},
@@ -63,6 +69,6 @@ def end_trainings_in(home: Path, worker: str) -> None:
     """The same in the database of an embedded service."""
     database = Database(f"sqlite:///{home / 'edgefront.db'}")
     try:
-        end_trainings(database, worker)
+        end_trainings(database, worker, owner="local")
     finally:
         database.dispose()

@@ -183,6 +183,7 @@ def test_a_pace_is_of_trainings_that_go_alike(sqlite_service: Service) -> None:
     client, database = sqlite_service.client("user", "bob"), sqlite_service.database
     slow, half = Pace(1.0, 0.0, 512), Pace(1e-6, 5e-14, 512)
     end_trainings(database, "gpu-box", slow, overrides={"distil": {}, "memory": 0})
+    end_trainings(database, "eves-box", slow, owner="eve")
     assert client.get("/v1/trainers").json() == []
     end_trainings(database, "gpu-box", slow)
     end_trainings(database, "gpu-box", slow, overrides={"precision": "bfloat16"})

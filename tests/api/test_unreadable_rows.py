@@ -77,7 +77,7 @@ def service(
     made.measure(agent)
     made.submit(client, **AMONG_PUBLISHED)
     made.measure(agent)
-    end_trainings(made.database, "gpu-box")
+    end_trainings(made.database, "gpu-box", owner="eve")
     with made.database.write() as session:
         now = made.database.now(session)
         law = law_named("lts-gpt2-wikitext103")
