@@ -6,8 +6,8 @@
 It is installed from the index's aarch64 wheels as `docs/devices.md` says, enrols with a service of this process, says
 what it is, measures a job of five candidates for each runtime and format, and drains. What models compute there is
 compared with what they compute here. Times are the emulator's and mean nothing: none is shown. `FOLDER/arm.md` and
-`arm.json` have the result; what the emulator cannot do is apart from what would fail on a board. It needs root, and
-Debian's debootstrap and qemu-user-static, and changes nothing here but an entry of binfmt_misc, which it withdraws.
+`arm.json` have the result. It needs root, and Debian's debootstrap and qemu-user-static, and changes nothing here but
+an entry of binfmt_misc, which it withdraws.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ def main() -> None:
         say("a Debian root for aarch64")
         root.create()
         installed = install(root, options.torch)
-        say("what the system lets the agent do")
-        system = checks(root)
         say("what models compute, here and there")
         outputs = compare(root, out)
         say("a job")
@@ -80,7 +78,6 @@ def main() -> None:
         f"What the agent says of a {options.processor} whose /sys has a core of 1,800 and one of 2,400 MHz": device,
         "A job of five candidates for each runtime and format; peak memory, MB": targets,
         "What models compute: this machine's processor against the emulated one": outputs,
-        "What the agent needs of the system: this machine, and the emulator": system,
     }
     text = "".join(markdown(title, rows) for title, rows in tables.items())
     print(text)
@@ -107,13 +104,6 @@ def install(root: Root, torch: str) -> dict[str, str]:
     listed = json.loads(root.run(PIP, "list", "--format=json"))
     names = ("onnxruntime", "torch", "xllamacpp", "numpy", "onnx")
     return {entry["name"]: entry["version"] for entry in listed if entry["name"] in names}
-
-
-def checks(root: Root) -> list[Row]:
-    script = "benchmarks/arm_checks.py"
-    native = subprocess.run([sys.executable, script], cwd=PROJECT, check=True, stdout=subprocess.PIPE).stdout
-    here, there = json.loads(native), json.loads(root.run(PYTHON, script))
-    return [{"what": name, "here": here[name], "emulated": there[name]} for name in here]
 
 
 def compare(root: Root, out: Path) -> list[Row]:

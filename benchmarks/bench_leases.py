@@ -11,7 +11,7 @@ Two parts, in one run and on one database that is made for it and dropped:
 Then it checks that no launch was lost or handed out twice.
 
     python benchmarks/bench_leases.py [--server postgresql://postgres@127.0.0.1:5432/postgres] [--agents 1000]
-        [--redis redis://127.0.0.1:6379/15] [--jobs 10] [--seconds 48] [--processes 2] [--starts]
+        [--redis redis://127.0.0.1:6379/15] [--jobs 10] [--seconds 48] [--processes 2]
 
 The server defaults to `EDGEFRONT_TEST_DATABASE_URL`, else Postgres on localhost; the Redis database is emptied first
 and last. Takes about 100 s.
@@ -231,7 +231,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=48.0)
     parser.add_argument("--processes", type=int, default=2, help="of the API, on one port")
-    parser.add_argument("--starts", action="store_true", help="tell of the start of each item too (500/s more)")
     arguments = parser.parse_args()
 
     cycle_s = BATCH * 60 / PER_MINUTE
@@ -245,7 +244,7 @@ def main() -> int:
         redis_url = arguments.redis
         with worker(url, redis_url) as settler, api(url, redis_url, arguments.processes) as (port, processes):
             secrets = [agent.secret for agent in fleet]
-            task = Task("127.0.0.1", port, secrets, BATCH, cycle_s, arguments.seconds, arguments.starts)
+            task = Task("127.0.0.1", port, secrets, BATCH, cycle_s, arguments.seconds)
             lag = Lag(url)
             before, before_settling = cpu_s(processes), cpu_s([settler])
             steady = simulate(task)
@@ -263,7 +262,7 @@ def main() -> int:
         wrong = fleet_database.check(url, handed_out, steady["accepted"] + full["accepted"])
 
     for name, part in (("fleet", steady), ("full speed", full)):
-        for kind in ("lease", "report", "heartbeat", "start"):
+        for kind in ("lease", "report", "heartbeat"):
             if part[f"{kind}_ms"]:
                 per = BATCH if kind in ("lease", "report") else None
                 lines.append(line(name, kind, part[f"{kind}_ms"], per, part["wall_s"]))
@@ -290,7 +289,6 @@ def main() -> int:
             "agents": arguments.agents,
             "jobs": arguments.jobs,
             "processes": arguments.processes,
-            "starts": arguments.starts,
             "lines": lines,
             "api_cores_busy": busy,
             "worker_cores_busy": busy_settling,

@@ -17,7 +17,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,10 +45,6 @@ class Comparison:
     models: tuple[str, ...]
     passes: Mapping[str, Mapping[str, Any]]
     """Name → fields of the protocol."""
-    paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Pass → model → what its paper says, in the unit that it uses."""
-    source: str = ""
-    """Where that stands, and how it differs from what is measured here."""
 
 
 def segment(tokens: int, memory: int, **fields: Any) -> dict[str, Any]:
@@ -61,52 +57,24 @@ def decode(memory: int) -> dict[str, Any]:
 
 COMPARISONS: dict[str, Comparison] = {
     "par": Comparison(
-        "PAR and Sandwich against Transformer-XL, WikiText-103",
+        "PAR and Sandwich against Transformer-XL, WikiText-103 (Mandava et al. 2020, Table A2)",
         ("transformer-xl-base", "sandwich-base", "par-base"),
         {"64 after 640": segment(64, 640), "forward 192": {}, "decode after 640": decode(640)},
-        {
-            "64 after 640": {
-                "transformer-xl-base": "15.2 ms, 1.00",
-                "sandwich-base": "15.2 ms, 1.00",
-                "par-base": "9.9 ms, 0.65",
-            }
-        },
-        "Mandava et al. (2020), Table A2: A100, batch 1, 64 tokens after 640.",
     ),
     "bert": Comparison(
-        "PAR BERT against BERT, answering SQuAD's questions",
+        "PAR BERT against BERT, answering SQuAD's questions (Mandava et al. 2020, Table 3)",
         ("bert-base-squad", "par-bert-base-squad", "distilbert-squad"),
         {"forward 128": {"sequence_length": 128}, "forward 384": {"sequence_length": 384}},
-        {
-            "forward 384": {
-                "bert-base-squad": "8.6 ms, 1.00",
-                "par-bert-base-squad": "5.7 ms, 0.66",
-                "distilbert-squad": "5.3 ms, 0.61 (estimated there)",
-            }
-        },
-        "Mandava et al. (2020), Table 3: A100, SQuAD inference.",
     ),
     "small": Comparison(
-        "SRU++ against Transformer-XL of 42 and 41 million parameters, enwik8",
+        "SRU++ against Transformer-XL of 42 and 41 million parameters, enwik8 (Lei 2021, Figure 5a)",
         ("transformer-xl-24b-enwik8", "srupp-small"),
         {"512 after 512": segment(512, 512), "decode after 512": decode(512)},
-        {"512 after 512": {"transformer-xl-24b-enwik8": "1", "srupp-small": "1/5 to 1/4"}},
-        "Lei (2021), Figure 5a: PyTorch, one GPU, batch 16, context 512, another Transformer-XL code.",
     ),
     "k": Comparison(
-        "SRU++ with attention in every k-th layer, 42 million parameters each, and plain SRU of the same widths",
+        "SRU++ with attention in every k-th layer, and plain SRU of the same widths (Lei 2021, Table 2)",
         ("srupp-small", "srupp-small-k2", "srupp-small-k5", "srupp-small-k10", "srupp-small-none", "sru-small"),
         {"512 after 512": segment(512, 512), "decode after 512": decode(512)},
-        {
-            "512 after 512": {
-                "srupp-small": "37 h, 1.00",
-                "srupp-small-k2": "29 h, 0.78",
-                "srupp-small-k5": "24 h, 0.65",
-                "srupp-small-k10": "22 h, 0.59",
-                "srupp-small-none": "20 h, 0.54",
-            }
-        },
-        "Lei (2021), Table 2: hours of training on GPUs.",
     ),
 }
 
@@ -184,7 +152,7 @@ def rows(
             row |= {"ms": _figures(middle), "min to max": f"{_figures(min(found))} to {_figures(max(found))}"}
             row["tokens/s"] = _figures(1000 * tokens / middle)
             row |= {"relative": f"{statistics.median(ratios):.2f}" if ratios else "", "peak MiB": round(peak / 2**20)}
-        yield row | {"paper": comparison.paper.get(name, {}).get(model, "")}
+        yield row
 
 
 def where(arguments: argparse.Namespace, versions: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,8 +202,7 @@ def main() -> None:
                             {"pass": name, "model": model, "protocol": protocol.model_dump(mode="json")}
                             | {"launches": [result.model_dump(mode="json") for result in results]}
                         )
-            title = comparison.title + (f" ({comparison.source})" if comparison.source else "")
-            table(title, told)
+            table(comparison.title, told)
     facts = where(arguments, versions)
     append("bench_models", {**facts, "rounds": arguments.rounds, "results": raw}, quick=arguments.quick)
 

@@ -36,7 +36,6 @@ from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.measurement.statistics import median
 from edgefront.core.prediction.features import features
 from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 
@@ -197,22 +196,6 @@ def judge(
     return rows
 
 
-def judge_memory(shapes: Shapes, protocol: MeasurementProtocol, peak: NDArray[np.float64], splits: int) -> list[Row]:
-    rows: list[Row] = []
-    for count in SIZES[:2]:
-        errors, held = [], []
-        for split in range(splits if len(shapes) >= count + MIN_UNSEEN else 0):
-            seen = hwgpt.spread(shapes, protocol, count, split)
-            unseen = np.setdiff1d(np.arange(len(shapes)), seen)
-            predictor = MemoryPredictor.fit(shapes.take(seen), protocol, peak[seen])
-            mean, low, high = predictor.predict(shapes.take(unseen))
-            errors.append(np.mean(np.abs(mean / peak[unseen] - 1)))
-            held.append(np.mean((low <= peak[unseen]) & (peak[unseen] <= high)))
-        if errors:
-            rows.append({"launches": count, "error": float(np.mean(errors)), "held": float(np.mean(held))})
-    return rows
-
-
 def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
     """A row of the table for people: error % and, after the stroke, intervals that hold %."""
     cells = {
@@ -273,7 +256,7 @@ def must_suffice(name: str, shapes: Shapes) -> None:
 def judge_here(options: argparse.Namespace) -> None:
     wanted = settings(options.spaces, options.runtimes, options.modes, options.device, options.quick)
     log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
-    lines, memory, kept = [], [], []
+    lines, kept = [], []
     for setting in wanted:
         rows = [row for row in log if row["space"] == setting.space and row["protocol"] == setting.protocol.digest]
         name = f"{setting.runtime}, {setting.mode}, {setting.space} ({len(rows)})"
@@ -286,10 +269,7 @@ def judge_here(options: argparse.Namespace) -> None:
             judged = judge(shapes, setting.protocol, latency, choice=choice, splits=options.splits)
             lines.append(line(name, judged, choice))
             kept.append({"setting": name, "choice": choice, "rows": judged})
-        peak = np.array([row["peak_bytes"] for row in rows], dtype=float)
-        memory.append(line(name, judge_memory(shapes, setting.protocol, peak, options.splits), "spread"))
     table("latency: error / intervals that hold", lines)
-    table("peak memory: error / intervals that hold", memory)
     append(
         "predict",
         {"here": True, "device": options.device, "splits": options.splits, "settings": kept},

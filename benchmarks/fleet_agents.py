@@ -22,7 +22,6 @@ class Task:
         secrets: of the agents.
         cycle_s: an agent leases this often (batch · 60 / candidates a minute); 0: as fast as it is answered.
         seconds: how long they go on; what they hold then is reported before the end.
-        starts: tell of the start of each item too.
     """
 
     host: str
@@ -31,7 +30,6 @@ class Task:
     batch: int
     cycle_s: float
     seconds: float
-    starts: bool = False
 
 
 @dataclass
@@ -41,7 +39,6 @@ class Account:
     lease_ms: list[float] = field(default_factory=list)
     report_ms: list[float] = field(default_factory=list)
     heartbeat_ms: list[float] = field(default_factory=list)
-    start_ms: list[float] = field(default_factory=list)
     handed_out: list[tuple[str, int]] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -135,11 +132,6 @@ class SimulatedAgent:
         if not self.task.cycle_s:
             return
         moments: list[tuple[float, str, str, Any]] = []
-        step = self.task.cycle_s / len(lease["items"])
-        if self.task.starts:
-            for number, item in enumerate(lease["items"]):
-                path = f"/v1/launches/{item['launch_id']}/start"
-                moments.append((self.next + number * step, "start", path, {"fence": item["fence"]}))
         beat = lease["heartbeat_s"]
         while beat < self.task.cycle_s:
             moments.append((self.next + beat, "heartbeat", f"/v1/leases/{lease['lease_id']}/heartbeat", {}))
@@ -160,7 +152,7 @@ class SimulatedAgent:
             self.account.late_ms = max(self.account.late_ms, 1e3 * (time.perf_counter() - moment))
 
     def _report(self, item: dict[str, Any]) -> dict[str, Any]:
-        # As a device would: the same for one architecture at each launch, or the server holds the device to have lied.
+        # As a device would: the same for one architecture at each launch, or the launch is repeated.
         architecture = item["architecture"]
         latency, memory = figures_of(architecture)
         samples = [round(latency * self.rng.uniform(0.99, 1.02), 6) for _ in range(7)]
