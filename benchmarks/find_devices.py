@@ -27,7 +27,6 @@ from scipy.special import ndtri
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
-from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.evolution import Evolution
 from edgefront.core.search.forecast import Forecast
@@ -95,7 +94,7 @@ class Device:
 
     def score(self, shapes: Shapes) -> np.ndarray:
         """Predicted perplexity, its sign flipped: higher is better."""
-        return -np.exp(law_named(self.law).log_of(features(shapes)))
+        return -np.exp(law_named(self.law).expected(shapes))
 
     def launch(self, shapes: Shapes, seed: int) -> tuple[float, float]:
         """Latency (ms) and peak memory (bytes) of one launch of one architecture; the same seed gives the same."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.interface import Answer, Context, Evaluated, Observation, Proposal, Snapshot
 from edgefront.core.search.problem import Problem
@@ -33,7 +32,7 @@ QUICK: dict[str, Any] = {"population": 300, "steps": 8}
 
 def perplexity(shapes: Shapes) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The shipped law's prediction, its sign flipped."""
-    return -np.exp(law_named("lts-gpt2-wikitext103").log_of(features(shapes)))
+    return -np.exp(law_named("lts-gpt2-wikitext103").expected(shapes))
 
 
 def deviate(architecture: Architecture, salt: int) -> float:
