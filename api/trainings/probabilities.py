@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.services.trainings.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
+from edgefront.core.services.trainings.probabilities import MAX_RECORDS, read_probabilities
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 
-_BINARY = {"type": "string", "format": "binary"}
-_MEDIA = {"png": "image/png", "svg": "image/svg+xml"}
-_BYTES = "application/octet-stream"
-"""What clients that are generated from the OpenAPI document ask for: they know no pictures."""
 _ROW = (0.92, 0.05, 0.03)
 _EXAMPLE = ProbabilitiesView(
     training_id="trn_01jv0d1e3m4q3k2n1p0r9s8t74",
@@ -32,12 +28,6 @@ _EXAMPLE = ProbabilitiesView(
         ),
     ),
 ).model_dump(mode="json")
-_PICTURE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The picture",
-        "content": {media: {"schema": _BINARY, "example": "(a picture)"} for media in (*_MEDIA.values(), _BYTES)},
-    }
-}
 
 Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number of records per seed, evenly spread")]
 
@@ -52,32 +42,3 @@ def read(training_id: TrainingId, person: Reader, here: Here, records: Records =
     """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""
     with here.database.read() as session:
         return read_probabilities(session, person, training_id, records)
-
-
-@router.get(
-    "/{training_id}/probabilities/picture",
-    operation_id="draw_probabilities",
-    summary="Block probabilities as a figure",
-    response_class=Response,
-    responses={**_PICTURE, **errors(404, 409)},
-)
-async def draw(
-    training_id: TrainingId,
-    person: Reader,
-    here: Here,
-    request: Request,
-    picture: Annotated[Literal["png", "svg"], Query(alias="format", description="Format of the file")] = "png",
-) -> Response:
-    """Layers from left to right with each block's probability, and attention over the steps. 409 before the first
-    report. `Accept: application/octet-stream` gives the same bytes as a file.
-    """
-
-    def make() -> bytes:
-        with here.database.read() as session:
-            view = read_probabilities(session, person, training_id)
-        return draw_probabilities(view, picture)
-
-    # Drawing takes a second or so.
-    drawn = await here.slow.run(make)
-    media = _BYTES if request.headers.get("accept") == _BYTES else _MEDIA[picture]
-    return Response(drawn, media_type=media, headers={"Cache-Control": "private, no-cache"})

@@ -321,19 +321,11 @@ def log(
 def layers(
     session: Session,
     training: TrainingId,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot them to a PNG or SVG file.")] = None,
-    force: Force = False,
 ) -> None:
     """Show the current probability of each block in each layer of a supernet."""
-    from edgefront.core.files import check_free
     from edgefront.show.training_tables import layers_table
 
-    if picture is not None:
-        check_free(picture, force=force)
     probabilities = session.client.trainings.probabilities(training)
-    if picture is not None:
-        session.client.trainings.picture(training, picture)
-        session.note(f"drew {picture}")
 
     def show() -> None:
         if not probabilities.searches:

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
-from edgefront.core.files import whole_file
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
@@ -138,18 +137,6 @@ class Trainings:
         """For a supernet: the probability of each block in each layer, at `records` steps and at the end."""
         path, params = f"{_path(training_id)}/probabilities", {"records": records}
         return self._transport.ask(ProbabilitiesView, "GET", path, params=params)
-
-    def picture(self, training_id: str, path: str | os.PathLike[str]) -> Path:
-        """Plots a supernet's probabilities: a PNG, or an SVG by the file's extension."""
-        target = Path(path)
-        ending = {".png": "png", ".svg": "svg"}.get(target.suffix.lower())
-        if ending is None:
-            raise InvalidInput(f"{path} must end in .png or .svg", field="path", value=str(path), allowed=".png, .svg")
-        url, params = f"{_path(training_id)}/probabilities/picture", {"format": ending}
-        content = self._transport.request("GET", url, params=params).content
-        with whole_file(target) as file:
-            file.write(content)
-        return target
 
     def log(self, training_id: str, *, tail: int = 200) -> str:
         """The last lines of the run's log."""

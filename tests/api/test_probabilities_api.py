@@ -1,12 +1,9 @@
-"""How far a supernet's search is, over HTTP: numbers and picture, for its owner only."""
+"""How far a supernet's search is, over HTTP, for its owner only."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
-from xml.etree import ElementTree
 
-import httpx
 import pytest
 from running_api import Service, problem
 
@@ -14,7 +11,6 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, Report
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
-from edgefront.core.supernet import picture
 from edgefront.core.wire.supernets import ProbabilitiesView
 
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -57,12 +53,11 @@ def report(service: Service, metrics: list[dict[str, Any]]) -> None:
         training_claims.report(session, claim.training_id, claim.fence, said, now, 60.0)
 
 
-def test_probabilities_as_numbers_and_as_a_picture(sqlite_service: Service, supernet: str) -> None:
+def test_probabilities_over_the_steps(sqlite_service: Service, supernet: str) -> None:
     client, path = sqlite_service.client("user", "bob"), f"/v1/trainings/{supernet}/probabilities"
     empty = ProbabilitiesView.model_validate_json(client.get(path).content)
     assert (empty.training_id, empty.choices) == (supernet, ("attention", "feed_forward", "identity"))
     assert empty.searches == ()
-    problem(client.get(f"{path}/picture"), 409)
     seeds = [metric(step, 3 + step // 11, 0.5 + step / 50) for step in range(1, 16)]
     report(sqlite_service, [{"step": 0, "tokens": 0, "seconds": 0.0}, *seeds])
     view = ProbabilitiesView.model_validate_json(client.get(path).content)
@@ -74,30 +69,11 @@ def test_probabilities_as_numbers_and_as_a_picture(sqlite_service: Service, supe
     assert view.searches[1].records[-1].probabilities[0] == tuple(row(0.8))
     few = ProbabilitiesView.model_validate_json(client.get(path, params={"records": 3}).content)
     assert [record.step for record in few.searches[0].records] == [1, 5, 10]
-    drawn = client.get(f"{path}/picture")
-    assert (drawn.status_code, drawn.headers["content-type"]) == (200, "image/png")
-    assert drawn.content.startswith(b"\x89PNG\r\n")
-    raw = client.get(f"{path}/picture", headers={"Accept": "application/octet-stream"})
-    assert raw.headers["content-type"] == "application/octet-stream"
-    svg = client.get(f"{path}/picture", params={"format": "svg"})
-    assert svg.headers["content-type"] == "image/svg+xml"
-    texts = {"".join(element.itertext()).strip() for element in ElementTree.fromstring(svg.content).iter()}
-    assert {"seed 3: (sf)", "seed 4: (sf)", "layer", "probability of each block", "attention", "step"} <= texts
 
 
 def test_they_are_the_owners_and_of_supernets_alone(sqlite_service: Service, supernet: str) -> None:
     stranger = sqlite_service.client("user", "eve")
     path = f"/v1/trainings/{supernet}/probabilities"
-    for suffix in ("", "/picture"):
-        problem(stranger.get(path + suffix), 404)
-        problem(sqlite_service.client(None).get(path + suffix), 401)
-    client: httpx.Client = sqlite_service.client("user", "bob")
-    problem(client.get(f"{path}/picture", params={"format": "gif"}), 422)
-    problem(client.get(path, params={"records": 0}), 422)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 32])
-def test_pictures_of_any_depth_and_before_the_first_record(layers: int) -> None:
-    rows = [row(0.2 + 0.7 * abs(math.sin(layer))) for layer in range(layers)]
-    for history in ([], [(1, rows)], [(1, rows), (7, rows)]):
-        assert picture.draw([("a search", rows, history)], title="of blocks").startswith(b"\x89PNG")
+    problem(stranger.get(path), 404)
+    problem(sqlite_service.client(None).get(path), 401)
+    problem(sqlite_service.client("user", "bob").get(path, params={"records": 0}), 422)

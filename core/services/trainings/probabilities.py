@@ -1,20 +1,18 @@
-"""Progress of a supernet's search: the reported block probabilities, as numbers and as the paper's figure."""
+"""Progress of a supernet's search: the reported block probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, NotFound
+from edgefront.core.errors import NotFound
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.trainings.plan import evenly
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.states import TrainingKind
 from edgefront.core.store.sql import Document
-from edgefront.core.supernet import picture
 from edgefront.core.supernet.settings import CHOICES
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 
@@ -37,21 +35,6 @@ def read_probabilities(
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
     searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
     return ProbabilitiesView(training_id=training.id, choices=CHOICES, searches=searches)
-
-
-def draw_probabilities(view: ProbabilitiesView, ending: Literal["png", "svg"]) -> bytes:
-    """The picture of all searches. Conflict before the first report; `Unavailable` without matplotlib."""
-    if not view.searches:
-        raise Conflict(f"training {view.training_id} has no probabilities yet, so there is no figure")
-    panels = [
-        (
-            f"seed {search.seed}: {search.pattern}",
-            search.records[-1].probabilities,
-            [(record.step, record.probabilities) for record in search.records],
-        )
-        for search in view.searches
-    ]
-    return picture.draw(panels, ending=ending)
 
 
 def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchProgress:

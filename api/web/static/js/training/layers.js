@@ -3,7 +3,6 @@
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
 import { plotly, plotSettings } from "../shared/plot.js";
-import { withRoot } from "../shared/root.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
@@ -21,7 +20,7 @@ export class Layers {
   }
 
   /** Takes a ProbabilitiesView. */
-  show(view, address) {
+  show(view) {
     this.view = view;
     byId("layers").hidden = false;
     const seeds = view.searches.map((search) => String(search.seed));
@@ -31,14 +30,12 @@ export class Layers {
       byId("seed").value = seeds.includes(chosen) ? chosen : (seeds.at(-1) ?? "");
     }
     byId("seed-choice").hidden = seeds.length < 2;
-    for (const format of ["png", "svg"]) byId(`picture-${format}`).href = withRoot(`${address}/picture?format=${format}`);
     this.#draw();
   }
 
   async #draw() {
     const search = this.view?.searches.find((each) => String(each.seed) === byId("seed").value);
     for (const id of ["layer-bars", "layer-steps", "layer-numbers"]) byId(id).hidden = !search;
-    byId("picture-png").parentElement.hidden = !search;
     if (!search) {
       setText(byId("layers-note"), "No data yet. The first probabilities come with the first report.");
       return;
