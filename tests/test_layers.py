@@ -34,7 +34,8 @@ LEAVES = {
     "core.published",
 }
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
-TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit", "core.training"}
+BELOW_TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit", "core.wire"}
+TRAINING = BELOW_TRAINING | {"core.training"}
 ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
@@ -68,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.data": LEAVES | {"core.files", "core.http_client", "core.recipes"},
     "core.evaluation": LEAVES | MODELS | {"core.recipes", "core.data"},
     "core.inherit": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality"},
-    "core.training": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit"},
+    "core.training": LEAVES | BELOW_TRAINING,
     "core.finetune": LEAVES | TRAINING,
     "core.proxies": LEAVES | TRAINING | {"core.quality"},
     "core.supernet": LEAVES | TRAINING,

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from edgefront.core.training.journal import Journal
-from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, Metric, RunSpec
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, RunSpec
+from edgefront.core.wire.trainings import MetricView
 
 
 def main(folder: Path) -> int:
@@ -47,7 +48,7 @@ def main(folder: Path) -> int:
             journal.update(state="stopped")
             return 75
         journal.update(state="training", step=step, steps=steps, seconds_left=0.01 * (steps - step))
-        journal.report(Metric(step=step, tokens=32 * step, seconds=0.01 * step, loss=5.0 / step))
+        journal.report(MetricView(step=step, tokens=32 * step, seconds=0.01 * step, loss=5.0 / step))
         with (folder / TENSORBOARD / "events").open("a") as events:
             events.write(f"{step} ")
         if step % int(spec.recipe["checkpoint_every"]) == 0:

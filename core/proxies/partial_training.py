@@ -17,7 +17,8 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.distributed import joined
 from edgefront.core.training.journal import Journal
 from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import RunBudget, RunSpec
+from edgefront.core.training.run_folder import RunSpec
+from edgefront.core.wire.trainings import TrainingBudget
 
 
 def score(
@@ -38,7 +39,7 @@ def score(
         architecture=scorable(architecture).canonical,
         data=str(data.absolute()),
         recipe=recipe(settings.recipe).model_dump(mode="json"),
-        budget=RunBudget(steps=settings.steps),
+        budget=TrainingBudget(steps=settings.steps),
         seed=seed,
         device=device,
         threads=1 if device == "cpu" else None,

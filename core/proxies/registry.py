@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.proxy import Cost, Proxy
 from edgefront.core.proxies.scorable import scorable
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.recipes.papers import recipe
@@ -25,29 +25,13 @@ def _nothing(*_: object) -> int:
     return 0
 
 
-def _gradient(architecture: Architecture, settings: ProxySettings) -> int:
-    """A pass, and twice as much for its gradients."""
-    return 3 * _forward(architecture, settings)
+def _passes(count: int, logits: str = "all", rows: int | None = None) -> Cost:
+    """So many passes over the batch."""
+    return lambda architecture, settings: count * _forward(architecture, settings, logits, rows)
 
 
-def _effects(architecture: Architecture, settings: ProxySettings) -> int:
-    """A pass, and as much for the gradients of what the maps put out, without those of the weights."""
-    return 2 * _forward(architecture, settings)
-
-
-def _curvature(architecture: Architecture, settings: ProxySettings) -> int:
-    """A gradient, and the gradient of its product with a vector: as LTS's code counts, 8 passes more or less."""
-    return 8 * _forward(architecture, settings)
-
-
-def _flow(architecture: Architecture, settings: ProxySettings) -> int:
-    """A gradient for one sequence, without the output layer."""
-    return 3 * _forward(architecture, settings, "none", rows=1)
-
-
-def _jacobian(architecture: Architecture, settings: ProxySettings) -> int:
-    """A pass without the output layer, and as much for the gradient of what it reads alone."""
-    return 2 * _forward(architecture, settings, "none")
+_GRADIENT = _passes(3)
+"""A pass, and twice as much for its gradients."""
 
 
 def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
@@ -101,7 +85,7 @@ _PROXIES = (
         needs_torch=True,
         higher_is_better=True,
         uses=_BATCH,
-        cost=_gradient,
+        cost=_GRADIENT,
     ),
     Proxy(
         name="snip",
@@ -110,7 +94,7 @@ _PROXIES = (
         needs_torch=True,
         higher_is_better=True,
         uses=_BATCH,
-        cost=_gradient,
+        cost=_GRADIENT,
     ),
     Proxy(
         name="grasp",
@@ -120,7 +104,8 @@ _PROXIES = (
         # LTS's study turns the sign, as in its code: the score falls as language models get better.
         higher_is_better=False,
         uses=_BATCH,
-        cost=_curvature,
+        # A gradient, and that of its product with a vector: as LTS's code counts, 8 passes more or less.
+        cost=_passes(8),
     ),
     Proxy(
         name="fisher",
@@ -129,7 +114,8 @@ _PROXIES = (
         needs_torch=True,
         higher_is_better=True,
         uses=_BATCH,
-        cost=_effects,
+        # A pass, and as much for the gradients of what the maps put out, without those of the weights.
+        cost=_passes(2),
     ),
     Proxy(
         name="synflow",
@@ -138,7 +124,8 @@ _PROXIES = (
         needs_torch=True,
         higher_is_better=True,
         uses=("length",),
-        cost=_flow,
+        # A gradient for one sequence, without the output layer.
+        cost=_passes(3, "none", rows=1),
     ),
     Proxy(
         name="jacob_cov",
@@ -147,7 +134,8 @@ _PROXIES = (
         needs_torch=True,
         higher_is_better=True,
         uses=_BATCH,
-        cost=_jacobian,
+        # A pass without the output layer, and as much for the gradient of what it reads alone.
+        cost=_passes(2, "none"),
     ),
     Proxy(
         name="relu_log_det",

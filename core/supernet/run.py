@@ -35,16 +35,9 @@ from edgefront.core.training.distributed import Ranks, joined
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
-from edgefront.core.training.run_folder import (
-    CHECKPOINTS,
-    EXIT_DONE,
-    EXIT_STOPPED,
-    RESULT,
-    Metric,
-    RunSpec,
-    recipe_of,
-)
+from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, EXIT_STOPPED, RESULT, RunSpec, recipe_of
 from edgefront.core.training.tensorboard import drawn
+from edgefront.core.wire.trainings import MetricView
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +140,7 @@ class _Run:
         if (expected := search.expected_ms()) is not None:
             extra["expected_ms"] = expected
         self.journal.report(
-            Metric(
+            MetricView(
                 step=self._step,
                 tokens=self._tokens,
                 seconds=round(self._seconds, 3),

@@ -70,13 +70,10 @@ def initialise(
     rules = Rules(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
     with torch.no_grad():
         for name, parameter, tensor in parameters_of(model):
-            generator = torch.Generator().manual_seed(_seed_of(seed, name))
+            own_seed = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")
+            generator = torch.Generator().manual_seed(own_seed)
             tensor.copy_(_first_value(parameter, scheme, rules, model.dropout.hidden, generator))
     return model
-
-
-def _seed_of(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")
 
 
 def _first_value(
@@ -95,28 +92,15 @@ def _first_value(
         centre = 1.0 if rules is None else rules(parameter).scale
         return Draw("normal", 0.0 if is_sru else _NORM_DEVIATION.get(scheme, 0.0), centre).values(shape, generator)
     if is_sru:
-        return _sru(parameter, hidden_dropout).values(shape, generator)
+        is_scaled = isinstance(parameter.block, Srupp) and parameter.name.endswith(".up.weight")
+        share = 1 - hidden_dropout if is_scaled else 1.0
+        return Draw("uniform", _xavier(parameter).spread * math.sqrt(share)).values(shape, generator)
     draw = _SCHEMES[scheme](parameter) if rules is None else Draw("normal", rules(parameter).scale)
     return draw.values(shape, generator)
 
 
-def _sru(parameter: Parameter, hidden_dropout: float) -> Draw:
-    """Initialises a linear layer of an SRU or SRU++ block."""
-    is_scaled = isinstance(parameter.block, Srupp) and parameter.name.endswith(".up.weight")
-    share = 1 - hidden_dropout if is_scaled else 1.0
-    return Draw("uniform", _xavier(parameter).spread * math.sqrt(share))
-
-
 def _xavier(parameter: Parameter) -> Draw:
     return Draw("uniform", math.sqrt(6 / (parameter.shape[0] + parameter.shape[1])))
-
-
-def _gpt2(parameter: Parameter) -> Draw:
-    return Draw("normal", 0.01) if parameter.is_projection else _by_depth(parameter, 0.02)
-
-
-def _opt(parameter: Parameter) -> Draw:
-    return _by_depth(parameter, 0.006)
 
 
 def _by_depth(parameter: Parameter, deviation: float) -> Draw:
@@ -126,37 +110,20 @@ def _by_depth(parameter: Parameter, deviation: float) -> Draw:
     return Draw("normal", deviation)
 
 
-def _transformer_xl(parameter: Parameter) -> Draw:
-    return Draw("normal", 0.01 if parameter.is_projection else 0.02)
-
-
-def _transformer_xl_large(parameter: Parameter) -> Draw:
-    return Draw("normal", 0.01 if parameter.is_projection else 0.005)
-
-
-def _srupp(parameter: Parameter) -> Draw:
+def _xavier_but(parameter: Parameter, table: Draw) -> Draw:
+    """Xavier's, but for tables of embeddings and the biases of relative attention."""
     if parameter.is_table:
-        return Draw("uniform", math.sqrt(3 / parameter.architecture.d_model))
-    return Draw("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
-
-
-def _bert(_: Parameter) -> Draw:
-    return Draw("normal", 0.02)
-
-
-def _translation(parameter: Parameter) -> Draw:
-    if parameter.is_table:
-        return Draw("normal", parameter.shape[1] ** -0.5)
+        return table
     return Draw("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
 
 
 _SCHEMES: dict[str, Callable[[Parameter], Draw]] = {
-    "gpt2": _gpt2,
-    "opt": _opt,
-    "transformer_xl": _transformer_xl,
-    "transformer_xl_large": _transformer_xl_large,
-    "srupp": _srupp,
-    "bert": _bert,
-    "translation": _translation,
+    "gpt2": lambda of: Draw("normal", 0.01) if of.is_projection else _by_depth(of, 0.02),
+    "opt": lambda of: _by_depth(of, 0.006),
+    "transformer_xl": lambda of: Draw("normal", 0.01 if of.is_projection else 0.02),
+    "transformer_xl_large": lambda of: Draw("normal", 0.01 if of.is_projection else 0.005),
+    "srupp": lambda of: _xavier_but(of, Draw("uniform", math.sqrt(3 / of.architecture.d_model))),
+    "bert": lambda _: Draw("normal", 0.02),
+    "translation": lambda of: _xavier_but(of, Draw("normal", of.shape[-1] ** -0.5)),
 }
 _NORM_DEVIATION: dict[str, float] = {"transformer_xl": 0.02, "transformer_xl_large": 0.005}

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.training.run_folder import LIMIT, METRICS, STATUS, Metric, RunStatus
+from edgefront.core.training.run_folder import LIMIT, METRICS, STATUS, RunStatus
+from edgefront.core.wire.trainings import MetricView
 
 _EVERY_S = 1.0
 
@@ -22,7 +23,7 @@ class Journal:
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder, self.writes = folder, writes
-        self._follower: Callable[[Metric], Iterable[str]] | None = None
+        self._follower: Callable[[MetricView], Iterable[str]] | None = None
         self.status = RunStatus(state="starting")
         self._written_at = 0.0
 
@@ -39,7 +40,7 @@ class Journal:
         """Adds a sentence to what a person should know."""
         self.update(note=f"{self.status.note} {text}".strip())
 
-    def report(self, metric: Metric) -> None:
+    def report(self, metric: MetricView) -> None:
         """Adds a line to the metrics; the status follows within about a second."""
         path = self._folder / METRICS
         if self.writes:
@@ -49,7 +50,7 @@ class Journal:
         for text in () if self._follower is None else self._follower(metric):
             self.note(text)
 
-    def follow(self, follower: Callable[[Metric], Iterable[str]]) -> None:
+    def follow(self, follower: Callable[[MetricView], Iterable[str]]) -> None:
         """Calls `follower` with each report from now on; what it returns is noted."""
         self._follower = follower
 
@@ -66,7 +67,7 @@ class Journal:
             self.status = self.status.model_copy(update={"last": kept[-1]})
 
 
-def read_metrics(path: Path) -> list[Metric]:
+def read_metrics(path: Path) -> list[MetricView]:
     """The whole lines of a metrics file. A line that is being written is left out."""
     try:
         text = path.read_bytes()
@@ -76,7 +77,7 @@ def read_metrics(path: Path) -> list[Metric]:
     for line in text.splitlines(keepends=True):
         if line.endswith(b"\n"):
             try:
-                found.append(Metric.model_validate_json(line))
+                found.append(MetricView.model_validate_json(line))
             except ValidationError:  # cut short by a crash, and then resumed
                 continue
     return found

@@ -49,11 +49,12 @@ from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
-from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
+from edgefront.core.training.run_folder import CHECKPOINTS, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with, load_teacher
 from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory, seed_device, seed_of
 from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.wire.trainings import MetricView
 
 _log = logging.getLogger(__name__)
 
@@ -346,9 +347,9 @@ class Trainer:
         self.progress = self.progress.model_copy(update={"evaluated_step": self.progress.step, **best})
         return is_best
 
-    def _metric(self, **values: Any) -> Metric:
+    def _metric(self, **values: Any) -> MetricView:
         progress = self.progress
-        return Metric(step=progress.step, tokens=progress.tokens, seconds=round(progress.seconds, 3), **values)
+        return MetricView(step=progress.step, tokens=progress.tokens, seconds=round(progress.seconds, 3), **values)
 
     def _save(self) -> None:
         if self._saved == self.progress.step:

@@ -2,7 +2,7 @@
 
     spec.json        what to do (`RunSpec`); written once, before the start
     status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
-    metrics.jsonl    one line a report (`Metric`); after a restart the lines beyond the checkpoint are removed
+    metrics.jsonl    one line a report (`MetricView`); after a restart the lines beyond the checkpoint are removed
     micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
     tensorboard/     the same as TensorBoard reads it (`core.training.tensorboard`)
     log.txt          standard output and error of all ranks
@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.wire.trainings import MetricView, TrainingBudget
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
@@ -46,16 +47,6 @@ SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT, TENSORBOARD = (
 )
 
 
-class RunBudget(BaseModel):
-    """A training ends at the first of these that it meets; the learning rate's schedule is that of the steps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    steps: int | None = Field(default=None, ge=1)
-    tokens: int | None = Field(default=None, ge=1)
-    hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-
-
 class RunSpec(BaseModel):
     """Everything that a training needs. Paths are absolute."""
 
@@ -68,7 +59,8 @@ class RunSpec(BaseModel):
     """Folder of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
     """A whole `core.recipes.recipe.Recipe`."""
-    budget: RunBudget = RunBudget()
+    budget: TrainingBudget = TrainingBudget()
+    """The learning rate's schedule is that of the steps."""
     start: str | None = None
     """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""
     vocab_size: int | None = Field(default=None, ge=1)
@@ -97,30 +89,6 @@ class RunSpec(BaseModel):
         return self
 
 
-class Metric(BaseModel):
-    """One line of `metrics.jsonl`. Losses are in nats a token."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    step: int
-    tokens: int
-    """Trained on so far, over all ranks."""
-    seconds: float
-    """Of training so far, over all starts."""
-    loss: float | None = None
-    """Mean over the steps since the line before; with a teacher still the cross-entropy, whatever is minimised."""
-    lr: float | None = None
-    gradient_norm: float | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
-    """Model FLOPs utilisation: share of the peak FLOPs of the device; None where that is not known."""
-    valid_loss: float | None = None
-    valid_perplexity: float | None = None
-    valid_bpc: float | None = None
-    extra: dict[str, Any] = Field(default_factory=dict)
-    """With a teacher `divergence`: KL(teacher || student) at the recipe's temperature, nats a token, mean as `loss`."""
-
-
 RunState = Literal["starting", "training", "evaluating", "stopped", "smaller", "done", "invalid", "failed"]
 """The last ones say why the process ended: exit 75, 71, 0, 64 and 70. Killed, it leaves the state that it was in."""
 
@@ -139,7 +107,7 @@ class RunStatus(BaseModel):
     note: str = ""
     """A message for people: the batch was halved, it resumed from step 3000."""
     error: str | None = None
-    last: Metric | None = None
+    last: MetricView | None = None
 
 
 def recipe_of(spec: RunSpec) -> Recipe:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgefront.core.training.journal import Journal, read_metrics
-from edgefront.core.training.run_folder import METRICS, TENSORBOARD, Metric
+from edgefront.core.training.run_folder import METRICS, TENSORBOARD
+from edgefront.core.wire.trainings import MetricView
 
 _TRAIN = ("loss", "lr", "gradient_norm", "tokens_per_s", "mfu")
 _VALID = ("loss", "perplexity", "bpc")
@@ -18,7 +19,7 @@ _VALID = ("loss", "perplexity", "bpc")
 _log = logging.getLogger(__name__)
 
 
-def figures(metric: Metric) -> dict[str, float]:
+def figures(metric: MetricView) -> dict[str, float]:
     """The numbers of a report by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
     values = {f"train/{name}": getattr(metric, name) for name in _TRAIN}
     values |= {f"valid/{name}": getattr(metric, f"valid_{name}") for name in _VALID}
@@ -30,7 +31,7 @@ def figures(metric: Metric) -> dict[str, float]:
 class Curves:
     """Event files. They are written again from the earlier reports, so steps that are repeated are in them once."""
 
-    def __init__(self, folder: Path, earlier: Sequence[Metric]) -> None:
+    def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -44,14 +45,14 @@ class Curves:
             self._write(metric, now - (last - metric.seconds))
         self._writer.flush()
 
-    def add(self, metric: Metric) -> None:
+    def add(self, metric: MetricView) -> None:
         self._write(metric, time.time())
         self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
-    def _write(self, metric: Metric, moment: float) -> None:
+    def _write(self, metric: MetricView, moment: float) -> None:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
@@ -74,7 +75,7 @@ def drawn(journal: Journal, folder: Path) -> Iterator[None]:
         yield
         return
 
-    def add(metric: Metric) -> Iterable[str]:
+    def add(metric: MetricView) -> Iterable[str]:
         nonlocal curves
         if curves is not None:
             try:

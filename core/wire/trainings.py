@@ -135,12 +135,15 @@ class TrainingEstimate(View):
 
 
 class MetricView(View):
-    """One report of a run. Losses are in nats per token, `seconds` and `tokens` over all starts."""
+    """One report of a run, a line of its `metrics.jsonl`. Losses are in nats per token, `seconds` and `tokens` over all
+    starts and ranks.
+    """
 
     step: int
     tokens: int
     seconds: float
     loss: float | None = None
+    """Mean over the steps since the report before; with a teacher still the cross-entropy, whatever is minimised."""
     lr: float | None = None
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
@@ -150,7 +153,7 @@ class MetricView(View):
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
-    """With a teacher `divergence` from it, nats per token, beside the cross-entropy that `loss` is."""
+    """With a teacher `divergence`: KL(teacher || student) at the recipe's temperature, a mean as `loss` is."""
 
 
 class MetricPage(View):

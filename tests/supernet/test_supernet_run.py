@@ -21,16 +21,8 @@ from edgefront.core.supernet.result import SupernetResult
 from edgefront.core.supernet.run import run
 from edgefront.core.supernet.search import Search
 from edgefront.core.training.journal import read_metrics, read_status
-from edgefront.core.training.run_folder import (
-    EXIT_DONE,
-    EXIT_INVALID,
-    EXIT_STOPPED,
-    METRICS,
-    RESULT,
-    SPEC,
-    RunBudget,
-    RunSpec,
-)
+from edgefront.core.training.run_folder import EXIT_DONE, EXIT_INVALID, EXIT_STOPPED, METRICS, RESULT, SPEC, RunSpec
+from edgefront.core.wire.trainings import TrainingBudget
 
 TINY = {
     "name": "tiny",
@@ -156,7 +148,7 @@ def test_out_of_memory_takes_fewer_rows_at_a_time(data: Path, tmp_path: Path, mo
         return batch_pass(search, *given)
 
     monkeypatch.setattr(Search, "_pass", short)
-    assert run(spec(data, budget=RunBudget(steps=8)), tmp_path) == EXIT_DONE
+    assert run(spec(data, budget=TrainingBudget(steps=8)), tmp_path) == EXIT_DONE
     status = read_status(tmp_path)
     assert status is not None
     assert status.micro_rows == 1
@@ -196,7 +188,7 @@ def test_a_loss_that_is_no_number_is_an_error(data: Path, tmp_path: Path) -> Non
 
 def test_hours_that_are_over_too_early_are_an_error(data: Path, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="before any of them chose between blocks"):
-        run(spec(data, budget=RunBudget(hours=1e-9)), tmp_path)
+        run(spec(data, budget=TrainingBudget(hours=1e-9)), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from edgefront.core.training.checkpoint import (
 )
 from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.journal import Journal, read_metrics, read_status
-from edgefront.core.training.run_folder import METRICS, Metric
+from edgefront.core.training.run_folder import METRICS
+from edgefront.core.wire.trainings import MetricView
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -105,7 +106,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
 def test_metrics_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
     journal = Journal(tmp_path, writes=True)
     for step in (1, 2, 3, 4):
-        journal.report(Metric(step=step, tokens=10 * step, seconds=1.0, loss=1.5))
+        journal.report(MetricView(step=step, tokens=10 * step, seconds=1.0, loss=1.5))
     with (tmp_path / METRICS).open("ab") as file:
         file.write(b'{"step": 5, "tok')
     Journal(tmp_path, writes=True).take_back(2)
@@ -115,6 +116,6 @@ def test_metrics_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
     journal = Journal(tmp_path, writes=False)
     journal.update(state="training")
-    journal.report(Metric(step=1, tokens=1, seconds=1.0))
+    journal.report(MetricView(step=1, tokens=1, seconds=1.0))
     assert not list(tmp_path.iterdir())
     assert read_status(tmp_path) is None

@@ -145,22 +145,14 @@ def change(folder: Path) -> str:
 def test_damage_is_named_and_prepared_again(text: Path, home: Path, harm: Callable[[Path], str]) -> None:
     folder = prepare(str(text), home, settings=Preparation(level="bytes")).folder
     said = harm(folder)
+    if harm is change:
+        open_prepared(folder)  # sizes alone are looked at unless it is verified
     with pytest.raises(InvalidInput, match=said) as caught:
         open_prepared(folder, verify=True)
     assert "prepare it again" in caught.value.detail
     again = prepare(str(text), home, settings=Preparation(level="bytes"))
     assert again.folder == folder
     open_prepared(folder, verify=True)
-
-
-def test_verification_finds_a_changed_byte(text: Path, home: Path) -> None:
-    folder = prepare(str(text), home, settings=Preparation(level="bytes")).folder
-    with (folder / "test.tokens").open("r+b") as file:
-        file.seek(5)
-        file.write(b"!")
-    open_prepared(folder)
-    with pytest.raises(InvalidInput, match=r"test.tokens has changed since it was written"):
-        open_prepared(folder, verify=True)
     with pytest.raises(NotFound, match="is not a prepared data set"):
         open_prepared(home)
 

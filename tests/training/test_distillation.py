@@ -19,12 +19,12 @@ from torch import Tensor
 
 import servers
 from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.papers import recipe, recipes
+from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Distil, Recipe
 from edgefront.core.recipes.task import check_task
 from edgefront.core.run import run
@@ -155,30 +155,6 @@ def test_dropout_of_what_is_projected_is_the_same_when_scores_are_computed_again
 # Recipes --------------------------------------------------------------------------------------------------------------
 
 
-def test_recipes_without_a_teacher_are_what_they_were() -> None:
-    for name, published in recipes().items():
-        assert ("distil" in published.learnt()) == (name == "distil")
-        if name != "distil":
-            stored = {field: value for field, value in published.model_dump(mode="json").items() if field != "distil"}
-            assert Recipe.parse(stored) == published
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"distil": {"temperature": 0.0}}, "recipe.distil.temperature"),
-        ({"distil": {"share": 0.0}}, "recipe.distil.share"),
-        ({"distil": {"share": 1.5}}, "recipe.distil.share"),
-        ({"order": "contiguous", "memory": 8}, "recipe.distil"),
-        ({"order": "contiguous", "task": "sentences"}, "recipe.distil"),
-    ],
-)
-def test_what_does_not_go_with_a_teacher_is_refused_by_its_field(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught, within("recipe"):
-        recipe("distil").overridden(changes)
-    assert caught.value.field == field
-
-
 @pytest.mark.parametrize(
     ("described", "said"),
     [
@@ -295,24 +271,6 @@ def test_a_batch_taken_a_few_rows_at_a_time_teaches_the_same(data: Path, teacher
         trainer(spec_of(data, teacher, micro_rows=rows), tmp_path / f"{rows}").train()
     for rows in (3, 1):
         assert_nearly_the_same(tmp_path / "4", tmp_path / f"{rows}")
-
-
-def test_out_of_memory_halves_the_rows_at_a_time(data: Path, teacher: Path, tmp_path: Path) -> None:
-    spec = spec_of(data, teacher)
-    trainer(spec, tmp_path / "roomy").train()
-    made = trainer(spec, tmp_path / "tight")
-    states = Teacher.states
-
-    def too_much(self: Teacher, tokens: Tensor) -> Tensor:
-        if tokens.shape[0] > 1 and made.progress.step >= 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return states(self, tokens)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Teacher, "states", too_much)
-        assert made.train() == "done"
-    assert made.progress.micro_rows == 1
-    assert_nearly_the_same(tmp_path / "roomy", tmp_path / "tight")
 
 
 @pytest.mark.slow

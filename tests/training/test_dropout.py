@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
@@ -236,7 +236,3 @@ def test_gradients_by_finite_differences(name: str) -> None:
 
     amounts = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in chosen]
     assert torch.autograd.gradcheck(loss, amounts, atol=1e-4, rtol=1e-4)
-
-
-def test_no_dropout_is_the_default() -> None:
-    assert model("gpt2").dropout == NO_DROPOUT == Dropout()

@@ -42,10 +42,10 @@ from edgefront.core.training.run_folder import (
     METRICS,
     RESULT,
     SPEC,
-    RunBudget,
     RunSpec,
     recipe_of,
 )
+from edgefront.core.wire.trainings import TrainingBudget
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 DROPOUT = {"embedding": 0.1, "hidden": 0.1, "attention": 0.1, "highway": 0.1, "output": 0.1}
@@ -333,17 +333,17 @@ def test_another_training_s_checkpoint_is_refused(data: Path, tmp_path: Path) ->
 def test_the_budget_shortens_the_schedule_with_the_steps(data: Path) -> None:
     spec = spec_of(data, steps=100, schedule={"warmup": 20})
     for budget, steps, warmup in (
-        (RunBudget(), 100, 20),
-        (RunBudget(steps=50), 50, 10),
-        (RunBudget(tokens=10 * 4 * 16 + 1), 11, 2),
-        (RunBudget(steps=30, tokens=40 * 4 * 16), 30, 6),
+        (TrainingBudget(), 100, 20),
+        (TrainingBudget(steps=50), 50, 10),
+        (TrainingBudget(tokens=10 * 4 * 16 + 1), 11, 2),
+        (TrainingBudget(steps=30, tokens=40 * 4 * 16), 30, 6),
     ):
         recipe = recipe_of(spec.model_copy(update={"budget": budget}))
         assert (recipe.steps, recipe.schedule.warmup) == (steps, warmup)
 
 
 def test_when_its_hours_are_over_it_is_evaluated_and_done(data: Path, tmp_path: Path) -> None:
-    spec = spec_of(data, steps=1000).model_copy(update={"budget": RunBudget(hours=1e-6)})
+    spec = spec_of(data, steps=1000).model_copy(update={"budget": TrainingBudget(hours=1e-6)})
     made = trainer(spec, tmp_path / "run")
     assert made.train() == "done"
     assert made.progress.step < 1000

@@ -15,8 +15,9 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.journal import Journal, read_metrics, read_status
-from edgefront.core.training.run_folder import EXIT_DONE, EXIT_STOPPED, METRICS, SPEC, TENSORBOARD, Metric, RunSpec
+from edgefront.core.training.run_folder import EXIT_DONE, EXIT_STOPPED, METRICS, SPEC, TENSORBOARD, RunSpec
 from edgefront.core.training.tensorboard import drawn, figures
+from edgefront.core.wire.trainings import MetricView
 
 RECIPE = {
     "name": "test",
@@ -92,6 +93,6 @@ def test_files_that_cannot_be_written_are_noted_once_and_fail_nothing(tmp_path: 
     journal = Journal(tmp_path, writes=True)
     with drawn(journal, tmp_path):
         for step in (1, 2, 3):
-            journal.report(Metric(step=step, tokens=10 * step, seconds=float(step), loss=1 / step))
+            journal.report(MetricView(step=step, tokens=10 * step, seconds=float(step), loss=1 / step))
     assert journal.status.note.count("TensorBoard gets no more metrics") == 1
     assert [metric.step for metric in read_metrics(tmp_path / METRICS)] == [1, 2, 3]

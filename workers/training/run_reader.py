@@ -25,9 +25,9 @@ from edgefront.core.training.run_folder import (
     METRICS,
     RESULT,
     STATUS,
-    Metric,
     RunStatus,
 )
+from edgefront.core.wire.trainings import MetricView
 
 RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")
@@ -186,7 +186,7 @@ def _parsed(text: bytes) -> list[dict[str, Any]]:
     parsed = []
     for line in text.splitlines():
         try:
-            metric = Metric.model_validate_json(line)
+            metric = MetricView.model_validate_json(line)
         except ValidationError:  # truncated by a crash, and then resumed
             continue
         if metric.step >= 0:
@@ -194,7 +194,7 @@ def _parsed(text: bytes) -> list[dict[str, Any]]:
     return parsed
 
 
-def _counted(metric: Metric) -> dict[str, Any]:
+def _counted(metric: MetricView) -> dict[str, Any]:
     return {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
 
 

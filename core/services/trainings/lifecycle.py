@@ -148,7 +148,7 @@ class SupernetRequest:
     supernet: Document = field(default_factory=dict)
     """Settings of the supernet: `core.supernet.settings`."""
     budget: Document = field(default_factory=dict)
-    """Steps or hours: `core.training.run_folder.RunBudget`."""
+    """Steps or hours: `core.wire.trainings.TrainingBudget`."""
     job_id: str | None = None
     target_id: str | None = None
     """The one that waits for it."""

@@ -51,7 +51,7 @@ class Training(Base):
     dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until the data is prepared
     recipe_name: Mapped[str | None] = mapped_column(String(64))
     recipe: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
-    budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.training.run_folder.RunBudget
+    budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.TrainingBudget
     supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
     seed: Mapped[int | None] = mapped_column(BigInt)
     sharding: Mapped[str | None] = mapped_column(String(10))
@@ -79,7 +79,7 @@ class Training(Base):
     tokens: Mapped[int] = mapped_column(BigInt, default=0)
     seconds: Mapped[float] = mapped_column(default=0.0)  # of training, over all starts
     seconds_left: Mapped[float | None]
-    last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.training.run_folder.Metric
+    last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.MetricView
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # result.json
     # core.services.trainings.files.store.TrainingManifest: its files on the artifact store.
     manifest: Mapped[dict[str, Any] | None] = mapped_column(Json, deferred=True)
@@ -113,7 +113,7 @@ class TrainingMetric(Base):
     id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
     training_id: Mapped[str] = mapped_column(ForeignKey("training.id", ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(BigInt)
-    data: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.run_folder.Metric
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.trainings.MetricView
 
 
 class Evaluation(Base):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,8 +9,7 @@ import torch
 from edgefront.core.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Optimizer, Parametrisation
-from edgefront.core.training.optimizers.lamb import Lamb
-from edgefront.core.training.optimizers.nvlamb import NvLamb
+from edgefront.core.training.optimizers.lamb import Lamb, NvLamb
 from edgefront.core.training.optimizers.parts import cluster_parts, projection_parts
 from edgefront.core.training.parameter import parameters_of
 from edgefront.core.training.parametrisation import Rules
@@ -47,43 +45,20 @@ def make_optimizer(
         decay = settings.weight_decay / rate if decays else 0.0  # lr·decay, what a step takes away, is everyone's
         group: dict[str, Any] = {"params": tensors, "weight_decay": decay}
         groups.append(group if rules is None else group | {_RATE: rate, "lr": settings.lr * rate})
-    return _MAKERS[settings.name](model, groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    shared: dict[str, Any] = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps}
+    match settings.name:
+        case "radam":
+            return torch.optim.RAdam(groups, decoupled_weight_decay=True, **shared)
+        case "lamb":
+            return Lamb(groups, parts=cluster_parts(model), **shared)
+        case "nvlamb":
+            return NvLamb(groups, parts=projection_parts(model), **shared)
+    can_fuse = all(tensor.device.type in _FUSED for tensors in members.values() for tensor in tensors)
+    adam = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return adam(groups, fused=can_fuse, **shared)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Sets the rate of the next step: `lr`, times what a group's parametrisation says."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get(_RATE, 1.0)
-
-
-def _adam(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, fused=_can_fuse(model), **settings)
-
-
-def _adamw(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, fused=_can_fuse(model), **settings)
-
-
-def _radam(_: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.RAdam(groups, decoupled_weight_decay=True, **settings)
-
-
-def _lamb(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return Lamb(groups, parts=cluster_parts(model), **settings)
-
-
-def _nvlamb(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return NvLamb(groups, parts=projection_parts(model), **settings)
-
-
-def _can_fuse(model: LanguageModel) -> bool:
-    return all(parameter.device.type in _FUSED for parameter in model.parameters() if parameter.requires_grad)
-
-
-_MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": _adam,
-    "adamw": _adamw,
-    "radam": _radam,
-    "lamb": _lamb,
-    "nvlamb": _nvlamb,
-}
