@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefront.core.data.prepared import encoding, preparation, prepared, writing
+from edgefront.core.data.prepared import encoding, preparation, prepared
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, open_prepared
@@ -230,7 +230,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing.os, "fsync", full)
+        patch.setattr(encoding.os, "fsync", full)
         with pytest.raises(Unavailable, match="the disk is full"):
             prepare(str(text), home)
     assert [path for path in home.iterdir() if path.is_dir()] == []
@@ -239,7 +239,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(
 
 def test_text_is_streamed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_BATCH", 1 << 16)
-    monkeypatch.setattr(writing, "_HELD", 1 << 16)
+    monkeypatch.setattr(encoding, "_HELD", 1 << 16)
     for module in (preparation, prepared):
         monkeypatch.setattr(module, "_CHUNK", 1 << 16)
     path = tmp_path / "long.txt"
