@@ -16,7 +16,7 @@ from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.parameters import weight_bytes
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import Unavailable
-from edgefront.core.graph import ggml
+from edgefront.core.graph import formats
 from edgefront.core.graph.formats import encode
 from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.gguf_header import GgufHeader
@@ -107,8 +107,8 @@ def test_more_bits_are_nearer(tmp_path: Path) -> None:
 
 def test_without_xllamacpp_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Architecture.parse(MODELS["untied, pairs, rows of 32"]["architecture"])
-    ggml._quantize_chunk.cache_clear()
-    monkeypatch.setattr(ggml, "find_spec", lambda _: None)
+    formats._quantize_chunk.cache_clear()
+    monkeypatch.setattr(formats, "find_spec", lambda _: None)
     write_gguf(model, 1, tmp_path / "model.gguf", "q4_0")
     with pytest.raises(Unavailable, match=r"xllamacpp.*pip install 'edgefront-lm\[llamacpp\]'"):
         write_gguf(model, 1, tmp_path / "other.gguf", "q4_k_m")
