@@ -7,6 +7,8 @@ launch scatters by 1 %, the same for each search of a seed.
 
 - `surrogate` is edgefront's search with its default settings. It ends by itself, and keeps then what it has found.
 - `lts` (evolution) and `random` launch only what is predicted to be better than the best that they have found.
+- `optuna-tpe`, `optuna-gp`, `botorch`, `botorch-costs`: see `find_rivals.py`. Without the package that one needs it is
+  left out, by name.
 
 The best known is what evolution finds on the device itself in 240,000 evaluations without scatter; a lucky launch can
 be better. Given are medians and quartiles over limits and seeds. Each run is a line of `results/bench_find.jsonl`, and
@@ -18,95 +20,30 @@ runs that are there are not repeated.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from find_devices import DEVICES, Task, device
+from find_rivals import Session, Spent, botorch, optuna
 from record import RESULTS, append, table
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot
-from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.rules.table import Codes
 
 SHARES = (0.7, 0.4)
 """Limits of latency, as shares of the deepest stock model's."""
 AFTER = (10, 15, 20, 25, 40)
 WITHIN = 0.01
 NAME = "bench_find"
-SEARCHES = ("surrogate", "lts", "random")
 
 
-class Spent(Exception):
-    """All launches have been made."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What came out of one launch."""
-
-    quality: float
-    latency_ms: float
-    memory_bytes: float
-    within: bool
-
-
-@dataclass
-class Session:
-    """The launches of one search in one task, its baselines first; the same seed gives every search the same ones."""
-
-    task: Task
-    seed: int
-    launches: int
-    made: list[Launched] = field(default_factory=list)
-    curve: list[float] = field(default_factory=list)
-    """The best quality within the limits after each launch; -∞ before there is any."""
-
-    def __post_init__(self) -> None:
-        self.device, self.space = self.task.device, self.task.device.space
-        self.rules, self.shapes = self.space.rules, PopulationShapes(self.space)
-        for codes in self.rules.encode([genome_of(stock, self.space.depth) for stock in self.baselines]):
-            self.launch(codes)
-
-    @property
-    def baselines(self) -> tuple[Architecture, ...]:
-        return self.space.baselines(self.device.depths)
-
-    @property
-    def best(self) -> float:
-        return self.curve[-1] if self.curve else -np.inf
-
-    def launch(self, codes: Codes) -> Launched:
-        if len(self.made) >= self.launches:
-            raise Spent
-        shapes = self.shapes(codes[None])
-        quality = float(self.device.score(shapes)[0])
-        latency, memory = self.device.launch(shapes, self.seed)
-        launched = Launched(quality, latency, memory, self.task.within(latency, memory))
-        self.made.append(launched)
-        self.curve.append(max(self.best, quality if launched.within else -np.inf))
-        return launched
-
-
-def genome_of(stock: Architecture, depth: int) -> dict[str, object]:
-    """The genome of a stock model."""
-    layer = {"n_head": stock.blocks[0].n_head, "d_inner": stock.blocks[1].d_inner}
-    whole = {
-        "n_layer": len(stock.blocks) // 2,
-        "d_model": stock.d_model,
-        "d_embed": "d_model",
-        "div": stock.embedding.div,
-    }
-    return {**whole, **{name: [width] * depth for name, width in layer.items()}}
-
-
-def search(name: str, session: Session) -> None:
+def ours(name: str, session: Session) -> None:
     """A search of edgefront, by its name; returns when it has ended."""
 
     def better(architecture: Architecture) -> bool:
@@ -145,12 +82,19 @@ def search(name: str, session: Session) -> None:
         generation += 1
 
 
+SEARCHES: dict[str, Callable[[str, Session], None]] = {
+    **dict.fromkeys(("surrogate", "lts", "random"), ours),
+    **dict.fromkeys(("optuna-tpe", "optuna-gp"), optuna),
+    **dict.fromkeys(("botorch", "botorch-costs"), botorch),
+}
+
+
 def run(name: str, task: Task, seed: int, launches: int) -> dict[str, Any]:
     """One search: its best quality after each launch, when it ended by itself, and the processor time it took."""
     started = time.process_time()
     session, ended = Session(task, seed, launches), None
     try:
-        search(name, session)
+        SEARCHES[name](name, session)
         ended = len(session.made)
     except Spent:
         pass
@@ -165,11 +109,20 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), help="limits of latency")
     parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES))
     options = parser.parse_args()
+    searches = installed(options.searches)
     for share in options.shares:
         for name in options.devices:
-            measure(name, share, options.searches, options.seeds, options.launches)
+            measure(name, share, searches, options.seeds, options.launches)
     rows = [summary(name, search) for name in options.devices for search in options.searches]
     table("Excess of predicted perplexity over the best known, %: median (quartiles)", [row for row in rows if row])
+
+
+def installed(searches: Sequence[str]) -> list[str]:
+    """Those whose package is there."""
+    missing = {name for name in ("optuna", "botorch") if importlib.util.find_spec(name) is None}
+    for name in missing:
+        print(f"{name} is not installed: left out")
+    return [search for search in searches if search.split("-")[0] not in missing]
 
 
 def measure(name: str, share: float, searches: Sequence[str], seeds: int, launches: int) -> None:
@@ -177,14 +130,14 @@ def measure(name: str, share: float, searches: Sequence[str], seeds: int, launch
     task, best_known = Task.of(device(name), share, launches), None
     done = {(row["device"], row["share"], row["seed"], row["search"]) for row in recorded()}
     for seed in range(seeds):
-        for wanted in searches:
-            if (name, share, seed, wanted) in done:
+        for search in searches:
+            if (name, share, seed, search) in done:
                 continue
             best_known = best_known or task.best_known()
-            found = run(wanted, task, seed, launches)
+            found = run(search, task, seed, launches)
             # Of perplexities: both qualities are negative.
             excess = [None if np.isinf(best) else round(best / best_known - 1, 5) for best in found.pop("best")]
-            row = {"device": name, "share": share, "seed": seed, "search": wanted, **found, "excess": excess}
+            row = {"device": name, "share": share, "seed": seed, "search": search, **found, "excess": excess}
             append(NAME, row)
             print(row, flush=True)
 
