@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, event
 
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base
@@ -45,6 +45,19 @@ _OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND usename 
 _RESTART = (
     "SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace"
 )
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    """The statements that are executed within the block."""
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(database.engine, "before_cursor_execute", note)
 
 
 def migrate(url: str) -> None:

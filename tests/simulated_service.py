@@ -7,13 +7,14 @@ from typing import Any
 import simulated_agent as simulated
 
 from edgefront.core.errors import Unavailable
+from edgefront.core.services.jobs import choices, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits
+from edgefront.core.wire.choices import ChoicesView
+from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.workers import results, searching
 
@@ -129,6 +130,11 @@ class Service:
         with self.database.read() as session:
             stored = recommendation.read(session, self.user, job.id, asked=asked)
         return stored.recommendation()
+
+    def chosen(self, job: JobView, limits: Limits = NO_LIMITS) -> ChoicesView:
+        """The answer of a job among published models."""
+        with self.database.read() as session:
+            return choices.answer(choices.read(session, self.user, job.id, limits))
 
     def run(self, agent: simulated.SimulatedAgent, steps: int = 200, max_items: int = 8) -> int:
         """Measures until there is no work left; returns the number of launches."""

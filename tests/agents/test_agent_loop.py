@@ -200,39 +200,6 @@ def test_asks_for_the_next_batch_while_it_measures_the_last_launch(config):
     assert asked[1] < script.requests.index("/v1/reports")
 
 
-def test_drain_finishes_the_launch_of_the_moment_and_gives_back_the_rest(config):
-    script = Script()
-    script.items.extend(slow(number) for number in range(3))
-    with ScriptedServer(script) as server, running(config(server.url)) as run:
-        wait_for(lambda: script.started)
-        run.agent.stop()
-        assert run.ended()
-        assert run.error is None
-    assert reported(script) == ["lau_0"]
-    assert script.released == ["lau_1", "lau_2"]
-
-
-def test_giving_up_gives_back_the_launch_of_the_moment_too(config):
-    script = Script()
-    script.items.extend(endless(number) for number in range(3))
-    with ScriptedServer(script) as server, running(config(server.url)) as run:
-        wait_for(lambda: script.started)
-        run.agent.stop()
-        run.agent.stop()
-        assert run.ended()
-    assert reported(script) == []
-    assert sorted(script.released) == ["lau_0", "lau_1", "lau_2"]
-
-
-def test_drains_while_it_waits_for_work(config):
-    script = Script()
-    with ScriptedServer(script) as server, running(config(server.url, wait_s=60.0)) as run:
-        wait_for(lambda: "/v1/leases" in script.requests)
-        run.agent.stop()
-        assert run.ended(45)
-        wait_for(lambda: script.polls_cut_short == 1)
-
-
 def test_drains_while_the_server_is_unavailable(config):
     with ScriptedServer(Script()) as server:
         pass

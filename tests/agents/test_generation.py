@@ -122,13 +122,6 @@ def test_runtimes_choose_the_same_tokens(weights: Path, name: str, context: int)
         assert np.array_equal(tokens, expected), runtime
 
 
-@pytest.mark.skipif("llamacpp" not in HERE, reason="xllamacpp or gguf is not installed")
-def test_llamacpp_chooses_the_same_tokens(weights: Path) -> None:
-    """Without a context: that of llama.cpp are the keys and values of tokens, not random ones."""
-    expected = tokens_of(weights, subjects.gpt(), protocol("pytorch"))
-    assert np.array_equal(tokens_of(weights, subjects.gpt(), protocol("llamacpp")), expected)
-
-
 @pytest.mark.parametrize("runtime", HERE)
 def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     asked = protocol(runtime, memory_length=13)

@@ -7,7 +7,7 @@ import logging
 
 import httpx
 import pytest
-from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
+from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer
 from tenacity import AsyncRetrying, RetryCallState
 
 from edgefront.agents.server.client import (
@@ -146,20 +146,3 @@ def test_a_closed_port_counts_as_an_unavailable_server():
             ask(server, credential=TOKEN)
     with pytest.raises(errors.Unavailable, match="cannot be reached"):
         ask(server)
-
-
-def test_a_long_poll_can_be_cut_short_and_the_server_notices():
-    script = Script()
-
-    async def poll_and_leave(server: ScriptedServer) -> None:
-        async with AgentClient(server.url) as client:
-            client.use(CREDENTIAL)
-            poll = asyncio.create_task(client.lease(LeaseRequest(wait_s=60)))
-            while "/v1/leases" not in script.requests:
-                await asyncio.sleep(0.01)
-            poll.cancel()
-            await asyncio.wait([poll])
-
-    with ScriptedServer(script) as server:
-        asyncio.run(poll_and_leave(server))
-        wait_for(lambda: script.polls_cut_short == 1)

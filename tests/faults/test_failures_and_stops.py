@@ -68,6 +68,7 @@ def test_a_search_that_always_fails_ends_at_the_third_attempt(
     ended = service.get(job.id)
     assert (len(times), ended.state) == (3, "failed")
     assert "3 attempts; the last: internal error (ZeroDivisionError)" in ended.targets[0].note
+    assert "secret" not in ended.model_dump_json()
     assert items(service) == {}
 
 

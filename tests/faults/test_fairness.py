@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_SQLITE, statements
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
@@ -17,15 +16,13 @@ from running_api import Service, job, problem
 from simulated_agent import CLASS
 from simulated_pool import ARCHITECTURE as SMALL
 from simulated_pool import DATA, prepare
-from sqlalchemy import event, insert
+from sqlalchemy import insert
 
-from edgefront.core.services.fleet.queries import facts_of
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Device, Job, Measurement, Target, new_id
-from edgefront.core.wire.agent import MAX_FACTS_BYTES
+from edgefront.core.store.tables import Job, Measurement, Target, new_id
 
 Asks = list[tuple[str, int, int]]
 """Owner, number of the job, and how many launches it asks for; in this order."""
@@ -138,86 +135,59 @@ def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
 
 @pytest.mark.parametrize("store", ["folder", "object store"])
 def test_trainings_of_an_owner_are_bounded_in_bytes(
-    sqlite_url: str, start_service: Callable[..., Service], tmp_path: Path, store: str
+    sqlite_url: str,
+    open_database: Callable[..., Database],
+    start_service: Callable[..., Service],
+    tmp_path: Path,
+    store: str,
 ) -> None:
-    database = Database(sqlite_url)
-    try:
-        service = start_service(database, OwnerSettings(stored_bytes=1000))
-        prepare(service.settings.data_folder)
-        bob = service.client("user", "bob")
-        asked = {
-            "architecture": SMALL,
-            "dataset": DATA,
-            "overrides": {"steps": 5, "segment": 8, "schedule": {"warmup": 0}},
-        }
-        first = bob.post("/v1/trainings", json=asked)
-        assert first.status_code == 201, first.text
-        made = first.json()["items"][0]["id"]
-        folder = service.settings.artifact_folder / "trainings" / made
-        if store == "object store":
-            folder = tmp_path / "store" / "trainings" / made
-            service.settings.artifacts = f"file://{tmp_path}/store"
-        (folder / "checkpoints").mkdir(parents=True)
-        (folder / "checkpoints" / "model").write_bytes(b"x" * 1000)
-        refused = problem(bob.post("/v1/trainings", json=asked), 409)
-        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.stored_bytes", 1000, 1000)
-        assert service.client("user", "ann").post("/v1/trainings", json=asked).status_code == 201
-        shutil.rmtree(folder)
-        assert bob.post("/v1/trainings", json=asked).status_code == 201
-    finally:
-        database.dispose()
+    service = start_service(open_database(sqlite_url), OwnerSettings(stored_bytes=1000))
+    prepare(service.settings.data_folder)
+    bob = service.client("user", "bob")
+    asked = {
+        "architecture": SMALL,
+        "dataset": DATA,
+        "overrides": {"steps": 5, "segment": 8, "schedule": {"warmup": 0}},
+    }
+    first = bob.post("/v1/trainings", json=asked)
+    assert first.status_code == 201, first.text
+    made = first.json()["items"][0]["id"]
+    folder = service.settings.artifact_folder / "trainings" / made
+    if store == "object store":
+        folder = tmp_path / "store" / "trainings" / made
+        service.settings.artifacts = f"file://{tmp_path}/store"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "model").write_bytes(b"x" * 1000)
+    refused = problem(bob.post("/v1/trainings", json=asked), 409)
+    assert (refused["bound"], refused["used"], refused["most"]) == ("owners.stored_bytes", 1000, 1000)
+    assert service.client("user", "ann").post("/v1/trainings", json=asked).status_code == 201
+    shutil.rmtree(folder)
+    assert bob.post("/v1/trainings", json=asked).status_code == 201
 
 
 # Slow work -----------------------------------------------------------------------------------------------------------
 
 
 def test_limits_that_no_model_meets_are_refused_without_a_search(
-    sqlite_url: str, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str,
+    open_database: Callable[..., Database],
+    start_service: Callable[..., Service],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def drawn(_plan: SearchPlan) -> bool:
         raise AssertionError("thousands of architectures were drawn")
 
     monkeypatch.setattr(SearchPlan, "permitted", drawn)
-    database = Database(sqlite_url)
-    try:
-        service = start_service(database)
-        service.enrol(device_class=CLASS)
-        ann = service.client("user", "ann")
-        for limits in ({"min_decoder": 10**12}, {"max_decoder": 1}, {"max_total": 10}):
-            for space in ("lts-gpt2", "srupp"):
-                document = problem(ann.post("/v1/jobs", json=job(parameters=limits, space={"name": space})), 422)
-                assert document["field"] == f"parameters.{next(iter(limits))}"
-    finally:
-        database.dispose()
-
-
-def _wait(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-# Wrong keys ----------------------------------------------------------------------------------------------------------
+    service = start_service(open_database(sqlite_url))
+    service.enrol(device_class=CLASS)
+    ann = service.client("user", "ann")
+    for limits in ({"min_decoder": 10**12}, {"max_decoder": 1}, {"max_total": 10}):
+        for space in ("lts-gpt2", "srupp"):
+            document = problem(ann.post("/v1/jobs", json=job(parameters=limits, space={"name": space})), 422)
+            assert document["field"] == f"parameters.{next(iter(limits))}"
 
 
 # Facts ---------------------------------------------------------------------------------------------------------------
-
-
-def test_facts_are_bounded(sqlite_url: str, start_service: Callable[..., Service]) -> None:
-    database = Database(sqlite_url)
-    try:
-        service = start_service(database)
-        agent = service.agent()
-        with database.read() as session:
-            stored = facts_of(session, agent.get("/v1/me").json()["device_id"])
-        large = {**stored, "extra": {f"note {index}": "x" * 8000 for index in range(9)}}
-        body = {"protocol_version": 3, "wait_s": 0, "facts": large}
-        refused = problem(agent.post("/v1/leases", json=body), 422)
-        assert refused["field"] == "facts"
-        assert str(MAX_FACTS_BYTES) in refused["detail"]
-    finally:
-        database.dispose()
 
 
 @ON_SQLITE
@@ -225,24 +195,11 @@ def test_a_lease_does_not_read_the_facts_again(world: World) -> None:
     device = world.device(cpu="first")
     asked(world, [("ann", 1, 20)])
     assert world.claim(device, 1).items
-    seen: list[str] = []
-    event.listen(
-        world.database.engine, "before_cursor_execute", lambda _c, _k, statement, *_: seen.append(statement.lower())
-    )
-    assert world.claim(device, 1).items
+    with statements(world.database) as seen:
+        assert world.claim(device, 1).items
     assert seen
     assert not [
         statement
-        for statement in seen
+        for statement in map(str.lower, seen)
         if "device.facts " in statement or "device.facts\n" in statement or "device.facts," in statement
     ]
-
-
-def test_what_a_device_can_run_follows_its_facts(world: World) -> None:
-    device = world.device()
-    asked(world, [("ann", 1, 20)])
-    assert world.claim(device, 1).items
-    with world.write() as session:
-        row = session.get_one(Device, device)
-        row.facts = {**row.facts, "runtimes": []}
-    assert not world.claim(device, 1).items

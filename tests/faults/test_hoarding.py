@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
+from concurrency import at_once
 from databases import ON_SQLITE
 from lease_world import World, done
 from sqlalchemy import func, select
@@ -46,23 +45,7 @@ def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
 def test_requests_at_once_hold_no_more(world: World) -> None:
     hoarder = world.device()
     world.launches(MAX_HELD + 60)
-    begin = threading.Barrier(8)
-    failures: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            begin.wait()
-            for _ in range(6):
-                world.claim(hoarder, MAX_BATCH)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    at_once(*[lambda: [world.claim(hoarder, MAX_BATCH) for _ in range(6)]] * 8)
     while world.claim(hoarder, MAX_BATCH).items:  # a request during another one gets nothing
         pass
     assert held(world, hoarder) == MAX_HELD

@@ -12,9 +12,7 @@ from simulated_agent import SimulatedAgent, by_size, principal
 from simulated_service import Service, request
 from sqlalchemy import func, insert, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Unavailable
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.measuring.expiry import return_stranded
 from edgefront.core.services.measuring.queries import leases
@@ -147,12 +145,6 @@ def test_only_a_lost_connection_is_an_unavailable_database(database: Database) -
         return
     with pytest.raises(SQLAlchemyError, match="65535"), database.read() as session:
         session.execute(select(Job.id).where(Job.id.in_([str(number) for number in range(MANY)])))
-    with pytest.raises(Unavailable, match="unavailable"), database.read() as session:
-        _lose(session)
-
-
-def _lose(session: Session) -> None:
-    session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------

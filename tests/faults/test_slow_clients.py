@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import large_job
 import pytest
+from concurrency import until
 from running_api import Service, problem
 
 from edgefront.core.services import event_log
@@ -72,13 +73,6 @@ def rest(opened: socket.socket) -> bytes:
         while part := opened.recv(1 << 20):
             received += part
     return bytes(received)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def get(path: str, key: str) -> bytes:

@@ -3,8 +3,6 @@ trainings."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +17,6 @@ from simulated_service import Service as Searches
 from simulated_service import request
 from sqlalchemy import func, select
 
-from edgefront.api.jobs import endpoints
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
@@ -39,32 +36,7 @@ def service(sqlite_url: str, open_database: Callable[..., Database], start_servi
     return start_service(open_database(sqlite_url))
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 # Requests ------------------------------------------------------------------------------------------------------------
-
-
-class Blocked:
-    """Listing of eve's jobs, which takes until it may end."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.may_end = threading.Semaphore(0), threading.Event()
-        self.calls = 0
-        listed = endpoints.jobs.list_jobs
-
-        def blocked(session: Any, person: Any, *given: Any, **named: Any) -> Any:
-            if person.owner == "eve":
-                self.calls += 1
-                self.begun.release()
-                assert self.may_end.wait(60)
-            return listed(session, person, *given, **named)
-
-        monkeypatch.setattr(endpoints.jobs, "list_jobs", blocked)
 
 
 def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

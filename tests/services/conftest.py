@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lease_world import World
+from simulated_agent import SimulatedAgent
 from simulated_pool import Pool, settings_for
 from simulated_service import Service
 from simulated_trainings import Trainings
@@ -25,6 +26,11 @@ def service(database: Database) -> Service:
 @pytest.fixture
 def sqlite_service(sqlite_url: str, open_database: Callable[..., Database]) -> Service:
     return Service(open_database(sqlite_url))
+
+
+@pytest.fixture
+def agent(service: Service) -> SimulatedAgent:
+    return SimulatedAgent(service.database)
 
 
 @pytest.fixture

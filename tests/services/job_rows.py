@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from simulated_service import Service
 from sqlalchemy import func, select
 
-from edgefront.core.store.tables import Candidate, Launch
+from edgefront.core.store.tables import Base, Candidate, Evaluation, Launch
 
 
 def candidates(service: Service, job_id: str, role: str = "search") -> list[Candidate]:
@@ -14,7 +17,17 @@ def candidates(service: Service, job_id: str, role: str = "search") -> list[Cand
         return list(session.scalars(query.order_by(Candidate.target_id, Candidate.number)))
 
 
-def launches(service: Service, state: str | None = None) -> int:
+def count(service: Service, table: type[Base], **values: Any) -> int:
+    """Rows with these values."""
     with service.database.read() as session:
-        query = select(func.count()).select_from(Launch)
-        return int(session.scalar(query if state is None else query.where(Launch.state == state)) or 0)
+        return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
+
+
+def launches(service: Service, state: str | None = None) -> int:
+    return count(service, Launch, **({} if state is None else {"state": state}))
+
+
+def evaluation(digest: str, value: float, now: datetime, **changes: Any) -> Evaluation:
+    """What a training of ann's, with this digest, came to."""
+    values = {"dataset": "letters", "split": "test", "metric": "perplexity", "details": {"recipe": "quick"}, **changes}
+    return Evaluation(owner="ann", digest=digest, value=value, created_at=now, **values)

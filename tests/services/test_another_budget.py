@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from databases import ON_SQLITE
+from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service
 from sqlalchemy import select, update
@@ -18,7 +19,7 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.space import Genome
-from edgefront.core.store.tables import Candidate, Evaluation
+from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobRequest, JobView, Limits, TrainingBudget
 
 pytestmark = [pytest.mark.slow, ON_SQLITE]
@@ -121,13 +122,7 @@ def test_trained_models_are_compared_however_many_are_predicted_to_be_better(ser
     with service.database.write() as session:
         digests = {row.id: row.digest for row in session.scalars(select(Candidate).where(Candidate.id.in_(ids)))}
         for id_, perplexity in ((first.id, 30.0), (ids[-1], 20.0)):
-            session.add(
-                Evaluation(
-                    owner="ann",
-                    digest=digests[id_], dataset="letters", split="test", metric="perplexity", value=perplexity,
-                    details={"recipe": "quick"}, created_at=first.created_at,
-                )
-            )  # fmt: skip
+            session.add(evaluation(digests[id_], perplexity, first.created_at))
     view = recommendation.answer(service.database, service.user, job.id)
     assert view.by == "trained"
     assert view.recommended is not None

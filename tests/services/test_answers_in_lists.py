@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
-from databases import ON_SQLITE
+from databases import ON_SQLITE, statements
+from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service, request
-from sqlalchemy import delete, event
+from sqlalchemy import delete
 
 from edgefront.core.services.jobs import answers
 from edgefront.core.services.jobs import lifecycle as jobs
@@ -23,11 +20,6 @@ pytestmark = ON_SQLITE
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
     answers._kept.clear()
-
-
-@pytest.fixture
-def agent(service: Service) -> SimulatedAgent:
-    return SimulatedAgent(service.database)
 
 
 def asked(seed: int = 7, **limits: float) -> JobRequest:
@@ -49,28 +41,9 @@ def agree(service: Service) -> list[str]:
     return [job.targets[0].answer for job in found]
 
 
-@contextmanager
-def statements(service: Service) -> Iterator[list[str]]:
-    seen: list[str] = []
-
-    def note(_c: Any, _k: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
-
-    event.listen(service.database.engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(service.database.engine, "before_cursor_execute", note)
-
-
 def score(service: Service, job: JobView, digests: list[str]) -> None:
     with service.database.write() as session:
-        session.add_all(
-            Evaluation(
-                owner="ann",
-                digest=digest, dataset="letters", split="test", metric="perplexity", value=3.0 + place,
-                details={"recipe": "quick"}, created_at=job.created_at,
-            )
-            for place, digest in enumerate(digests)
-        )  # fmt: skip
+        session.add_all(evaluation(digest, 3.0 + place, job.created_at) for place, digest in enumerate(digests))
 
 
 def test_an_answer_is_that_of_the_recommendation_and_follows_what_it_is_made_of(
@@ -104,15 +77,15 @@ def test_a_running_search_has_no_answer_yet(service: Service, agent: SimulatedAg
 def test_many_answers_need_no_more_statements_than_one(service: Service, agent: SimulatedAgent) -> None:
     service.finish(agent, asked(1))
     answers._kept.clear()
-    with statements(service) as of_one:
+    with statements(service.database) as of_one:
         listed(service)
     for seed in (2, 3, 4):
         service.finish(agent, asked(seed))
     answers._kept.clear()
-    with statements(service) as of_four:
+    with statements(service.database) as of_four:
         listed(service)
     assert len(of_four) == len(of_one)
-    with statements(service) as again:
+    with statements(service.database) as again:
         listed(service)
     assert len(again) == len(of_four) - 2, "what is known is not read again: baselines and frontiers"
 

@@ -6,14 +6,14 @@ import errno
 import hashlib
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import onnx
 import pytest
+from concurrency import at_once
 from databases import ON_SQLITE
 from safetensors import safe_open
 from simulated_agent import SimulatedAgent, principal
@@ -135,19 +135,7 @@ def test_requests_at_once_build_once(
         write(architecture, seed, path, options)
 
     monkeypatch.setattr(export, "write_onnx", counted)
-    found: list[Any] = []
-    barrier = threading.Barrier(5)
-
-    def ask() -> None:
-        barrier.wait()
-        found.append(artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path / "a"))
-
-    threads = [threading.Thread(target=ask) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 5
+    found = at_once(*[lambda: artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path / "a")] * 5)
     assert len(set(found)) == 1
     assert len(built) == 1
     assert len(files(tmp_path / "a")) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from databases import ON_SQLITE
+from job_rows import count
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, NotFound
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
@@ -25,16 +25,6 @@ from edgefront.core.store.tables import (
     Target,
 )
 from edgefront.core.wire.jobs import JobView
-
-
-@pytest.fixture
-def agent(service: Service) -> SimulatedAgent:
-    return SimulatedAgent(service.database)
-
-
-def count(service: Service, table: type, **values: Any) -> int:
-    with service.database.read() as session:
-        return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
 
 
 @ON_SQLITE

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from databases import ON_SQLITE
-from job_rows import candidates
+from job_rows import candidates, count
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service, request
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.prediction.latency import LatencyPredictor
@@ -22,11 +22,6 @@ from edgefront.core.wire.jobs import JobRequest
 
 def ask(service: Service, asked: JobRequest) -> JobEstimate:
     return estimate(service.database, service.user, asked, Fits())
-
-
-def count(service: Service, table: type[Any]) -> int:
-    with service.database.read() as session:
-        return session.scalar(select(func.count()).select_from(table)) or 0
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_rows import evaluation
 from sqlalchemy import event, select
 
 from edgefront.core.measurement.statistics import LaunchVariance
@@ -20,7 +21,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.comparison import summary_of
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
+from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, Limits, TargetRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -166,17 +167,6 @@ def test_flags_equal_brute_force_after_any_sequence(
         database.dispose()
 
 
-def test_a_member_that_gets_worse_lets_others_join_the_frontier(database: Database) -> None:
-    world = World(database, 8)
-    one, two, three = world.ids[0], world.ids[7], world.ids[1]
-    world.settle({one: ("measured", 2.0, 2), two: ("measured", 3.0, 3), three: ("measured", 1.0, 9)})
-    world.check()
-    world.settle({one: ("measured", 4.0, 4)})
-    world.check()
-    world.settle({two: ("infeasible", None, None), three: ("measured", 5.0, 1)})
-    world.check()
-
-
 def test_what_differs_by_less_than_the_error_of_measurement_is_one_point(database: Database) -> None:
     world = World(database, 4, epsilon=0.01)
     same = {id_: ("measured", 10.0 + n / 1000, 1000) for n, id_ in enumerate(world.ids[1:])}
@@ -233,22 +223,11 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
     world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
     world.settle({world.baseline: ("measured", 5.0, mb)})
 
-    def score(
-        number: int, value: float, dataset: str = "python", split: str = "test", metric: str = "perplexity", **how: str
-    ) -> None:
+    def score(number: int, value: float, recipe: dict[str, str] | None = None, **changes: str) -> None:
+        details = {"recipe": "quick", **(recipe or {})}
+        when = NOW + timedelta(seconds=value)
         with database.write() as session:
-            session.add(
-                Evaluation(
-                    owner="ann",
-                    digest=f"{number:064d}",
-                    dataset=dataset,
-                    split=split,
-                    metric=metric,
-                    value=value,
-                    details={"recipe": "quick", **how},
-                    created_at=NOW + timedelta(seconds=value),
-                )
-            )
+            session.add(evaluation(f"{number:064d}", value, when, details=details, **{"dataset": "python", **changes}))
 
     with database.read() as session:
         nothing = frontier_view(session, USER, world.job_id, by="perplexity")
@@ -259,7 +238,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
     score(3, 1.0, dataset="other")
     score(3, 2.0, split="valid")
     score(3, 3.0, metric="bpc")
-    score(3, 4.0, comparability_key="longer")
+    score(3, 4.0, {"comparability_key": "longer"})
     score(6, 5.0)  # the baseline: shown, never on a frontier
     with database.read() as session:
         view = frontier_view(session, USER, world.job_id, by="perplexity")

@@ -113,18 +113,10 @@ def test_a_job_that_no_agent_there_can_run_is_refused(service: Service) -> None:
 
 
 def test_limits_on_times_are_of_generations_alone(service: Service, agent: SimulatedAgent) -> None:
+    request = asked({"first_token_ms": 5.0})
+    place = request.targets[0].model_copy(update={"protocol": MeasurementProtocol()})
     with pytest.raises(InvalidInput, match="mode forward generates no tokens") as told:
-        service.submit(
-            asked({"first_token_ms": 5.0}).model_copy(
-                update={
-                    "targets": (
-                        asked({"first_token_ms": 5.0})
-                        .targets[0]
-                        .model_copy(update={"protocol": MeasurementProtocol()}),
-                    )
-                }
-            )
-        )
+        service.submit(request.model_copy(update={"targets": (place,)}))
     assert told.value.field == "targets.0.limits.first_token_ms"
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
 
 import pytest
+from concurrency import at_once
 from databases import ON_SQLITE
+from job_rows import count
 from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
 from simulated_service import Service, request
-from sqlalchemy import func, select
+from sqlalchemy import select
 
-from edgefront.core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
+from edgefront.core.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgefront.core.search.interface import Proposal
 from edgefront.core.search.random_search import RandomSearch
 from edgefront.core.services.access.keys import Principal
@@ -29,16 +31,6 @@ from edgefront.core.store.tables import (
     Target,
 )
 from edgefront.core.wire.agent import RuntimeFacts
-
-
-@pytest.fixture
-def agent(service: Service) -> SimulatedAgent:
-    return SimulatedAgent(service.database)
-
-
-def count(service: Service, table: type, **values: Any) -> int:
-    with service.database.read() as session:
-        return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
 
 
 @ON_SQLITE
@@ -77,20 +69,7 @@ def test_nothing_is_held_while_a_job_is_planned(
 
 
 def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
-    found: list[str] = []
-    barrier = threading.Barrier(4)
-
-    def create() -> None:
-        barrier.wait()
-        found.append(service.create(key="race").id)
-
-    threads = [threading.Thread(target=create) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
+    assert len(set(at_once(*[lambda: service.create(key="race").id] * 4))) == 1
     assert count(service, Job) == count(service, Target) == 1
 
 
@@ -347,6 +326,8 @@ def test_jobs_are_their_owners(service: Service, agent: SimulatedAgent) -> None:
         for call in calls:
             with pytest.raises(NotFound):
                 call()
+    with pytest.raises(NotFound):
+        service.get(job.id)
     for action in ("pause", "resume", "cancel", "delete"):
         with pytest.raises(NotFound):
             service.act(action, job.id)
@@ -356,25 +337,16 @@ def test_many_reports_at_once_number_events_without_gaps(service: Service) -> No
     """Two targets of one job, measured from threads: one log, no gap, no number twice."""
     boards = [SimulatedAgent(service.database, by_size(0.02), device_class=f"board {n}") for n in range(2)]
     job = service.submit(request(targets=[{"device_class": "board 0"}, {"device_class": "board 1"}]))
-    problems: list[BaseException] = []
 
     def measure(agent: SimulatedAgent) -> None:
-        try:
-            while agent.step(2):
-                pass
-        except EdgefrontError as error:
-            problems.append(error)
+        while agent.step(2):
+            pass
 
     for _ in range(30):
         service.work()
-        threads = [threading.Thread(target=measure, args=(board,)) for board in boards]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*(partial(measure, board) for board in boards))
         if service.get(job.id).state == "finished":
             break
-    assert problems == []
     assert service.get(job.id).state == "finished"
     with service.database.read() as session:
         numbers = list(session.scalars(select(Event.number).order_by(Event.number)))

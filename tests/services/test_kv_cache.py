@@ -17,7 +17,6 @@ from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.prediction import comparing
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import LeaseItem
 from edgefront.core.wire.jobs import JobRequest
 
@@ -31,11 +30,6 @@ def asked(*protocols: dict[str, Any]) -> JobRequest:
     ]
     space = {"name": "llama", "narrow": {"n_layer": [1, 2]}}
     return request(space=space, targets=targets, baseline_layers=[1], budget={"candidates": 3})
-
-
-@pytest.fixture
-def service(database: Database) -> Service:
-    return Service(database)
 
 
 @ON_SQLITE

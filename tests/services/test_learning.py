@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from concurrency import at_once
 from databases import ON_SQLITE
 from simulated_agent import principal
 from simulated_service import SMALL, Service
@@ -99,21 +99,8 @@ def test_the_same_trainings_give_the_same_bytes(service: Service, trainings: Tra
 
 def test_two_at_once_store_one_law(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:5])
-    asked, barrier, failures = subject(service), threading.Barrier(2), list[Exception]()
-
-    def learn() -> None:
-        try:
-            barrier.wait()
-            learning.learn(service.database, asked)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=learn) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    asked = subject(service)
+    at_once(*[lambda: learning.learn(service.database, asked)] * 2)
     assert [row.summary["table_models"] for row in trainings.laws()] == [5]
 
 

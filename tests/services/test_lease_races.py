@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from concurrency import at_once
 from lease_world import World, crashed, done, unsupported
 from sqlalchemy import text
 
@@ -21,27 +22,6 @@ from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Lease, Target
 from edgefront.core.wire.agent import LaunchReport, ReportRequest
-
-
-def together(*work: Callable[[], None]) -> None:
-    """Runs all at once; fails with the first error of any."""
-    failures: list[BaseException] = []
-    begin = threading.Barrier(len(work))
-
-    def guarded(job: Callable[[], None]) -> None:
-        try:
-            begin.wait()
-            job()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(job,)) for job in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_claimers_never_share_a_launch(world: World) -> None:
@@ -60,7 +40,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
         return work
 
     machines = [world.device(f"device {index}") for index in range(4)]
-    together(*(agent(device) for device in machines))
+    at_once(*(agent(device) for device in machines))
     # A claim passes over what another is claiming, so an agent may stop early, but never all of them.
     while items := world.claim(machines[0]).items:
         claimed.extend(item.launch_id for item in items)
@@ -133,11 +113,11 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
 
     def agents() -> None:
         try:
-            together(*(or_end(agent(device, index)) for index, device in enumerate(machines)))
+            at_once(*(or_end(agent(device, index)) for index, device in enumerate(machines)))
         finally:
             finished.set()
 
-    together(agents, sweeper, user)
+    at_once(agents, sweeper, user)
     assert {row.state for row in world.rows(Launch)} <= {"done", "failed"}
     assert all(row.state in ("measured", "failed") for row in world.rows(Candidate))
     assert all(row.settled == row.candidates for row in world.rows(Target))
@@ -165,7 +145,7 @@ def test_one_launch_reported_by_two_at_once_counts_once(world: World) -> None:
     def tell(device: str, item: object, latency: float) -> Callable[[], None]:
         return lambda: outcomes.extend(world.outcomes(device, (item, done(latency))))  # type: ignore[arg-type]
 
-    together(tell(first, old, 10.0), tell(second, new, 20.0), tell(first, old, 10.0))
+    at_once(tell(first, old, 10.0), tell(second, new, 20.0), tell(first, old, 10.0))
     accepted = Counter(outcomes)
     assert accepted["accepted"] == 1
     assert len(outcomes) == 3
@@ -191,7 +171,7 @@ def test_a_heartbeat_and_the_sweeper_agree(world: World) -> None:
             except (Gone, Conflict):
                 said.append("gone")
 
-        together(beat, late.sweep)
+        at_once(beat, late.sweep)
         ended = world.row(Lease, lease.lease_id or "").ended_at is not None
         assert (said == ["gone"]) == ended == (world.launch(launch).state == "wanted")
         world.tick(200)

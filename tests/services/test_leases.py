@@ -168,16 +168,6 @@ def test_unneeded_launches_are_cancelled_when_returned(world: World) -> None:
     assert world.launch(made).state == "cancelled"
 
 
-def test_a_shared_measurement_stays_wanted_while_a_running_job_wants_it(world: World) -> None:
-    device, first, second = world.device(), world.target(), world.target()
-    measurement, (made,) = world.candidate(first)
-    world.candidate(second, measurement=measurement, launches=0)
-    lease = world.claim(device)
-    world.set_job(first, "cancelled")
-    world.release(device, lease)
-    assert world.launch(made).state == "wanted"
-
-
 def test_wanted_keys_are_those_with_wanted_launches(world: World) -> None:
     def wanted() -> set[str]:
         with world.database.read() as session:

@@ -13,13 +13,12 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs import answers, choices
+from edgefront.core.services.jobs import answers
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate
 from edgefront.core.units import rounded
-from edgefront.core.wire.choices import ChoicesView
-from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.jobs import JobRequest
 
 SPACE = {"name": "lts-gpt2", "narrow": {"n_layer": {"max": 6}, "d_model": [256], "d_inner": {"max": 1024}}}
 
@@ -102,14 +101,9 @@ def board(service: Service, measure: Any = None, device_class: str = CLASS) -> S
     return SimulatedAgent(service.database, measure, device_class=device_class, device_facts=own)
 
 
-def answered(service: Service, job: JobView) -> ChoicesView:
-    with service.database.read() as session:
-        return choices.answer(choices.read(session, service.user, job.id))
-
-
 def test_a_model_just_beyond_the_limit_gets_a_second_launch_and_may_be_the_answer(service: Service) -> None:
     limit = {"token_ms": 40.0, "memory_mb": 1500.0}
-    true = answered(service, service.finish(board(service), choosing([{"device_class": CLASS, "limits": limit}])))
+    true = service.chosen(service.finish(board(service), choosing([{"device_class": CLASS, "limits": limit}])))
     assert true.recommended is not None
     best, limit["token_ms"] = true.recommended, 40.0
     assert best.candidate.token_ms is not None
@@ -121,12 +115,11 @@ def test_a_model_just_beyond_the_limit_gets_a_second_launch_and_may_be_the_answe
 
     agent = board(service, disturbed, "another board")
     once = service.finish(agent, choosing([{"device_class": "another board", "limits": limit}], refinement=0.0))
-    view = answered(service, once)
+    view = service.chosen(once)
     assert view.recommended is not None
     assert view.recommended.model != best.model
     assert f"{best.model} f32: 42.8 ms a further token, one launch, 7 % beyond" in view.note
-    again = answered(
-        service,
+    again = service.chosen(
         service.finish(agent, choosing([{"device_class": "another board", "limits": {**limit, "memory_mb": 1499.0}}])),
     )
     assert again.recommended is not None
@@ -148,7 +141,7 @@ def test_each_device_of_a_published_job_has_its_own_limits_and_answer(service: S
         service.run(phone)
     job = service.get(job.id)
     assert job.state == "finished"
-    view = answered(service, job)
+    view = service.chosen(job)
     assert [each.device for each in view.every] == ["workstation", "phone"]
     assert [each.limits.token_ms for each in view.every] == [100.0, 20.0]
     for each in view.every:
@@ -156,8 +149,7 @@ def test_each_device_of_a_published_job_has_its_own_limits_and_answer(service: S
         assert each.recommended.candidate.token_ms is not None
         assert each.recommended.candidate.token_ms <= (each.limits.token_ms or 0)
         assert each.sentence.startswith(f"{each.device}: Within {each.limits.token_ms:g} ms a further token")
-        alone = answered(
-            service,
+        alone = service.chosen(
             service.finish(
                 workstation if each.device == "workstation" else phone,
                 choosing(
@@ -178,13 +170,13 @@ def test_each_device_of_a_published_job_has_its_own_limits_and_answer(service: S
 @ON_SQLITE
 def test_a_model_that_left_the_catalogue_is_named_and_takes_no_list_down(service: Service) -> None:
     job = service.finish(board(service), choosing([{"device_class": CLASS, "limits": {"token_ms": 60.0}}]))
-    best = answered(service, job).recommended
+    best = service.chosen(job).recommended
     assert best is not None
     with service.database.write() as session:
         for row in session.scalars(select(Candidate).where(Candidate.digest == best.candidate.digest)):
             row.genome = {"model": "somebody/left"}
     answers._kept.clear()
-    view = answered(service, job)
+    view = service.chosen(job)
     assert view.recommended is not None
     assert view.recommended.model != best.model
     assert "somebody/left" in view.note

@@ -24,8 +24,8 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import Filter, PublishedSpace, published_space
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.choices import ChoicesView, ChoiceView
-from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
+from edgefront.core.wire.choices import ChoiceView
+from edgefront.core.wire.jobs import JobRequest, JobView, Limits
 from edgefront.core.wire.published import Variants
 from edgefront.requests.jobs import target
 
@@ -55,11 +55,6 @@ def board(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, measure=by_generation, device_facts=own)
 
 
-def answered(service: Service, job: JobView, limits: Limits = NO_LIMITS) -> ChoicesView:
-    with service.database.read() as session:
-        return choices.answer(choices.read(session, service.user, job.id, limits))
-
-
 def better_on(job: JobView, best: ChoiceView, token_ms: float, memory_mb: float, slower: float = 1.0) -> list[str]:
     """What this device would run within the limits, `slower` times as slowly, and has a higher score."""
     space = space_of(job.request.space)
@@ -82,7 +77,7 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert [target.name for target in job.targets] == [f"{CLASS} onnxruntime int8", f"{CLASS} onnxruntime f32"]
     assert {target.protocol.weights for target in job.targets} == {"int8", "full"}
     assert job.request.proxy == "published_score"
-    view = answered(service, job)
+    view = service.chosen(job)
     best = view.recommended
     assert best is not None
     assert best.candidate.token_ms is not None
@@ -115,7 +110,7 @@ def test_targets_have_one_answer_together_and_so_need_few_launches(
 ) -> None:
     token_ms, memory_mb = limits
     job = service.finish(board, four({"token_ms": token_ms, "memory_mb": memory_mb}))
-    best = answered(service, job).recommended
+    best = service.chosen(job).recommended
     assert best is not None
     assert better_on(job, best, token_ms, memory_mb) == []
     assert sum(board.launches.values()) <= 25
@@ -148,7 +143,7 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
         return asked({"token_ms": token_ms}, targets=[place], budget=budget)
 
     # One launch says that the best model is fast enough in f32; of int8 light models alone are known ...
-    first = answered(service, service.finish(board, of(["f32"], 1e3, refinement=0.0))).recommended
+    first = service.chosen(service.finish(board, of(["f32"], 1e3, refinement=0.0))).recommended
     assert first is not None
     assert first.candidate.token_ms is not None
     service.finish(board, of(["int8"], 1e3, refinement=0.0, candidates=3))
@@ -158,7 +153,7 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
     assert "can be better here" in service.get(job.id).targets[1].note
     service.run(board)
     assert service.get(job.id).state == "finished"
-    best = answered(service, job).recommended
+    best = service.chosen(job).recommended
     assert best is not None
     assert best.model != first.model
     assert better_on(job, best, limit, 1e6, slower=slower) == []
@@ -168,7 +163,7 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
 
 
 def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: Service, board: SimulatedAgent) -> None:
-    view = answered(service, service.finish(board, asked({"token_ms": 60.0})))
+    view = service.chosen(service.finish(board, asked({"token_ms": 60.0})))
     assert view.recommended is not None
     assert len({choice.bits for choice in view.frontier}) == 2
     order = [(choice.score, choice.bits) for choice in view.frontier]
@@ -181,7 +176,7 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
 
 
 def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgent) -> None:
-    view = answered(service, service.finish(board, asked({"token_ms": 60.0}, {"kind": "base"})))
+    view = service.chosen(service.finish(board, asked({"token_ms": 60.0}, {"kind": "base"})))
     measured = {choice.model for choice in view.frontier}
     unscored = {model.model: model for model in view.unscored}
     assert not measured & unscored.keys()
@@ -193,7 +188,7 @@ def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgen
 
 def test_other_limits_are_answered_from_what_is_known(service: Service, board: SimulatedAgent) -> None:
     job = service.finish(board, asked({"token_ms": 60.0}))
-    view = answered(service, job, Limits(token_ms=1e-6))
+    view = service.chosen(job, Limits(token_ms=1e-6))
     assert view.recommended is None
     assert view.nearest is not None
     assert [move.limit for move in view.moves] == ["token_ms"]
@@ -202,7 +197,7 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, board: S
 
 
 def test_a_frontier_without_limits(service: Service, board: SimulatedAgent) -> None:
-    view = answered(service, service.finish(board, asked({}, {"licence": "permissive"})))
+    view = service.chosen(service.finish(board, asked({}, {"licence": "permissive"})))
     assert view.recommended is not None
     assert len(view.frontier) > 1
     assert all(published_models()[choice.model].licence in PERMISSIVE_LICENCES for choice in view.frontier)
@@ -212,7 +207,7 @@ def test_a_job_among_architectures_has_no_choices(service: Service) -> None:
     SimulatedAgent(service.database)
     job = service.submit()
     with pytest.raises(InvalidInput, match="searches the space lts-gpt2, not published models"):
-        answered(service, job)
+        service.chosen(job)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +279,7 @@ def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
     service: Service, board: SimulatedAgent, limits: dict[str, float]
 ) -> None:
     job = service.finish(board, asked(limits, {"score": "mobilellm_r1_base:CommonSense Avg", "licence": "apache-2.0"}))
-    view = answered(service, job)
+    view = service.chosen(job)
     assert view.recommended is not None
     assert view.own is not None
     assert view.own.low < view.own.perplexity < view.own.high
@@ -303,7 +298,7 @@ def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
 
 
 def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: Service, board: SimulatedAgent) -> None:
-    view = answered(service, service.finish(board, asked({"token_ms": 1e4}, {"licence": "mit"})))
+    view = service.chosen(service.finish(board, asked({"token_ms": 1e4}, {"licence": "mit"})))
     assert view.recommended is not None
     assert view.recommended.model == "microsoft/phi-1_5"  # of gpt2's family
     assert view.own is None
@@ -315,13 +310,13 @@ def test_what_llama_cpp_holds_beside_what_was_measured_is_said(service: Service)
     variants = {"runtimes": ["llamacpp"], "formats": ["q8_0"]}
     place = {"device_class": CLASS, "protocol": GENERATION, "limits": {"token_ms": 40.0}, "variants": variants}
     job = service.finish(board, asked({"token_ms": 40.0}, targets=[place]))
-    best = answered(service, job).recommended
+    best = service.chosen(job).recommended
     assert best is not None
     tokens = described_models()[best.model].embedding.vocab_size
     more_mb = choices.VOCABULARY_BYTES * tokens / 1e6
-    assert f"about {more_mb:.0f} MB more than was measured." in answered(service, job).note
+    assert f"about {more_mb:.0f} MB more than was measured." in service.chosen(job).note
     just_measured = Limits(memory_mb=(best.candidate.memory_bytes or 0) / 1e6 + 0.5 * more_mb)
-    assert "above the limit" in answered(service, job, just_measured).note
+    assert "above the limit" in service.chosen(job, just_measured).note
 
 
 def test_a_kind_that_a_score_lacks_names_the_scores_that_have_it() -> None:

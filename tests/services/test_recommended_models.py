@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from databases import ON_SQLITE
+from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent, done, facts, principal
 from simulated_service import SMALL, Service
 from sqlalchemy import select, update
@@ -23,7 +24,7 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.quality.laws import law_of_request
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate, Evaluation
+from edgefront.core.store.tables import Candidate
 from edgefront.core.units import MB
 from edgefront.core.wire.agent import RuntimeFacts
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -184,13 +185,7 @@ def test_data_that_models_were_trained_on_count_too(service: Service, agent: Sim
 
     def trained(digest: str) -> None:
         with service.database.write() as session:
-            session.add(
-                Evaluation(
-                    owner="ann",
-                    digest=digest, dataset="letters", split="test", metric="perplexity", value=3.0,
-                    details={"recipe": "quick"}, created_at=best.created_at,
-                )
-            )  # fmt: skip
+            session.add(evaluation(digest, 3.0, best.created_at))
 
     trained(best.digest)
     alone = service.recommended(job)

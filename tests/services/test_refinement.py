@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
-from databases import ON_SQLITE
+from databases import ON_SQLITE, statements
 from lease_world import World, done
-from sqlalchemy import event
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
@@ -93,21 +90,6 @@ def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() ->
     assert remeasure.optimism(protocol, LaunchVariance()) == {1: 1.0}
 
 
-@contextmanager
-def asked_of(world: World) -> Iterator[list[str]]:
-    """The statements of the block."""
-    seen: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement)
-
-    event.listen(world.database.engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(world.database.engine, "before_cursor_execute", note)
-
-
 def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(world: World) -> None:
     counts, targets = [], []
     for number in range(20):
@@ -118,9 +100,9 @@ def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(world: World) ->
             target.started_at = world.now
             job.request = {**job.request, "budget": {**job.request["budget"], "minutes": 10}}
         if number in (0, 19):
-            with asked_of(world) as statements, world.database.read() as session:
+            with statements(world.database) as seen, world.database.read() as session:
                 stalled(session, world.now)
-            counts.append(len(statements))
+            counts.append(len(seen))
     assert counts[0] == counts[1]
     with world.database.read() as session:
         assert set(targets) <= set(stalled(session, world.now + timedelta(minutes=10)))

@@ -15,19 +15,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target
 from edgefront.workers.tasks import sweep_once
-
-
-@pytest.fixture
-def service(database: Database) -> Service:
-    return Service(database)
-
-
-@pytest.fixture
-def agent(service: Service) -> SimulatedAgent:
-    return SimulatedAgent(service.database)
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])

@@ -45,14 +45,6 @@ def test_a_lost_agent_costs_the_item_it_was_measuring_one_attempt_and_its_mates_
     assert {row.device_id for row in found} == {device}  # which may still report
 
 
-def test_a_lease_that_lives_is_left_alone(world: World) -> None:
-    device, (launch,) = world.device(), world.launches(1)
-    world.claim(device)
-    world.tick(world.ttl_s - 1)
-    world.sweep()
-    assert world.launch(launch).state == "leased"
-
-
 @ON_SQLITE
 def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
     device, target = world.device(), world.target()

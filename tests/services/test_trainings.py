@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from concurrency import at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, principal
@@ -120,20 +121,7 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
     with pytest.raises(Conflict, match=first.id):
         pool.create(asked(seed=5), key="k")
     assert pool.inbox == [("edgefront.train", {"queue": "cpu"})] * 2
-    found: list[str] = []
-    barrier = threading.Barrier(3)
-
-    def create() -> None:
-        barrier.wait()
-        found.append(pool.create(key="race")[0].id)
-
-    threads = [threading.Thread(target=create) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
-    assert len(set(found)) == 1
+    assert len(set(at_once(*[lambda: pool.create(key="race")[0].id] * 3))) == 1
 
 
 @pytest.mark.parametrize(
@@ -216,20 +204,13 @@ def test_data_that_is_not_prepared_is_refused_where_it_would_be(tmp_path: Path) 
 
 def test_workers_that_claim_at_once_get_one_each(pool: Pool) -> None:
     ids = {pool.submit() for _ in range(5)}
-    found: list[TrainingClaim | None] = []
-    barrier = threading.Barrier(4)
 
-    def claim(name: str) -> None:
-        barrier.wait()
-        found.extend(pool.claim(Machine(name, 1, 1 << 40)) for _ in range(2))
+    def claims(name: str) -> list[TrainingClaim | None]:
+        return [pool.claim(Machine(name, 1, 1 << 40)) for _ in range(2)]
 
     # Two workers, each with two processes and one slot.
-    threads = [threading.Thread(target=claim, args=(name,)) for name in ("a", "b", "a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    taken = [item.training_id for item in found if item is not None]
+    found = at_once(*(partial(claims, name) for name in ("a", "b", "a", "b")))
+    taken = [item.training_id for items in found for item in items if item is not None]
     assert len(taken) == len(set(taken)) == 2
     assert set(taken) < ids
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from concurrency import at_once
 from sqlalchemy import Float, bindparam, cast, literal_column, select, text, type_coerce, update
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
@@ -98,11 +98,7 @@ def test_writers_wait_for_each_other_and_lose_nothing(database: Database) -> Non
                 row = session.scalars(select(Artifact).with_for_update()).one()
                 row.size += 1
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[count] * 4)
     with database.read() as session:
         assert session.scalars(select(Artifact.size)).one() == 41
 

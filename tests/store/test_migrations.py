@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
+from concurrency import at_once
 from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -123,21 +123,8 @@ def test_several_may_start_at_once(
     else:
         url = request.getfixturevalue("postgres_url")
         command.downgrade(_alembic(open_database(url)), "base")
-    failures: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            database.migrate()
-        except BaseException as error:
-            failures.append(error)
-
     database = open_database(url)
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    at_once(*[database.migrate] * 4)
     assert database.is_current()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from concurrency import until
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import request
 from sqlalchemy import select
@@ -24,20 +24,13 @@ def settings_for(url: str, home: Path, sweep_s: float = 0.2) -> Settings:
     return Settings(home=home, database=DatabaseSettings(url=url), leases=LeaseSettings(sweep_s=sweep_s))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def run_to_its_end(database: Database, agent: SimulatedAgent, job_id: str, user: object) -> None:
     def finished() -> bool:
         agent.step()
         with database.read() as session:
             return jobs.get_job(session, user, job_id, database.now(session)).state == "finished"  # type: ignore[arg-type]
 
-    wait_until(finished)
+    until(finished)
 
 
 def test_messages_reach_the_worker_of_this_process(
@@ -69,20 +62,6 @@ def test_unfinished_work_is_found_on_start_and_by_sweeps(
         run_to_its_end(silent, agent, job.id, user)
 
 
-def test_a_worker_can_be_started_again_and_again(
-    sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
-) -> None:
-    settings = settings_for(sqlite_url, tmp_path)
-    database = open_database(sqlite_url, send=sender(settings))
-    agent, user = SimulatedAgent(database), principal(database)
-    job = jobs.submit_job(database, user, request())
-    for _ in range(3):
-        with EmbeddedWorker(settings, database):
-            wait_until(lambda: agent.step(2) > 0 or _state(database, user, job.id) == "finished")
-    with EmbeddedWorker(settings, database):
-        run_to_its_end(database, agent, job.id, user)
-
-
 def test_two_services_in_one_process_do_not_take_each_others_tasks(tmp_path: Path) -> None:
     first = settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path)
     second = settings_for(f"sqlite:///{tmp_path / 'two.db'}", tmp_path)
@@ -106,8 +85,3 @@ def test_a_worker_that_stops_finishes_what_it_does(
     worker.stop()
     with EmbeddedWorker(settings, database):
         run_to_its_end(database, agent, job.id, user)
-
-
-def _state(database: Database, user: object, job_id: str) -> str:
-    with database.read() as session:
-        return jobs.get_job(session, user, job_id, database.now(session)).state  # type: ignore[arg-type]

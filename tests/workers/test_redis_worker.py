@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from celery_worker import celery_worker
+from concurrency import until
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import request
 from sqlalchemy import select
@@ -27,47 +28,16 @@ from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobView
 
 DEATHS = 12
-ROOT = Path(__file__).parents[2]
 
 
-@contextmanager
-def worker(url: str, broker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    environment = os.environ | {
+def worker(url: str, broker: str, home: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    environment = {
         "EDGEFRONT_DATABASE__URL": url,
         "EDGEFRONT_BROKER__URL": broker,
         "EDGEFRONT_HOME": str(home),
         "EDGEFRONT_LEASES__SWEEP_S": "0.5",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "--app",
-        "edgefront.workers.app",
-        "worker",
-        "--pool",
-        "solo",
-        "--loglevel",
-        "info",
-    ]
-    with (home / "worker.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        try:
-            yield process
-        except AssertionError as error:
-            state = "running" if process.poll() is None else f"ended with {process.returncode}"
-            said = (home / "worker.log").read_text(errors="replace")[-3000:]
-            raise AssertionError(f"{error}; the worker is {state}, its log ends:\n{said}") from error
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+    return celery_worker(os.environ | environment, home)
 
 
 class Client:
@@ -91,7 +61,7 @@ class Client:
             self.agent.step()
             return condition()
 
-        wait_until(step)
+        until(step)
 
     def proposed(self, job_id: str) -> list[tuple[int, str]]:
         with self.database.read() as session:

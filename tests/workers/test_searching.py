@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from databases import ON_SQLITE
@@ -26,13 +23,10 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Candidate, Generation, Target
+from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers import searching
 from edgefront.workers.searching import compute_and_store, next_compute_step
 from edgefront.workers.work import Worker
-
-TESTS = Path(__file__).parent.parent
 
 
 class SlowAlgorithm:
@@ -55,12 +49,6 @@ class SlowAlgorithm:
 @pytest.fixture
 def service(database: Database) -> Service:
     return Service(database)
-
-
-@pytest.fixture
-def sqlite_service(sqlite_url: str, open_database: Callable[..., Database]) -> Service:
-    """For what the rows do not decide."""
-    return Service(open_database(sqlite_url))
 
 
 @pytest.fixture
@@ -201,29 +189,6 @@ def test_workers_that_compute_the_same_come_to_the_same(service: Service) -> Non
     assert len(before) == 10
 
 
-def test_a_step_that_fails_once_is_tried_again_and_holds_up_no_other(
-    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    agent = SimulatedAgent(sqlite_service.database)
-    jobs = [sqlite_service.submit(request(name=name)) for name in ("first", "second")]
-    while agent.step():
-        pass
-    sqlite_service.inbox.clear()
-    go_on, broken = searching.compute_and_store, [RuntimeError("broken")]
-
-    def breaks_once(*arguments: Any) -> bool:
-        if broken:
-            raise broken.pop()
-        return go_on(*arguments)
-
-    monkeypatch.setattr(searching, "compute_and_store", breaks_once)
-    with worker(sqlite_service, tmp_path) as at_work:
-        for job in jobs:
-            at_work.advance(job.targets[0].id).result(60)
-    assert "attempt 1 of search" in caplog.text
-    assert [len(proposed(sqlite_service, job)) for job in jobs] == [10, 10]
-
-
 @ON_SQLITE
 def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
@@ -254,41 +219,3 @@ def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> N
     assert not compute_and_store(service.database, step)
     with service.database.read() as session:
         assert session.scalars(select(Target)).all() == []
-
-
-COMPUTE_AND_WAIT = """
-import sys, time
-from edgefront.core.store.database import Database
-from edgefront.workers.searching import next_compute_step
-database = Database(sys.argv[1])
-step = next_compute_step(database, sys.argv[2])
-step.compute()
-print("computed", flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_process_that_is_killed_while_it_computes_loses_nothing(
-    service: Service, open_database: Callable[..., Database]
-) -> None:
-    agent = SimulatedAgent(service.database)
-    job = service.submit()
-    measured_baselines(service, agent, job)
-    (target,) = job.targets
-    url = service.database.url.render_as_string(hide_password=False)
-    with subprocess.Popen(
-        [sys.executable, "-c", COMPUTE_AND_WAIT, url, target.id], stdout=subprocess.PIPE, text=True, cwd=TESTS.parent
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "computed\n"
-        process.kill()
-    with service.database.read() as session:
-        assert [row.number for row in session.scalars(select(Generation))] == [0]
-    with service.database.write() as session:
-        assert advancing.stalled(session, service.database.now(session)) == [target.id]
-    service.inbox.append(target.id)
-    service.run(agent)
-    assert service.get(job.id).state == "finished"
-    reference = service.submit(request(name="reference"))
-    service.run(agent)
-    assert proposed(service, job) == proposed(service, reference)

@@ -85,24 +85,18 @@ def test_a_training_to_its_end(
     assert pool.inbox[-1] == ("edgefront.train", {"queue": "cpu"})
 
 
-def test_a_run_is_given_the_weights_that_it_is_initialised_with(pool: Pool) -> None:
+def test_a_run_is_given_its_first_weights_its_teacher_and_the_model_that_it_is_a_part_of(pool: Pool) -> None:
     first = pool.submit()
     supervise(pool)
-    second = pool.submit(start=first)
+    weights = str(pool.folder(first) / "result" / "model.safetensors")
+    second, part = pool.submit(start=first), pool.submit(start=first, inherit=True, recipe="distil")
     supervise(pool)
     spec = RunSpec.model_validate_json((pool.folder(second) / SPEC).read_bytes())
-    assert spec.start == str(pool.folder(first) / "result" / "model.safetensors")
+    assert (spec.start, spec.teacher, spec.inherit) == (weights, None, False)
     assert spec.about["start"] == {"training": first}
-
-
-def test_a_run_is_given_its_teacher_and_the_model_that_it_is_a_part_of(pool: Pool) -> None:
-    first = pool.submit()
     supervise(pool)
-    second = pool.submit(start=first, inherit=True, recipe="distil")
-    supervise(pool)
-    spec = RunSpec.model_validate_json((pool.folder(second) / SPEC).read_bytes())
-    assert spec.start == spec.teacher == str(pool.folder(first) / "result" / "model.safetensors")
-    assert spec.inherit
+    spec = RunSpec.model_validate_json((pool.folder(part) / SPEC).read_bytes())
+    assert (spec.start, spec.teacher, spec.inherit) == (weights, weights, True)
     assert spec.about["parent"] == spec.about["teacher"] == {"training": first, "name": pool.get(first).name}
 
 
@@ -223,35 +217,52 @@ def test_a_lost_lease_ends_the_run_and_nothing_more_is_written(pool: Pool, monke
     assert not alive(run)
 
 
-def test_an_unavailable_database_stops_the_run_before_its_lease_expires(
-    sqlite_url: str, tmp_path: Path
-) -> None:  # fmt: skip
-    class Away(Database):
-        away = False
+class Away(Database):
+    """A database that is away for some writes."""
 
-        @contextmanager
-        def write(self) -> Iterator[Session]:
-            if self.away and self.writes > 6:
-                self.away = False
-            self.writes += 1
-            if self.away:
-                raise Unavailable("the database is away")
-            with super().write() as session:
-                yield session
+    is_away, writes = False, 0
 
-        @contextmanager
-        def read(self) -> Iterator[Session]:
-            if self.away:
-                raise Unavailable("the database is away")
-            with super().read() as session:
-                yield session
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        if self.is_away and self.writes > 6:
+            self.is_away = False
+        self.writes += 1
+        if self.is_away:
+            raise Unavailable("the database is away")
+        with super().write() as session:
+            yield session
 
-        writes = 0
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        if self.is_away:
+            raise Unavailable("the database is away")
+        with super().read() as session:
+            yield session
 
-    database = Away(sqlite_url)
+
+class Hanging(Database):
+    """A database that hangs for as long as the run lives."""
+
+    wait_for_its_end: Callable[[], None] | None = None
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        if self.wait_for_its_end is not None:
+            self.wait_for_its_end()
+            self.wait_for_its_end = None
+            raise Unavailable("the database is away")
+        with super().write() as session:
+            yield session
+
+    read = write
+
+
+def supervise_without(database: Database, tmp_path: Path, title: str, begin: Callable[[Pool, str], None]) -> None:
+    """Supervises a training from whose start on the database is not there: no lease expires, no run is left."""
+    url = database.url.render_as_string(hide_password=False)
     try:
-        pool = Pool(database, settings_for(sqlite_url, tmp_path, ttl_s=0.4))
-        training = pool.submit("wait")
+        pool = Pool(database, settings_for(url, tmp_path, ttl_s=0.4))
+        training = pool.submit(title)
         claim = pool.claim()
         assert claim is not None
         supervisor = Supervisor(database, pool.settings, claim.training_id, claim.fence)
@@ -259,8 +270,7 @@ def test_an_unavailable_database_stops_the_run_before_its_lease_expires(
 
         def started(*arguments: object) -> object:
             process = start(*arguments)  # type: ignore[arg-type]
-            pool.until(lambda: (pool.folder(training) / "status.json").exists())
-            database.away, database.writes = True, 0
+            begin(pool, training)
             return process
 
         supervisor._start = started  # type: ignore[method-assign, assignment]
@@ -270,6 +280,27 @@ def test_an_unavailable_database_stops_the_run_before_its_lease_expires(
         assert not alive(pool.starts(training)[0])
     finally:
         database.dispose()
+
+
+def test_an_unavailable_database_stops_the_run_before_its_lease_expires(sqlite_url: str, tmp_path: Path) -> None:
+    database = Away(sqlite_url)
+
+    def begin(pool: Pool, training: str) -> None:
+        pool.until(lambda: (pool.folder(training) / "status.json").exists())
+        database.is_away, database.writes = True, 0
+
+    supervise_without(database, tmp_path, "wait", begin)
+
+
+def test_a_database_that_hangs_does_not_keep_a_run_beyond_its_lease(sqlite_url: str, tmp_path: Path) -> None:
+    database = Hanging(sqlite_url)
+
+    def begin(pool: Pool, training: str) -> None:
+        pool.until(lambda: pool.starts(training))
+        (run,) = pool.starts(training)
+        database.wait_for_its_end = lambda: pool.until(lambda: not alive(run))
+
+    supervise_without(database, tmp_path, "stubborn", begin)
 
 
 def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
@@ -319,46 +350,6 @@ def test_a_stale_process_id_kills_no_process(pool: Pool) -> None:
     finally:
         other.kill()
         other.wait()
-
-
-def test_a_database_that_hangs_does_not_keep_a_run_beyond_its_lease(sqlite_url: str, tmp_path: Path) -> None:
-    class Hanging(Database):
-        hangs = False
-
-        @contextmanager
-        def write(self) -> Iterator[Session]:
-            if self.hangs:
-                pool.until(lambda: not alive(run()))  # as long as the run lives
-                self.hangs = False
-                raise Unavailable("the database is away")
-            with super().write() as session:
-                yield session
-
-        read = write
-
-    def run() -> int:
-        return pool.starts(training)[0]
-
-    database = Hanging(sqlite_url)
-    try:
-        pool = Pool(database, settings_for(sqlite_url, tmp_path, ttl_s=0.4))
-        training = pool.submit("stubborn")
-        claim = pool.claim()
-        assert claim is not None
-        supervisor = Supervisor(database, pool.settings, claim.training_id, claim.fence)
-        start = supervisor._start
-
-        def started(*arguments: object) -> object:
-            process = start(*arguments)  # type: ignore[arg-type]
-            pool.until(lambda: pool.starts(training))
-            database.hangs = True
-            return process
-
-        supervisor._start = started  # type: ignore[method-assign, assignment]
-        supervisor.run()
-        assert pool.get(training).attempts == 0
-    finally:
-        database.dispose()
 
 
 def test_a_log_with_zeros_in_it_can_be_shown(pool: Pool) -> None:

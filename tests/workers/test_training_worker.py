@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from simulated_pool import ROOT, Pool, alive, asked, settings_for
+from celery_worker import celery_worker
+from simulated_pool import Pool, alive, asked, settings_for
 
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.trainings.files.removal import mark_deleted
@@ -22,28 +22,9 @@ from edgefront.workers.training.pickup import remove_deleted
 from edgefront.workers.training.run_process import FolderLock
 
 
-@contextmanager
-def worker(pool: Pool) -> Iterator[subprocess.Popen[bytes]]:
-    queues = "edgefront,edgefront-train-cpu"
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "--app",
-        "edgefront.workers.app",
-        "worker",
-        "--pool",
-        "solo",
-        "--queues",
-        queues,
-    ]
-    with (pool.settings.home / "worker.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=pool.settings.environment(), stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
+def worker(pool: Pool) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    home = pool.settings.home
+    return celery_worker(pool.settings.environment(), home, "--queues", "edgefront,edgefront-train-cpu")
 
 
 def test_trainings_outlive_their_worker_and_messages_that_come_twice(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from concurrency import at_once
 from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 from simulated_agent import CLASS
@@ -21,8 +20,6 @@ from edgefront.core.services.measuring.result_processing import MAX_MARK
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch, Lease
 from edgefront.core.wire.agent import LeaseItem
-
-MANY = {"name": "random", "settings": {"iterations": 1, "population": 60}}
 
 
 def crashes(_: LeaseItem) -> dict[str, Any]:
@@ -200,19 +197,14 @@ def test_sweeps_at_one_instant_make_one_anchor(fleet: Fleet, device: Device, clo
             session.get_one(Row, device.id).enrolled_at -= 2 * anchors.EVERY
             for launch in session.query(Launch).filter(Launch.purpose == "anchor"):
                 launch.created_at -= 2 * anchors.EVERY
-        together = threading.Barrier(3)
+            now = database.now(session)
 
-        def sweep_parts(together: threading.Barrier = together) -> None:
-            with database.read() as session:  # connected
-                now = database.now(session)
-            together.wait(30)
+        def sweep_parts(now: datetime = now) -> None:
             for _ in range(3):
                 with database.write() as session:
                     anchors.request(session, now)
 
-        with ThreadPoolExecutor(3) as pool:
-            for sweeping in [pool.submit(sweep_parts) for _ in range(3)]:
-                sweeping.result(60)
+        at_once(*[sweep_parts] * 3)
         assert device.measure() == 1
 
 

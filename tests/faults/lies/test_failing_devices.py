@@ -9,7 +9,6 @@ from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.store.tables import Lease
 from edgefront.core.wire.agent import LeaseItem
 
 MAX_FAILING = quarantine.MAX_FAILING
@@ -73,21 +72,3 @@ def test_what_is_measured_makes_up_for_what_fails(fleet: Fleet, done: int, of: i
         fleet.service.work()
     assert len(failed) > MAX_FAILING
     assert (fleet.view(device)["quarantine"] is not None) == (2 * done < of)
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_a_device_that_loses_lease_after_lease_is_failing(fleet: Fleet, started: bool) -> None:
-    """Each counts once, whatever it held."""
-    silent, sound = fleet.device("silent"), fleet.device("sound")
-    measured_baselines(fleet, sound)
-    for _ in range(MAX_FAILING):
-        assert fleet.view(silent)["quarantine"] is None
-        lease = silent.lease(8)
-        if started:
-            silent.start(lease.items[0])
-        with fleet.service.database.write() as session:
-            row = session.get_one(Lease, lease.lease_id)
-            row.expires_at = row.created_at
-        fleet.sweep()
-        sound.measure(honest, 1)  # so that another model is next
-    assert "held without a result" in fleet.view(silent)["quarantine"]

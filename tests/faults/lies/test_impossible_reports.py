@@ -154,23 +154,6 @@ def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
     assert liar.lease().items
 
 
-@ON_SQLITE
-def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Fleet) -> None:
-    liar, other = fleet.device("liar"), fleet.device("other")
-    fleet.submit()
-    lease = liar.lease(4)
-    first, second, *_ = lease.items
-    liar.start(second)
-    liar.report(first, honest(first))
-    with fleet.service.database.write() as session:
-        session.get_one(Device, liar.id).quarantine = "its anchor failed"
-    fleet.sweep()
-    taken = {item.launch_id for item in other.lease(32).items}
-    assert {item.launch_id for item in lease.items[1:]} <= taken
-    with fleet.service.database.read() as session:
-        assert session.get_one(Launch, second.launch_id).attempts == 0
-
-
 OVER_TIME = {"outcome": "infeasible", "reason": "over_time", "message": "too slow"}
 
 
