@@ -43,7 +43,6 @@ ARCHITECTURE: dict[str, Any] = {
 DATA = "letters"
 VOCABULARY = 28
 COMMAND = (sys.executable, str(Path(__file__).parent / "tiny_run.py"))
-ROOT = Path(__file__).parent.parent
 
 
 def prepare(data_folder: Path, name: str = DATA, settings: str = "") -> Path:
@@ -70,6 +69,11 @@ def settings_for(url: str, home: Path, broker: str = "memory://localhost/", **ch
         leases=LeaseSettings(sweep_s=0.2),
         training=TrainingSettings(**(own | changes)),
     )
+
+
+def pool_of(database: Database, home: Path) -> Pool:
+    """A pool of this database."""
+    return Pool(database, settings_for(database.url.render_as_string(hide_password=False), home))
 
 
 def asked(title: str = "", *, steps: int = 3, **changes: Any) -> TrainingRequest:
@@ -133,10 +137,10 @@ class Pool:
 
     # As a worker --------------------------------------------------------------------------------------------------
 
-    def claim(self, machine: Machine | None = None, queue: str = "cpu", ttl_s: float = 60.0) -> TrainingClaim | None:
+    def claim(self, machine: Machine | None = None, queue: str = "cpu") -> TrainingClaim | None:
         machine = machine or Machine("here", 1, 1 << 40)
         with self.database.write() as session:
-            return training_claims.claim(session, machine, queue, self.database.now(session), ttl_s)
+            return training_claims.claim(session, machine, queue, self.database.now(session), 60.0)
 
     def start(self, queue: str = "cpu") -> int:
         """Starts real supervisors of what waits."""

@@ -16,6 +16,7 @@ from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
+from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.server import retry
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
@@ -104,6 +105,15 @@ def running(start: tuple[AgentConfig, DeviceFacts]) -> Iterator[Running]:
 
 def reported(script: Script) -> list[str]:
     return [report.launch_id for report in script.reports]
+
+
+def spool_with(folder: Path, count: int, busy_s: float = 0.0) -> Spool:
+    """Results of an earlier run."""
+    spool = Spool(folder / "spool")
+    for number in range(count):
+        report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
+        spool.put(Entry(report=report, busy_s=busy_s))
+    return spool
 
 
 def test_enrols_once_measures_and_drains(config, folder):
@@ -212,16 +222,12 @@ def test_drains_while_the_server_is_unavailable(config):
 def test_measures_its_launches_while_the_server_is_unavailable_and_reports_later(config, folder):
     script = Script(away_after=1)
     script.items.extend(item(number) for number in range(4))
-    with ScriptedServer(script) as server:
-        run = Running(config(server.url))
-        run.thread.start()
+    with ScriptedServer(script) as server, running(config(server.url)):
         spool = folder / "spool"
         wait_for(lambda: len(list(spool.glob("*.json"))) == 4)
         assert script.reports == []
         script.status.clear()
         wait_for(lambda: len(script.reports) == 4)
-        run.agent.stop()
-        assert run.ended()
     assert sorted(reported(script)) == [f"lau_{number}" for number in range(4)]
     assert list(spool.glob("*.json")) == []
 
@@ -229,12 +235,7 @@ def test_measures_its_launches_while_the_server_is_unavailable_and_reports_later
 def test_sends_results_of_an_earlier_run(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
-        from edgefront.agents.measuring.failures import failure
-
-        spool = Spool(folder / "spool")
-        for number in range(40):
-            report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
-            spool.put(Entry(report=report, busy_s=0.5))
+        spool_with(folder, 40, busy_s=0.5)
         with running(config(server.url)):
             wait_for(lambda: len(script.reports) == 40)
     assert reported(script) == [f"lau_{number}" for number in range(40)]
@@ -255,12 +256,7 @@ def test_receipts_of_every_kind_end_the_matter(config, folder):
 def test_a_result_that_the_server_refuses_holds_up_no_other(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
-        from edgefront.agents.measuring.failures import failure
-
-        spool = Spool(folder / "spool")
-        for number in range(2):
-            report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
-            spool.put(Entry(report=report))
+        spool = spool_with(folder, 2)
         script.status["/v1/reports"] = 422
         with running(config(server.url)):
             wait_for(lambda: len(list(spool.folder.glob("*.refused"))) == 2)
@@ -347,18 +343,15 @@ def test_a_server_that_does_not_want_the_device_ends_the_agent(config, status, k
             wait_for(lambda: "/v1/leases" in script.requests)
             run.agent.stop()
         script.status["/v1/leases"] = status
-        run = Running(config(server.url, token_file=None))
-        run.thread.start()
-        assert run.ended()
+        with running(config(server.url, token_file=None)) as run:
+            assert run.ended()
         assert isinstance(run.error, kind)
 
 
 def test_a_revoked_device_leaves_a_launch_unfinished(config):
     script = Script()
     script.items.append(endless(0))
-    with ScriptedServer(script) as server:
-        run = Running(config(server.url))
-        run.thread.start()
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
         wait_for(lambda: script.started)
         script.status["/v1/"] = 410
         assert run.ended()
@@ -480,9 +473,8 @@ def test_says_what_is_missing_to_enrol(config, tmp_path):
         cases = {None: "--token-file", tmp_path / "nowhere": "cannot be read", tmp_path / "empty": "no enrolment token"}
         (tmp_path / "empty").write_text("\n")
         for path, words in cases.items():
-            run = Running(config(server.url, token_file=path))
-            run.thread.start()
-            assert run.ended()
+            with running(config(server.url, token_file=path)) as run:
+                assert run.ended()
             assert isinstance(run.error, InvalidInput)
             assert words in str(run.error)
 

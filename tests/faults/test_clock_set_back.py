@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from databases import ON_SQLITE
 from lease_world import World, done
-from simulated_pool import Pool, settings_for
+from simulated_pool import pool_of
 from simulated_service import Service
 
 from edgefront.core.services import work
@@ -75,7 +75,7 @@ def test_work_of_a_worker_that_died_is_done_by_another(database: Database, kind:
 
 @ON_SQLITE
 def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_path: Path) -> None:
-    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    pool = pool_of(database, tmp_path)
     training = pool.submit()
     assert pool.claim() is not None
     with database.write() as session:

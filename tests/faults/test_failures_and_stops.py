@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
-from simulated_pool import Pool, settings_for
+from simulated_pool import pool_of
 from simulated_service import Service, request
 from sqlalchemy import select
 from test_turns_of_targets import Recorder, items
@@ -154,7 +154,7 @@ def test_three_stops_do_not_make_a_model_infeasible(service: Service, monkeypatc
 
 @ON_SQLITE
 def test_stops_of_a_training_cost_no_attempt_and_failures_do(database: Database, tmp_path: Path) -> None:
-    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    pool = pool_of(database, tmp_path)
     training = pool.submit()
 
     def end(ending: str) -> tuple[str, int]:

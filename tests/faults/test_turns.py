@@ -12,7 +12,7 @@ import httpx
 import pytest
 from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_size, principal
-from simulated_pool import Pool, settings_for
+from simulated_pool import pool_of
 from simulated_service import Service as Searches
 from simulated_service import request
 from sqlalchemy import func, select
@@ -88,7 +88,7 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
 
 
 def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -> None:
-    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    pool = pool_of(database, tmp_path)
     owners = {pool.submit(f"ann {number}"): "ann" for number in range(4)}
     pool.user = principal(database, "bob")
     owners |= {pool.submit(f"bob {number}"): "bob" for number in range(2)}
@@ -116,7 +116,7 @@ def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -
 
 def test_a_turn_is_taken_by_whatever_starts_and_outlives_it(database: Database, tmp_path: Path) -> None:
     """Of one slot: ann's trainings are resumed, and deleted when they have ended."""
-    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    pool = pool_of(database, tmp_path)
     owners = {pool.submit(f"ann {number}"): "ann" for number in range(3)}
     with database.write() as session:  # they ran, were paused, and are resumed
         now = database.now(session)

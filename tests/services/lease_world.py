@@ -55,20 +55,18 @@ def facts(**changes: Any) -> dict[str, Any]:
     }
 
 
-def done(latency_ms: float = 10.0, memory: int = 1 << 20, build_peak: int = 1 << 19, samples: int = 5) -> LaunchResult:
+def done(latency_ms: float = 10.0, memory: int = 1 << 20) -> LaunchResult:
     return LaunchResult(
         outcome="done",
-        latency=LatencySamples(samples_ms=(latency_ms,) * samples),
-        memory=PeakMemory(
-            method="anonymous", peak_bytes=memory, forward_peak_bytes=memory, build_peak_bytes=build_peak
-        ),
+        latency=LatencySamples(samples_ms=(latency_ms,) * 5),
+        memory=PeakMemory(method="anonymous", peak_bytes=memory, forward_peak_bytes=memory, build_peak_bytes=1 << 19),
         measuring_s=0.5,
         wall_s=1.0,
     )
 
 
-def crashed(message: str = "signal 11") -> LaunchResult:
-    return LaunchResult(outcome="failed", reason="crashed", message=message, wall_s=1.0)
+def crashed() -> LaunchResult:
+    return LaunchResult(outcome="failed", reason="crashed", message="signal 11", wall_s=1.0)
 
 
 def unsupported() -> LaunchResult:

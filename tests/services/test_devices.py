@@ -109,25 +109,6 @@ def use(world: World, secret: str) -> Principal:
     return found
 
 
-def test_a_token_takes_over_no_device(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    use(world, first.credential)
-    world.tick(1000)
-    id_, secret = token(world)
-    with pytest.raises(Conflict, match="device reenrol") as refused:
-        enrol(world, secret)
-    assert refused.value.field == "name"
-    with pytest.raises(Conflict):
-        enrol(world, token(world, by=Principal("key_o", "other", "other", "admin"))[1])
-    with world.write() as session:
-        release_leases.revoke_device(session, ROOT, first.device_id, world.now)
-    with pytest.raises(Conflict):
-        enrol(world, secret)
-    enrol(world, secret, "another name")  # the refused tries used nothing up
-    with world.database.read() as session:
-        assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 0
-
-
 def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     id_, secret = token(world, uses=10)
     first = enrol(world, secret, nonce=NONCE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from concurrency import at_once
+
 from edgefront.core.services.dispatch import _Gathered
 
 ONE, OTHER = {"target_id": "one"}, {"target_id": "other"}
@@ -54,9 +56,5 @@ def test_no_request_is_lost_whichever_thread_sends() -> None:
                 asked += 1
             gathered("settle", ONE)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[ask] * 4)
     assert done.wait(30)

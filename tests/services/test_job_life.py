@@ -288,16 +288,6 @@ def test_time_left_follows_the_pace(service: Service) -> None:
     assert job.targets[0].measuring_share == pytest.approx(0.7)
 
 
-def test_every_algorithm_runs(sqlite_service: Service) -> None:
-    agent = SimulatedAgent(sqlite_service.database)
-    for name in ("random", "nsga2"):
-        asked = request(algorithm={"name": name, "settings": {"iterations": 3, "population": 6}})
-        job = sqlite_service.submit(asked)
-        sqlite_service.run(agent)
-        assert sqlite_service.get(job.id).state == "finished"
-        assert len(candidates(sqlite_service, job.id)) == 18
-
-
 def test_the_rows_hold_together(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(0.1))
     job = service.submit()

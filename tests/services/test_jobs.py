@@ -238,17 +238,6 @@ def test_a_protocol_that_a_device_failed_to_run_is_reported(service: Service, ag
     service.create(request())
 
 
-def test_jobs_that_listed_a_value_twice_continue(service: Service, agent: SimulatedAgent) -> None:
-    """An earlier release took such a list."""
-    job = service.create()
-    with service.database.write() as session:
-        stored = session.scalars(select(Job)).one()
-        space = {"name": "lts-gpt2", "narrow": {**stored.request["space"]["narrow"], "d_model": [128, 128, 192]}}
-        stored.request = {**stored.request, "space": space}
-    service.run(agent)
-    assert service.get(job.id).state == "finished"
-
-
 def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> None:
     with pytest.raises(NotFound, match="no device 'toaster'"):
         service.create(request(targets=[{"device": "toaster"}]))

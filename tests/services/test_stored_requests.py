@@ -1,4 +1,4 @@
-"""What earlier releases stored is read, upgraded where its form has changed, and ends its job where it cannot be."""
+"""What is stored of a job and cannot be read ends that job, and no other."""
 
 from __future__ import annotations
 

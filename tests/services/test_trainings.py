@@ -14,7 +14,7 @@ from concurrency import at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, principal
-from simulated_pool import ARCHITECTURE, DATA, Pool, asked, prepare, settings_for
+from simulated_pool import ARCHITECTURE, DATA, Pool, asked, pool_of, prepare, settings_for
 from simulated_service import Service
 from sqlalchemy import select
 
@@ -37,7 +37,7 @@ from edgefront.core.training.vocabulary import with_vocabulary
 
 @pytest.fixture
 def pool(database: Database, tmp_path: Path) -> Pool:
-    return Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    return pool_of(database, tmp_path)
 
 
 @pytest.fixture
