@@ -85,6 +85,12 @@ class Service:
         self.tasks = Inbox(database)
         self.user = simulated.principal(database)
 
+    def of(self, owner: str) -> Service:
+        """The same database as another user has it."""
+        other = Service.__new__(Service)
+        other.__dict__.update(self.__dict__, user=simulated.principal(self.database, owner))
+        return other
+
     @property
     def inbox(self) -> list[str]:
         """Targets that wait to be moved on."""

@@ -57,13 +57,6 @@ def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: py
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def of(searches: Searches, owner: str) -> Searches:
-    """The same database as another user has it."""
-    other = Searches.__new__(Searches)
-    other.__dict__.update(searches.__dict__, user=principal(searches.database, owner))
-    return other
-
-
 def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Searches(database)
     SimulatedAgent(database, by_size())
@@ -73,7 +66,7 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
             request(proxy="snip", proxy_settings={"rows": 2, "length": 4}, proxy_seed=seed, baseline_layers=[1, 2, 3])
         )
 
-    jobs = {scored(ann, 1).id: "ann", scored(ann, 2).id: "ann", scored(of(ann, "bob"), 3).id: "bob"}
+    jobs = {scored(ann, 1).id: "ann", scored(ann, 2).id: "ann", scored(ann.of("bob"), 3).id: "bob"}
     assert len(jobs) == 3
     worker, order = Worker(database, Settings()), []
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from simulated_agent import CLASS, SimulatedAgent, by_size, principal
+from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, update
 
@@ -22,20 +22,13 @@ from edgefront.core.wire.jobs import JobView
 from edgefront.workers.work import Worker
 
 
-def of(service: Service, owner: str) -> Service:
-    """The same database as another user has it."""
-    other = Service.__new__(Service)
-    other.__dict__.update(service.__dict__, user=principal(service.database, owner))
-    return other
-
-
 @pytest.fixture
 def eve(database: Database, monkeypatch: pytest.MonkeyPatch) -> Service:
     """A user. No task ends before its work does: on a busy machine the clock would end it, and another would follow."""
     monkeypatch.setattr("edgefront.workers.work.TASK_S", 600.0)
     service = Service(database)
     SimulatedAgent(database, by_size())
-    return of(service, "eve")
+    return service.of("eve")
 
 
 def many_targets(count: int) -> list[dict[str, object]]:
@@ -110,7 +103,7 @@ def test_what_is_requested_while_it_is_done_is_done_once_more(eve: Service) -> N
 def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service) -> None:
     worker = Recorder(eve)
     ids = [target.id for target in many(eve).targets]
-    bobs = of(eve, "bob").create(request(name="bob")).targets[0].id
+    bobs = eve.of("bob").create(request(name="bob")).targets[0].id
     worker.parts = {ids[0]: 100, bobs: 2}
     for target_id in ids:
         worker.request(WorkKind.ADVANCE, target_id, "eve")
@@ -285,7 +278,7 @@ def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.
     monkeypatch.setattr(sweep, "SENT_FOR", 5)
     for number in range(3):
         eve.create(request(name=str(number), targets=many_targets(16), seed=number))
-    bobs = of(eve, "bob").create(request(name="bob")).targets[0].id
+    bobs = eve.of("bob").create(request(name="bob")).targets[0].id
     eve.inbox.clear()
     sent = set()
     for _ in range(2):
