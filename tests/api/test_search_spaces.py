@@ -1,25 +1,13 @@
-"""Search spaces over HTTP: what the catalogue says of them, and jobs on each."""
+"""Search spaces and quality laws over HTTP: what the catalogue says of them."""
 
 from __future__ import annotations
 
 from databases import ON_SQLITE
 from running_api import Service, problem
-from simulated_agent import CLASS
 
 from edgefront.core.quality.shipped import NAMES
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.wire.jobs import JobView
 from edgefront.core.wire.service import QualityLawView, SpaceView
-
-TINY = {"d_model": 128, "n_block": [2, 3], "n_layer": [2, 3], "pairs": [2, 3], "d_inner": 512, "n_head": 4}
-"""What each space is narrowed to, so far as it has these genes and values."""
-
-
-def tiny(space: SearchSpace) -> dict[str, object]:
-    genes = {gene.name: gene.options for gene in space.gene_list}
-    narrowed = {name: value if isinstance(value, list) else [value] for name, value in TINY.items()}
-    return {name: values for name, values in narrowed.items() if set(values) <= set(genes.get(name, ()))}
 
 
 @ON_SQLITE
@@ -48,18 +36,3 @@ def test_quality_laws_say_what_they_predict(service: Service) -> None:
     assert law in views
     assert "40,000 steps" in law.trained
     problem(client.get("/v1/quality/laws/none"), 404)
-
-
-def test_a_job_on_each_space_is_planned_with_its_baselines(service: Service) -> None:
-    service.enrol("board", CLASS)
-    client = service.client("user", "bob")
-    for name, space in spaces().items():
-        narrow = tiny(space)
-        space_asked = {"name": name, "narrow": narrow}
-        asked = service.submit(client, space=space_asked, baseline_layers=[1, 2], proxy="decoder_parameters")
-        view = JobView.model_validate_json(client.get(f"/v1/jobs/{asked['id']}").content)
-        assert asked["proxy_trust"]["caveat"] == view.proxy_trust.caveat == space.caveat
-        assert (view.targets[0].state, view.targets[0].candidates) == ("baselines", 2)
-        shown = client.get(f"/v1/jobs/{view.id}/candidates").json()["items"]
-        expected = space.narrow(narrow).baselines([1, 2])
-        assert sorted(item["digest"] for item in shown) == sorted(model.digest for model in expected)

@@ -157,14 +157,6 @@ def test_the_last_lines_of_the_log(sqlite_service: Service, bob: httpx.Client) -
     assert bob.get(f"/v1/trainings/{made}/log", params={"tail": 1}).text == "last\n"
 
 
-def test_steering(bob: httpx.Client) -> None:
-    path = f"/v1/trainings/{bob.post('/v1/trainings', json=training()).json()['items'][0]['id']}"
-    assert bob.post(f"{path}/pause").json()["state"] == "paused"
-    assert bob.post(f"{path}/resume").json()["state"] == "queued"
-    assert bob.post(f"{path}/cancel").json()["state"] == "cancelled"
-    assert problem(bob.post(f"{path}/resume"), 409)["kind"] == "conflict"
-
-
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"model": "gpt2-small"}, ""),
     ({"architecture": None}, ""),

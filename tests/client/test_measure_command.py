@@ -159,10 +159,12 @@ def test_a_gguf_file_that_cannot_be_measured_is_refused_before_a_launch(tmp_path
 def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path: Path) -> None:
     refused = edgefront("measure", str(description), "--provider", "no_such", *QUICK)
     assert refused.returncode == exits.ERROR
-    assert "has no provider no_such" in refused.stderr
+    assert "unsupported: this ONNX Runtime has no provider no_such" in " ".join(refused.stderr.split())
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a graph")
-    assert edgefront("measure", str(broken), *QUICK).returncode == exits.ERROR
+    done = edgefront("measure", str(broken), *QUICK)
+    assert done.returncode == exits.ERROR
+    assert "build error: Load model from" in " ".join(done.stderr.split())
     missing = edgefront("measure", str(tmp_path / "missing.onnx"))
     assert missing.returncode == exits.NOT_FOUND
     assert "neither a file nor a named model" in missing.stderr
@@ -225,16 +227,6 @@ def test_the_time_limit_grows_with_the_tokens_and_the_model() -> None:
     read = limit("smollm2-135m", mode="generate", sequence_length=512, memory_length=4096, runtime="llamacpp")
     assert 60 < short < long < read <= 3600
     assert limit("tinyllama-1.1b", mode="generate", sequence_length=4096, memory_length=8192) == 3600
-
-
-def test_failures_are_said_in_words_and_without_classes(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"not a graph")
-    done = edgefront("measure", str(broken), *QUICK)
-    assert done.returncode == exits.ERROR
-    assert "build error: Load model from" in " ".join(done.stderr.split())
-    refused = edgefront("measure", str(broken), *QUICK, "--provider", "no_such")
-    assert "unsupported: this ONNX Runtime has no provider no_such" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -105,18 +105,3 @@ def test_log_probabilities_are_the_reference_in_both(model: Architecture) -> Non
     expected = [[reference_log_probability(model, weights, state, token) for token in vocabulary] for state in hidden]
     np.testing.assert_allclose(in_torch, expected, rtol=1e-10)
     np.testing.assert_allclose(in_onnx, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.digest[:6])
-@pytest.mark.parametrize("logits", ["all", "last"])
-def test_probabilities_sum_to_one(model: Architecture, logits: str) -> None:
-    weights = lively_weights(model, 3)
-    tokens = random_tokens(model, 2, 11)
-    twin = load(LanguageModel(model), as_tensors(weights))
-    with torch.inference_mode():
-        in_torch = twin(torch.from_numpy(tokens), logits).double().exp().sum(-1).numpy()
-    in_onnx = np.exp(
-        run_onnx(onnx_session(build(model, GraphOptions(logits=logits), weights=weights)), tokens).astype(float)
-    ).sum(-1)
-    np.testing.assert_allclose(in_torch, 1, atol=1e-5)
-    np.testing.assert_allclose(in_onnx, 1, atol=1e-5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from descriptions import descriptions
@@ -22,10 +21,8 @@ from tiny_models import (
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.graph.writer import OPSET
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
@@ -48,17 +45,6 @@ def test_names_and_shapes_are_the_same_everywhere(model: Architecture) -> None:
     assert {name: tuple(value.shape) for name, value in LanguageModel(model).state_dict().items()} == expected
     in_onnx = {tensor.name: tuple(tensor.dims) for tensor in build(model).graph.initializer}
     assert {name: shape for name, shape in in_onnx.items() if not name.startswith("constant_")} == expected
-
-
-@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
-@pytest.mark.parametrize("logits", ["all", "last", "none"])
-def test_the_graph_is_valid_standard_onnx(model: Architecture, logits: str) -> None:
-    built = build(model, GraphOptions(logits=logits))
-    onnx.checker.check_model(built, full_check=True)
-    assert [(entry.domain, entry.version) for entry in built.opset_import] == [("", OPSET)]
-    assert [node.domain for node in built.graph.node if node.domain] == []
-    names = [node.name for node in built.graph.node]
-    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])

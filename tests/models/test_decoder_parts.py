@@ -277,13 +277,3 @@ def test_a_convolution_keeps_its_last_inputs(form: Any) -> None:
     expected = in_torch(twin, given)
     for cuts in ([1, 2, 3, 4, 5, 6], [5], []):
         np.testing.assert_allclose(torch_pieces(twin, given, form, cuts), expected, rtol=1e-10, atol=1e-10)
-
-
-def test_a_layer_may_lack_either_part() -> None:
-    """Attention alone, feed-forward alone: blocks are separate, so any part of any layer can be left out."""
-    for kinds in ([0], [1], [0, 2], [1, 1], [2, 1, 1, 0]):
-        blocks = [decoder().canonical["blocks"][kind] for kind in kinds]
-        model = decoder(blocks=blocks, final_norm=False)
-        given, weights = inputs(model, 1, SEQUENCE), lively_weights(model, 1, "float64")
-        outputs = in_torch(lively_model(model), given, logits="none")[0]
-        np.testing.assert_allclose(outputs, hidden_states(given["tokens"][0], weights, model), rtol=1e-10, atol=1e-10)

@@ -1,4 +1,4 @@
-"""GGUF files, in llama.cpp itself: the greedy tokens of PyTorch, and the error of each format."""
+"""GGUF files: the error of each format in llama.cpp itself, their names, blocks and cache."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from in_llama_cpp import error_of, generated, in_torch
-from tiny_models import lively_weights
+from in_llama_cpp import error_of
+from test_gguf_families import gpt2
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.formats import encode
 from edgefront.core.graph.gguf import cached_gguf, write_gguf
 from edgefront.core.graph.model_file import file_name, formats_of, write_model
-from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GgufFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -31,38 +30,9 @@ pytestmark = pytest.mark.skipif(
 ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 160}
 
 
-def gpt2(**fields: Any) -> Architecture:
-    return Architecture.parse(
-        {
-            "d_model": 64,
-            "positions": {"kind": "learned", "length": 48},
-            "embedding": {"vocab_size": 331},
-            "blocks": [ATTENTION, FEED_FORWARD] * 3,
-            **fields,
-        }
-    )
-
-
 def of_heads(count: int) -> Architecture:
     """Models of the same size."""
     return gpt2(blocks=[{**ATTENTION, "n_head": count}, FEED_FORWARD] * 3)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [gpt2(), gpt2(output={"tied": False}), gpt2(positions={"kind": "learned", "length": 48, "offset": 2})],
-    ids=["gpt2", "untied", "offset"],
-)
-def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, model: Architecture) -> None:
-    weights = lively_weights(model, 5)
-    path = tmp_path / "model.gguf"
-    write_gguf(model, GivenValues(weights, {"weights": "trained"}), path)
-    prompt = np.random.default_rng(0).integers(0, 331, 12).tolist()
-    tokens, scores = generated(path, prompt, 24)
-    expected, first = in_torch(model, weights, prompt, 24)
-    assert tokens == expected
-    # llama.cpp looks GELU up in a table of float16.
-    assert max(abs(score - float(first[token])) for token, score in scores.items()) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -98,25 +68,6 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(tmp_path: P
     assert sum(tensor.n_bytes for tensor in one.tensors) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"positions": {"kind": "relative"}}, "positions.kind relative"),
-        ({"norm": "post"}, "norm post"),
-        ({"activation": "relu"}, "activation relu"),
-        ({"blocks": [ATTENTION, FEED_FORWARD, FEED_FORWARD]}, "blocks.2"),
-        ({"blocks": [ATTENTION, {"kind": "sru"}]}, "blocks.1.kind sru"),
-        ({"embedding": {"vocab_size": 331, "d_embed": 32}}, "embedding.d_embed 32"),
-        ({"causal": False}, "causal False"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_gguf_cannot_express_is_named(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(InvalidInput, match=named):
-        write_gguf(gpt2(**fields), 1, tmp_path / "model.gguf")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("numbers", get_args(GgufFormat))
 def test_a_model_is_shipped_in_each_format(tmp_path: Path, numbers: GgufFormat) -> None:
     path = tmp_path / file_name(gpt2().digest, 7, "gguf", numbers)
@@ -127,13 +78,6 @@ def test_a_model_is_shipped_in_each_format(tmp_path: Path, numbers: GgufFormat) 
         write_model(gpt2(), "gguf", 7, path, "int8")
     assert "gguf" in formats_of(gpt2())
     assert "gguf" not in formats_of(gpt2(norm="post"))
-
-
-def test_quantised_rows_are_whole_blocks(tmp_path: Path) -> None:
-    model = gpt2(blocks=[ATTENTION, {"kind": "feed_forward", "d_inner": 100}])
-    write_gguf(model, 1, tmp_path / "model.gguf")
-    with pytest.raises(InvalidInput, match="d_inner 100: q4_0"):
-        write_gguf(model, 1, tmp_path / "small.gguf", "q4_0")
 
 
 @pytest.mark.parametrize("numbers", ["q8_0", "q4_0"])

@@ -1,4 +1,4 @@
-"""Llama, Qwen and LFM2 stacks as GGUF, in llama.cpp itself: the greedy tokens of PyTorch."""
+"""GPT-2, Llama, Qwen and LFM2 stacks as GGUF, in llama.cpp itself: the greedy tokens of PyTorch."""
 
 from __future__ import annotations
 
@@ -77,6 +77,13 @@ def biased_by_distance(n_head: int, **output: Any) -> Architecture:
     return stack(*layer * 3, **{**ALIBI, "d_model": 16 * n_head, "output": {"kind": "tokens", **output}})
 
 
+def gpt2(**fields: Any) -> Architecture:
+    """Positions that are learned, layer norms and biases."""
+    layer = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 160}]
+    description = {"d_model": 64, "positions": {"kind": "learned", "length": 48}, "embedding": {"vocab_size": 331}}
+    return Architecture.parse({**description, "blocks": layer * 3, **fields})
+
+
 UNGROUPED = {"n_kv_head": 4, "bias": "all"}
 MULTIPLIED: dict[str, Any] = {
     "embedding": {"vocab_size": 331, "multiplier": 12},
@@ -90,6 +97,8 @@ GEMMA: dict[str, Any] = {
     "embedding": {"vocab_size": 331, "scaled": True},
 }
 STACKS = {
+    "gpt2": gpt2(),
+    "gpt2 untied": gpt2(output={"tied": False}),
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
     "llama without shared layers": stack(
@@ -129,9 +138,13 @@ STACKS = {
 }
 
 
-@pytest.mark.parametrize("name", STACKS)
+# A file has no positions below the first that is used.
+GENERATING = STACKS | {"gpt2 with an offset": gpt2(positions={"kind": "learned", "length": 48, "offset": 2})}
+
+
+@pytest.mark.parametrize("name", GENERATING)
 def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
-    model = STACKS[name]
+    model = GENERATING[name]
     assert gguf_form(model).kind == name.split()[0]
     weights = lively_weights(model, 5)
     write_gguf(model, GivenValues(weights, {}), tmp_path / "model.gguf")
@@ -180,6 +193,9 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
         ([{**CONV, "bias": True}, inner(), normed(), inner()], {}, ["blocks.0.bias True"]),
         ([attention(bias="all"), inner(), attention(bias="all"), inner(32)], {}, ["blocks"]),
         ([attention(), inner()], {"activation": "gelu"}, ["activation gelu"]),
+        ([attention(), inner()], {"causal": False}, ["causal False"]),
+        ([attention(), inner()], {"embedding": {"vocab_size": 331, "d_embed": 32}}, ["embedding.d_embed 32"]),
+        ([{"kind": "attention", "n_head": 4}], {"positions": {"kind": "relative"}}, ["positions.kind relative"]),
         (
             [attention(), inner()],
             {"positions": {"kind": "rotary", "percent": 50}, "norm": "post"},

@@ -202,16 +202,6 @@ def test_no_sum_of_two_int8_products_passes_16_bits(cache: WeightCache, weights:
         assert np.iinfo(np.uint8).max * two_largest.sum() <= np.iinfo(np.int16).max
 
 
-def test_saturating_sums_of_pairs_equal_exact_sums(cache: WeightCache) -> None:
-    """The arithmetic of kernels without VNNI, written out: pairs of products saturate at 16 bits."""
-    spec = ParameterSpec("blocks.0.up.weight", (24, 64))
-    weight = cache.array(spec, 1, "s7").astype(np.int32)
-    inputs_ = np.random.default_rng(0).integers(0, 256, (5, 64))
-    pairs = (inputs_[:, None, :] * weight).reshape(5, 24, 32, 2).sum(-1)
-    saturated = pairs.clip(-(1 << 15), (1 << 15) - 1).sum(-1)
-    assert np.array_equal(saturated, inputs_ @ weight.T)
-
-
 def test_int8_of_an_attention_that_counts(cache: WeightCache) -> None:
     """Random weights hide what the attention of SRU++ computes: its factor begins at 0."""
     model = architecture(blocks=[{"kind": "srupp", "d_attn": 8, "n_head": 2}] * 2)
@@ -336,11 +326,3 @@ def test_int8_goes_with_float32_alone() -> None:
     with pytest.raises(InvalidInput) as caught:
         build(architecture(), GraphOptions(dtype="float16", quantisation="int8"))
     assert caught.value.field == "quantisation"
-
-
-def test_q8_0_is_what_the_gguf_package_makes() -> None:
-    gguf = pytest.importorskip("gguf")
-    values = np.random.default_rng(3).normal(0, 0.02, 1 << 16).astype(np.float32)
-    values[:64] = np.r_[np.zeros(32), np.full(32, -1e-3)]
-    expected = gguf.quantize(values.reshape(-1, 32), gguf.GGMLQuantizationType.Q8_0).reshape(-1)
-    assert (encode(values, "q8_0") != expected).sum() <= 1  # one that is a half but for its last bit

@@ -48,11 +48,6 @@ def test_the_operators_are_what_they_say(masked: bool, dtype: torch.dtype) -> No
     torch.library.opcheck(function.gradients, (h, last, *inputs, states), test_utils=("test_schema", "test_faketensor"))
 
 
-def test_gradients_by_finite_differences() -> None:
-    inputs = [t if t is None or i == 5 else t.requires_grad_() for i, t in enumerate(some_inputs(2, 3, 4))]
-    assert torch.autograd.gradcheck(lambda *given: function.recurrence(*given, True)[:2], inputs)
-
-
 def test_an_exported_model_takes_any_batch_and_length() -> None:
     subject = model().eval()
     batch, sequence = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("sequence", min=2, max=512)

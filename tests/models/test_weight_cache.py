@@ -29,15 +29,6 @@ SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))
 LARGE = ParameterSpec("blocks.0.up.weight", (CHUNK // 8 + 1, 17))
 
 
-def test_growing_keeps_what_is_there_and_what_is_mapped(tmp_path: Path) -> None:
-    cache = WeightCache(tmp_path)
-    small = cache.array(SMALL, 3)
-    np.testing.assert_array_equal(small, values(SMALL, 3))
-    np.testing.assert_array_equal(cache.array(LARGE, 3), values(LARGE, 3))
-    np.testing.assert_array_equal(small, values(SMALL, 3))
-    assert cache.file(SMALL, 3).stat().st_size == 4 * LARGE.size
-
-
 def test_the_file_is_raw_little_endian_under_seed_and_name(tmp_path: Path) -> None:
     cache = WeightCache(tmp_path)
     assert cache.file(SMALL, 3) == tmp_path / cache.location(SMALL, 3) == tmp_path / "3" / "blocks.0.up.weight.f32"

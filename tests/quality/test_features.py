@@ -82,21 +82,6 @@ def test_blocks_that_laws_tell_apart() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"kind": "attention", "n_head": 2},
-        {"kind": "feed_forward", "d_inner": 64},
-        {"kind": "identity"},
-        {"kind": "sru"},
-        {"kind": "srupp", "d_attn": 16},
-        {"kind": "short_conv"},
-    ],
-)
-def test_stacks_of_one_kind_are_finite(block: dict[str, Any]) -> None:
-    assert all(map(math.isfinite, row(blocks=[block] * 2).values()))
-
-
 @given(descriptions())
 def test_every_description_has_finite_features(architecture: Architecture) -> None:
     found = features(Shapes.of([architecture]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from edgefront.core.quality.predictor import Origin, in_short
+from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.shipped import NAMES, law_named
 from edgefront.core.quality.stored import from_json, to_text
 from edgefront.core.services.quality.expected import label_of, perplexities
@@ -26,14 +24,6 @@ LABELS = {
 def test_every_law_that_comes_along_has_one() -> None:
     assert {name: law_named(name).label for name in NAMES} == LABELS
     assert all(len(label.split()) <= 7 for label in LABELS.values())
-
-
-@pytest.mark.parametrize(
-    ("tokens", "text"),
-    [(1, "1"), (250, "250"), (307_200, "307K"), (4_096_000, "4.1M"), (1e10, "10B"), (1.25e11, "125B"), (2e12, "2T")],
-)
-def test_tokens_in_short(tokens: float, text: str) -> None:
-    assert in_short(tokens) == text
 
 
 def test_a_law_keeps_it_where_it_is_stored() -> None:

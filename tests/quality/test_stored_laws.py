@@ -26,17 +26,6 @@ OF_TABLES = NAMES[-3:]
 """The laws of one table each: GPT-2 and Transformer-XL on WikiText-103, GPT-2 on OpenWebText."""
 
 
-def test_a_stored_law_predicts_the_same(txl: Trained) -> None:
-    some = slice(0, 30)
-    law = fit_table(txl.shapes.take(some), txl.log_perplexity[some], Origin("mine", "Mine", data="ours"))
-    again = from_json(to_text(law))
-    assert again.origin == law.origin
-    assert to_json(again) == to_json(law)
-    one, two = law.predict(txl.shapes), again.predict(txl.shapes)
-    np.testing.assert_allclose(two.perplexity, one.perplexity, rtol=1e-9)
-    np.testing.assert_allclose(two.high, one.high, rtol=1e-9)
-
-
 def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: Trained, txl: Trained) -> None:
     """The numbers of another machine."""
     for name, table, expected in (

@@ -77,22 +77,6 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
     assert (every.proposals, every.note) == ((), "Every permitted candidate of the job has been measured.")
 
 
-def test_the_best_within_limits_is_measured(offers: list[Offer]) -> None:
-    limit = float(np.median([figures(offer.architecture)[0] for offer in offers]))
-    problem = Problem(goal="best_within_limits", latency_ms=limit, protocol=PROTOCOL)
-    extension = Extension(lambda _: True, problem)
-    by_digest = {offer.architecture.digest: offer for offer in offers}
-    measured: list[Offer] = []
-    for generation in range(6):
-        proposed = chosen(extension, generation, snapshot(measured, limit), offers)
-        measured += [by_digest[digest] for digest in proposed]
-        if not proposed:
-            break
-    best = max(offer.proxy for offer in offers if figures(offer.architecture)[0] <= limit)
-    assert max(offer.proxy for offer in measured if figures(offer.architecture)[0] <= limit) == best
-    assert len(measured) < len(offers) / 2
-
-
 def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
     refused = {offer.architecture.digest for offer in offers[:30]}
     extension = Extension(lambda architecture: architecture.digest not in refused, Problem(protocol=PROTOCOL))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Callable
@@ -44,16 +43,6 @@ def test_pause_resume_and_cancel(
     assert api.get(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
     for name in ("Pause", "Resume", "Cancel…"):
         expect(seen.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
-
-
-def test_a_change_by_another_client_appears_without_reload(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
-) -> None:
-    job = submit(agent.name, seed=32)
-    seen = watch(member, f"/jobs/{job['id']}")
-    seen.until(LIVE, "live")
-    api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
-    seen.until(STATE, "cancelled")
 
 
 def test_without_an_agent_the_page_says_that_the_job_waits(
@@ -131,23 +120,3 @@ def test_a_job_is_deleted_once_that_is_confirmed(
     seen.page.get_by_role("button", name="Delete the job").click()
     seen.page.wait_for_url(f"{seen.origin}/jobs")
     assert api.get(f"/v1/jobs/{job['id']}").status_code == 404
-
-
-def test_narrow_screen_and_dark_scheme(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
-) -> None:
-    job = submit(agent.name, candidates=4, seed=35)
-    agent.finish(api, job["id"])
-    seen = watch(member, f"/jobs/{job['id']}")
-    seen.page.emulate_media(color_scheme="dark")
-    seen.page.set_viewport_size({"width": 375, "height": 700})
-    seen.until("Boolean(document.getElementById('chart').data)")
-    seen.until("document.documentElement.scrollWidth", 375)
-    seen.until("matchMedia('(prefers-color-scheme: dark)').matches")
-    light = "getComputedStyle(document.body).backgroundColor"
-    dark = seen.page.evaluate(light)
-    seen.page.emulate_media(color_scheme="light")
-    seen.until(f"{light} !== {json.dumps(dark)}")
-    seen.page.goto("/")
-    seen.page.get_by_role("link", name="a search").first.wait_for()
-    seen.until("document.documentElement.scrollWidth", 375)

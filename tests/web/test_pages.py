@@ -67,12 +67,6 @@ def test_a_link_from_another_site_gets_the_shell_since_its_request_has_no_cookie
     assert 'data-job="job_1"' in answer.text
 
 
-def test_session_cookie_is_out_of_reach_of_scripts(stranger: httpx.Client, service: EmbeddedService) -> None:
-    cookie = stranger.post("/v1/session", json={"key": service.key}).headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-
-
 WITH_CHARTS = ("/jobs/job_1", "/trainings/trn_1", "/compare", "/docs")
 """Plotly and Swagger UI write styles."""
 WITHOUT = (

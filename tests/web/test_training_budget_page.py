@@ -23,14 +23,7 @@ def recommendation(api: httpx.Client, job: dict[str, Any], **query: float) -> di
 def test_another_budget_is_answered_at_once_and_the_address_holds_it(
     watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
 ) -> None:
-    own, other = recommendation(api, by_tokens), recommendation(api, by_tokens, train_tokens=10**11)
-    assert own["training"]["own"] == own["training"]["train_tokens"] == other["training"]["own"] == 1e10
-    assert other["training"]["train_tokens"] == 1e11
-    before = {each["id"]: each["predicted"]["perplexity"] for each in (own["recommended"], own["baseline"])}
-    after = {each["id"]: each["predicted"]["perplexity"] for each in (other["recommended"], other["baseline"])}
-    shared = before.keys() & after.keys()
-    assert shared
-    assert all(after[candidate] < before[candidate] for candidate in shared)
+    other = recommendation(api, by_tokens, train_tokens=10**11)
     seen = watch(member, f"/jobs/{by_tokens['id']}")
     budget = seen.page.get_by_label("To be trained on")
     expect(budget.locator("option").first).to_have_text("10 billion tokens, as the search")
@@ -142,8 +135,6 @@ def test_a_job_whose_law_knows_one_budget_has_no_selector_and_shows_ratios(
     assert view["training"] is None
     best = view["recommended"]["predicted"]
     assert best["relative_to"] == "gpt2-small"
-    refused = api.get(f"/v1/jobs/{predicted['id']}/recommendation", params={"train_tokens": 10**10})
-    assert (refused.status_code, refused.json()["field"]) == (422, "train_tokens")
     seen = watch(member, f"/jobs/{predicted['id']}")
     ends = f"({best['perplexity_low']:.2f}–{best['perplexity_high']:.2f})"
     expect(seen.page.locator("#answer-table tbody tr").first).to_contain_text(f"{best['perplexity']:.2f}× {ends}")
