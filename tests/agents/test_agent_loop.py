@@ -21,7 +21,6 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.server import retry
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
-from edgefront.agents.server.holdings import Holdings
 from edgefront.agents.server.spool import Entry, Spool
 from edgefront.core.errors import Conflict, Gone, InvalidInput, Unauthenticated
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -283,20 +282,6 @@ def test_launches_of_a_lost_lease_are_dropped_unless_started(config):
         script.items.append(item(9))
         wait_for(lambda: "lau_9" in reported(script))
     assert reported(script) == ["lau_0", "lau_9"]
-
-
-def test_an_error_of_the_heartbeats_ends_the_agent(config, monkeypatch):
-    """Nobody saw it, and the leases ran out."""
-
-    def broken(*_: object) -> list[str]:
-        raise RuntimeError("broken")
-
-    script = Script()
-    script.items.append(endless(0))
-    monkeypatch.setattr(Holdings, "skip", broken)
-    with ScriptedServer(script) as server, running(config(server.url)) as run:
-        assert run.ended()
-        assert isinstance(run.error, RuntimeError)
 
 
 def test_a_draining_device_waits_without_running_in_circles(config):
