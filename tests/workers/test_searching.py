@@ -17,11 +17,12 @@ from sqlalchemy import select, text
 
 from edgefront.core.search.interface import Answer, Context, Snapshot
 from edgefront.core.search.lts import LightweightTransformerSearch
+from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH
-from edgefront.core.states import WorkKind
+from edgefront.core.states import Purpose, WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import JobView
@@ -157,8 +158,13 @@ def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service
     assert step is not None
     assert step.number == 2
     computed = step.compute()
-    for _ in range(3):
-        agent.step(2)  # further launches of frontier points
+    with service.database.write() as session:
+        locked, of_target = jobs.lock_target(session, target.id), Candidate.target_id == target.id
+        assert locked is not None
+        measured = set(session.scalars(select(Candidate.measurement_id).where(of_target, Candidate.on_frontier)))
+        demand.add_launches(session, locked, measured, purpose=Purpose.REFINEMENT, now=service.database.now(session))
+    while agent.step(4):
+        pass
     with service.database.read() as session:
         _, now = snapshots.take(session, target.id, 2)
         assert now != step.snapshot
