@@ -13,7 +13,7 @@ SHAPES = [(1, 1, 1), (2, 7, 40), (3, 33, 300), (2, 192, 1024)]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 
 
-def test_a_gpu_has_the_gpus() -> None:
+def test_a_gpu_has_the_triton_kernels() -> None:
     assert getattr(backend("cuda"), "__name__", "").endswith(".gpu")
 
 
