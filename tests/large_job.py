@@ -172,6 +172,7 @@ def _rows(columns: dict[str, Any], job_id: str, target_id: str, now: datetime) -
                 "memory_bytes": 1.01 * memory,
                 "memory_low_bytes": 0.95 * memory,
                 "memory_high_bytes": 1.08 * memory,
+                "label": "own data",
             },
             "predicted_perplexity": perplexity,
             "seed": 1,
