@@ -124,7 +124,7 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     assert "The law does not state its split, tokens, trained, licence." in shown
     assert "not stated" not in shown
     judged = result_of("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
-    assert judged["proxies"][0]["slices"][3]["spearman"] > 0.85
+    assert judged["proxies"][0]["slices"][0]["spearman"] > 0.95
     (one,) = judged["laws"]
     assert (one["law"], one["models"], one["learnt_from"]) == ("mine", 200, 25)
     assert one["held"] > 0.85

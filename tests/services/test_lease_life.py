@@ -81,7 +81,6 @@ class LeaseLife(RuleBasedStateMachine):
         self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
         self.held: list[tuple[str, LeasedItem]] = []  # every item that was ever handed out
-        self.repeated: set[str] = set()  # launches of what was infeasible once
 
     def alive(self, lease: ModelLease) -> bool:
         return not lease.ended and lease.expires > self.time
@@ -91,8 +90,7 @@ class LeaseLife(RuleBasedStateMachine):
         wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
         response = self.world.claim(self.devices[device], count)
         claimed = [item.launch_id for item in response.items]
-        first = [id_ for id_ in wanted if id_ in self.repeated] + [id_ for id_ in wanted if id_ not in self.repeated]
-        assert claimed == first[:count]
+        assert claimed == wanted[:count]
         if response.items:
             lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
             self.leases.append(lease)
@@ -263,7 +261,6 @@ class LeaseLife(RuleBasedStateMachine):
             ]
             assert (rows[id_].purpose, others) == ("first", ["infeasible"])
             self.launches[id_] = ModelLaunch()
-            self.repeated.add(id_)
 
 
 class _dying:  # noqa: N801
