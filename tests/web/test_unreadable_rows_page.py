@@ -21,7 +21,6 @@ BROKEN = {"of": "another release"}
     ("document", "words"),
     [
         ("candidate.architecture", "unknown"),
-        ("device.facts", "cannot be read"),
         ("training.architecture", "cannot be read"),
     ],
 )
