@@ -91,7 +91,7 @@ def test_a_database_of_another_release_is_refused_by_name(database: Database, re
     ("program", "code"),
     [
         (("-m", "edgefront.api"), 2),
-        (("-m", "edgefront.api.setup", "folder"), 1),
+        (("-m", "edgefront.api.setup", "folder"), 2),
         (("-m", "celery", "--app", "edgefront.workers.app", "worker"), 1),
         (("-m", "edgefront", "up", "--home", "home", "--no-agent"), exits.REFUSED),
     ],
