@@ -29,7 +29,6 @@ def frontier(
             help="Only candidates trained on this data set. Default: the one with the most trained candidates."
         ),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
 
@@ -38,10 +37,8 @@ def frontier(
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
     from edgefront.show.output import MARKED
-    from edgefront.show.tables import frontier_csv, frontier_label, frontier_table
+    from edgefront.show.tables import frontier_label, frontier_table
 
-    if csv and session.json:
-        raise typer.BadParameter("give --csv or --json, not both")
     client = session.client
     asked = client.jobs.get(job)
     names = [target] if target else [item.id for item in asked.targets]
@@ -55,9 +52,6 @@ def frontier(
         )
         for name in names
     ]
-    if csv:
-        typer.echo(frontier_csv(views), nl=False)
-        return
 
     def show() -> None:
         for view in views:

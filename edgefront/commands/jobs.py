@@ -308,15 +308,6 @@ def _recommend_published(session: Session, job: str, limits: dict[str, float | N
         raise typer.Exit(exits.NOTHING_FITS)
 
 
-@command(app, "law")
-def law(session: Session, job: JobId) -> None:
-    """Show the scaling laws of a job's search and answers, and how far the latter agrees with trainings."""
-    from edgefront.show.law import show
-
-    view = session.client.jobs.law(job)
-    session.put(view, lambda: show(view, session.out))
-
-
 @command(app, "extend")
 def extend(
     session: Session,

@@ -165,7 +165,6 @@ def study_table(
     save: Annotated[
         Path | None, typer.Option("--save", help="Write the table with computed scores as columns (JSON lines).")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A picture: .png, .svg or .pdf.")] = None,
     force: Force = False,
 ) -> None:
     """Study how well proxies rank models that were trained.
@@ -184,9 +183,8 @@ def study_table(
     from edgefront.core.quality.predictor import in_words
     from edgefront.core.quality.shipped import find_law
 
-    for written in (save, output):
-        if written is not None:
-            check_free(written, force=force)
+    if save is not None:
+        check_free(save, force=force)
     settings, chosen = how.settings(without_law=True), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table has, or all where it has none, for the error
@@ -200,8 +198,8 @@ def study_table(
     laws: dict[str, tuple[Judged, ...]] = {}
     own_data: dict[str, OwnDataStudy | None] = {}
     budgets: dict[str, float | None] = {}
-    with _progress(session) as scored:
-        score = _scorer(how.seed, settings, scores, scored)
+    with session.err.status("scoring") as status:
+        score = _scorer(how.seed, settings, scores, status.update)
         for name, part in _parts(table_rows, by).items():
             asked = chosen
             own_data[name] = own_data_study(part, measure)
@@ -214,11 +212,6 @@ def study_table(
             studies[name] = study(part, measure, asked, score, settings, latency=latency)
     if save is not None:
         _save(save, table_rows, scores)
-    if output is not None:
-        from edgefront.show.proxy_picture import draw_study
-
-        draw_study(studies, output, title=file.name)
-        session.note(f"picture: {output}")
 
     def show() -> None:
         for name, result in studies.items():
@@ -358,33 +351,10 @@ def _scorer(
         by_digest = scores.setdefault(proxy.name, {})
         if architecture.digest not in by_digest:
             by_digest[architecture.digest] = score(architecture, proxy, seed, settings, data=_folder(settings.data))
-            scored(proxy.name)
+            scored(f"{proxy.name}: {len(by_digest)} scores")
         return by_digest[architecture.digest]
 
     return score_once
-
-
-def _progress(session: Session) -> Any:
-    """A context that gives a function to call after each score; shown to people who look."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def counting() -> Any:
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        hidden = session.json or not session.err.is_terminal
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=session.err, disable=hidden, transient=True) as bar:
-            task, done = bar.add_task("scoring"), 0
-
-            def count(proxy: str) -> None:
-                nonlocal done
-                done += 1
-                bar.update(task, description=f"{proxy}: {done} scores")
-
-            yield count
-
-    return counting()
 
 
 def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:

@@ -6,20 +6,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.errors import Conflict, EdgefrontError
 from edgefront.core.files import write_private
 from edgefront.core.processes.child import python
+from edgefront.core.processes.locks import only_holder
 from edgefront.core.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
-from edgefront.embedded.lock import own_home
 from edgefront.embedded.port import address, bind
 from edgefront.local import LocalServer, read_key
 
@@ -41,6 +41,15 @@ _STOP_S = 5
 _DRAIN_S = 20.0
 _TRAININGS_S = 30.0
 """Seconds that trainings get to write a checkpoint; those that need longer end after the service."""
+
+
+@contextmanager
+def own_home(home: Path) -> Iterator[None]:
+    """Creates the folder and locks it; `Conflict` if another process holds the lock."""
+    home.mkdir(parents=True, exist_ok=True)
+    busy = Conflict(f"an edgefront service already runs in {home}: use it, stop it, or give another folder by --home")
+    with only_holder(home / "lock", busy):
+        yield
 
 
 class BrokenOff(Exception):

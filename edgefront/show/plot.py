@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from edgefront.core.units import MB
 from edgefront.resources.points import Chart
 from edgefront.show.choices import choice_rows
-from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE, set_title
 from edgefront.show.quality import header_of
 
 if TYPE_CHECKING:
@@ -25,6 +24,28 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.bool_]
 
+FRONTIER, BASELINE, OTHER, INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
+CHOSEN = "#be123c"
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": OTHER,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+}
 _SEARCHED = ("dominated", "outside")
 _AREAS = (16.0, 200.0)
 """Areas of the points with the least and the most peak memory, in square points."""
@@ -41,12 +62,13 @@ class Plot(Figure):
 
 def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
     """Predicted perplexity, or the proxy where nothing is predicted, against measured latency."""
-    with rc_context(STYLE):
+    with rc_context(_STYLE):
         figure = Plot(figsize=(6.4 * len(charts), 4.8), layout="constrained")
         row = figure.subplots(1, len(charts), squeeze=False)[0]
         for axes, chart in zip(row, charts, strict=True):
             _panel(axes, chart)
-        set_title(figure, title)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     return figure
 
 
@@ -56,7 +78,7 @@ def plot_choices(view: ChoicesView) -> Plot:
     kinds: dict[str, list[ChoiceView]] = {}
     for choice in rows:
         kinds.setdefault(f"{choice.runtime} {choice.weights}", []).append(choice)
-    with rc_context(STYLE):
+    with rc_context(_STYLE):
         figure = Plot(figsize=(6.4, 4.8), layout="constrained")
         axes = figure.subplots()
         axes.set_xlabel("median latency (ms), less is better")
@@ -71,17 +93,7 @@ def plot_choices(view: ChoicesView) -> Plot:
         if (best := view.recommended) is not None:
             at = [best.candidate.latency_ms or np.nan], [best.score]
             axes.scatter(*at, s=160, marker="*", color=CHOSEN, edgecolors="white", linewidths=0.8, label="recommended")
-        if view.limits.latency_ms is not None:
-            limit = view.limits.latency_ms
-            axes.axvline(limit, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit:g} ms")
-        axes.set_xlim(left=0)
-        if rows:
-            least, most = (value / MB for value in ends)
-            legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
-            legend.get_title().set_fontsize(9)
-            for handle in legend.legend_handles:
-                if isinstance(handle, PathCollection):
-                    handle.set_sizes([60])
+        _finish(axes, view.limits.latency_ms, ends if rows else None)
     return figure
 
 
@@ -110,16 +122,21 @@ def _panel(axes: Axes, chart: Chart) -> None:
     if view.recommended is not None:
         best = np.array([point_id == view.recommended.id for point_id in chart.points.ids])
         draw.points(best, CHOSEN, "recommended", marker="*", factor=2.5)
-    if view.limits.latency_ms is not None:
-        limit = view.limits.latency_ms
-        axes.axvline(limit, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit:g} ms")
-    least, most = (value / MB for value in chart.points.memory_bytes)
+    _finish(axes, view.limits.latency_ms, chart.points.memory_bytes)
+
+
+def _finish(axes: Axes, limit_ms: float | None, memory_bytes: tuple[float, float] | None) -> None:
+    """The line of the limit, and the legend where anything is drawn."""
     axes.set_xlim(left=0)
-    legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
-    legend.get_title().set_fontsize(9)
-    for handle in legend.legend_handles:
-        if isinstance(handle, PathCollection):
-            handle.set_sizes([60])
+    if limit_ms is not None:
+        axes.axvline(limit_ms, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit_ms:g} ms")
+    if memory_bytes is not None:
+        least, most = (value / MB for value in memory_bytes)
+        legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
+        legend.get_title().set_fontsize(9)
+        for handle in legend.legend_handles:
+            if isinstance(handle, PathCollection):
+                handle.set_sizes([60])
 
 
 class _Drawing:

@@ -1,15 +1,10 @@
-"""A frontier as a table and as CSV."""
+"""A frontier as a table."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.spaces.formatting import layers_in_words, spread, stack_in_words
-from edgefront.core.spreadsheet import cell
 from edgefront.core.states import CandidateRole
 from edgefront.core.wire.candidates import CandidateView, FrontierView
 from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
@@ -17,34 +12,6 @@ from edgefront.show.quality import median_quality, of_label, quality_header, qua
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
-
-_PREDICTED = (
-    "predicted_perplexity",
-    "predicted_perplexity_low",
-    "predicted_perplexity_high",
-    "predicted_relative_to",
-    "predicted_label",
-)
-_CSV = (
-    "target",
-    "role",
-    "id",
-    "digest",
-    "decoder_parameters",
-    "total_parameters",
-    "latency_ms",
-    "latency_half_width_ms",
-    "memory_bytes",
-    *MEASURED,
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "memory_ratio",
-    "perplexity",
-    "launches",
-    "marked",
-    *_PREDICTED,
-)
 
 
 def frontier_table(view: FrontierView) -> FittingTable:
@@ -130,29 +97,6 @@ def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
         times(versus.memory_ratio) + mark if versus else "",
         str(point.launches),
     ]
-
-
-def frontier_csv(views: Iterable[FrontierView]) -> str:
-    """Every point and every baseline of these frontiers, one per line, with a header."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
-    writer.writeheader()
-    for view in views:
-        for point in (*view.points, *view.baseline):
-            writer.writerow({name: _field(view, point, name) for name in _CSV})
-    return text.getvalue()
-
-
-def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
-    if name == "target":
-        return cell(view.target)
-    if name in ("speedup", "speedup_low", "speedup_high", "memory_ratio"):
-        return getattr(point.versus_baseline, name, None)
-    if name == "perplexity":
-        return next((trained.perplexity for trained in view.trained if trained.candidate_id == point.id), None)
-    if name in _PREDICTED:
-        return getattr(point.predicted, name.removeprefix("predicted_"), None)
-    return getattr(point, name)
 
 
 def _inner_widths(point: CandidateView) -> list[int]:

@@ -50,14 +50,6 @@ def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
     assert len(limited["points"]) == 1
 
 
-def test_the_frontier_as_csv(running: Running) -> None:
-    lines = show(running, "frontier", running.job.id, "--csv").splitlines()
-    assert lines[0].startswith("target,role,id,digest,decoder_parameters")
-    assert len(lines) == 1 + running.job.targets[0].frontier_size + 3
-    both = edgefront("frontier", running.job.id, "--csv", "--json", home=running.home)
-    assert both.returncode == exits.USAGE
-
-
 def test_submit_from_flags_watch_and_steer(running: Running) -> None:
     flags = [
         *("job", "submit", "--name", "flags", "--target", f"class={BOARD}:pytorch"),

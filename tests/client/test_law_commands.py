@@ -1,12 +1,10 @@
-"""`edgefront job law` and laws that trainings taught in `edgefront quality`, against the running service."""
+"""Laws that trainings taught in `edgefront quality`, against the running service."""
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 from command_line import edgefront
-from running_client import SMALL, Running
+from running_client import Running
 
 from edgefront import exits
 from edgefront.core.cost.shapes import Shapes
@@ -39,7 +37,7 @@ def learn(running: Running) -> None:
         database.dispose()
 
 
-def test_laws_of_jobs_and_owners_are_shown(running: Running) -> None:
+def test_laws_of_owners_are_shown(running: Running) -> None:
     learn(running)
     listed = edgefront("quality", "list", "--refined", home=running.home)
     assert listed.returncode == exits.OK, listed.stderr
@@ -49,12 +47,3 @@ def test_laws_of_jobs_and_owners_are_shown(running: Running) -> None:
     for words in (f"{NAME}: taught", "data: letters", "models: 5", f"prior: {BASE}", "log_d_model"):
         assert words in shown.stdout
     assert edgefront("quality", "show", f"{NAME}-no", home=running.home).returncode == exits.NOT_FOUND
-
-    by_name = SMALL | {"seed": 31, "proxy_settings": {"law": NAME}}
-    job = running.client.jobs.wait(running.client.jobs.create(by_name).id, timeout_s=60)
-    told = edgefront("job", "law", job.id, home=running.home)
-    assert told.returncode == exits.OK, told.stderr
-    assert told.stdout.startswith(f"law {NAME}: letters; 5 models, perplexity on letters")
-    assert "No trained perplexity can be compared" in told.stdout
-    view = json.loads(edgefront("job", "law", job.id, "--json", home=running.home).stdout)
-    assert (view["law"]["law"], view["answers"]["law"]) == (NAME, NAME)
