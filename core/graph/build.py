@@ -6,7 +6,6 @@ Inputs and outputs, all with free batch, sequence and past:
   embedding;
   `segments`, the same, in a forward graph of a model that has them
 - `source_tokens`, int64 [batch, source], of a model with a source, except when decoding
-- `mask`, bool [batch, sequence], False where padded, and `source_mask`, bool [batch, source], if built for padding
 - `logits`, or `hidden` after the final norm, as `logits` chooses (see `core.graph.output.write_end`)
 
 and by mode:
@@ -150,7 +149,7 @@ def build(
     features and 192 tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
 
     The protobuf limit of 2 GiB holds for weights that are kept inside; float64 cannot come from a cache.
-    Raises `InvalidInput` for a mode, window or padding that the architecture does not have.
+    Raises `InvalidInput` for a mode or window that the architecture does not have.
     """
     model = unfilled_model(architecture, options)
     used = used_parameters(model, architecture)
@@ -180,7 +179,7 @@ EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOptions()) -> ModelProto:  # noqa: B008
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
-    check_pass(architecture, options.mode, logits=options.logits, window=options.window, padding=options.padding)
+    check_pass(architecture, options.mode, logits=options.logits, window=options.window)
     dtype, quantisation = options.dtype, options.quantisation
     one_of("dtype", dtype, get_args(Dtype))
     one_of("quantisation", quantisation, ("full", "int8", "int4"))
@@ -227,17 +226,12 @@ def _names_read(graph: GraphProto) -> Iterator[str]:
 
 def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions) -> GraphProto:
     graph.input("tokens", ["batch", "sequence"], TensorProto.INT64)
-    segments = mask = source = source_mask = None
+    segments = source = None
     if architecture.embedding.segments and options.mode == "forward":
         segments = graph.input("segments", ["batch", "sequence"], TensorProto.INT64)
-    if options.padding and options.mode == "forward":
-        mask = graph.input("mask", ["batch", "sequence"], TensorProto.BOOL)
-    if architecture.source is not None:
-        if options.padding:
-            source_mask = graph.input("source_mask", ["batch", "source"], TensorProto.BOOL)
-        if options.mode != "decode":
-            source = _write_source(graph, architecture.source, source_mask)
-    context = GraphContext(graph, architecture, options, source=source, mask=mask, source_mask=source_mask)
+    if architecture.source is not None and options.mode != "decode":
+        source = _write_source(graph, architecture.source)
+    context = GraphContext(graph, architecture, options, source=source)
     hidden = _write_blocks(context, segments)
     output, name, shape = write_end(graph, architecture, hidden, options.logits)
     graph.output(output, name, shape)
@@ -245,11 +239,11 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
     return graph.graph()
 
 
-def _write_source(graph: GraphWriter, source: Architecture, mask: str | None) -> str:
+def _write_source(graph: GraphWriter, source: Architecture) -> str:
     """The encoder's states after its final norm, [batch·source, d_model]."""
     tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
     encoder = graph.child(tokens, float(source.norm_eps), source.norm_kind)
-    hidden = _write_blocks(GraphContext(encoder, source, mask=mask, prefix="source."), None)
+    hidden = _write_blocks(GraphContext(encoder, source, prefix="source."), None)
     return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 
 

@@ -35,16 +35,12 @@ NEXT = "next."
 _INCOMING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
 _OUTGOING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
 
-_PADDED, _PADDED_FLOAT16 = -(2.0**126), -(2.0**15)
-"""Added to the scores of padding: far below any score, and half the type's range, so that no sum becomes -∞."""
-
 
 class GraphContext:
     """One pass over the `sequence` tokens of a graph: the twin of `core.nn.context`.
 
     Args:
         source: the encoder's states, [batch·source, d_model]; not in a decode graph, whose state holds its keys.
-        mask: bool [batch, sequence] input, False where the batch is padded; source_mask: the same for the source.
         options: `in_place` and `fused` apply to a decode graph alone.
         prefix: prefix of the names of the pass's parameters: "source." in an encoder.
     """
@@ -56,8 +52,6 @@ class GraphContext:
         options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
         *,
         source: str | None = None,
-        mask: str | None = None,
-        source_mask: str | None = None,
         prefix: str = "",
     ) -> None:
         self.architecture = architecture
@@ -66,9 +60,7 @@ class GraphContext:
         self.fused = options.fused
         self.source = source
         self.graph = graph
-        self.padding = mask
-        """bool [batch, sequence], False where the batch is padded; None where it is not."""
-        self._source_mask, self._window = source_mask, options.window
+        self._window = options.window
         self._incoming = self._specs(_INCOMING[options.mode])
         self._outgoing = self._specs(_OUTGOING[options.mode])
         in_place = options.in_place and options.mode == "decode"
@@ -158,11 +150,23 @@ class GraphContext:
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
     def mask(self, attends: Attends, window: int | None = None) -> str | None:
-        """Additive mask of the graph's type, broadcastable to [batch, head, sequence, keys]. None masks nothing."""
-        parts = [part for part in (self._causal_mask(attends, window), self._padding_mask(attends)) if part is not None]
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        return self.graph.memoized(f"mask {attends} {window}", lambda: self.graph.op("Add", *parts))
+        """Additive mask of the graph's type, [sequence, keys]: 0 where the key is not after the query and within the
+        window, else -∞. None masks nothing.
+        """
+        if attends == "source" or not self.architecture.causal:
+            return None
+        graph = self.graph
+        least = min((size for size in (window, self._window) if size is not None), default=None)
+
+        def make() -> str:
+            last, keys = self._places(attends, window)
+            visible = graph.op("LessOrEqual", keys, last)
+            if least is not None:
+                near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(least)))
+                visible = graph.op("And", visible, near)
+            return graph.op("Where", visible, graph.number(0.0), graph.number(-math.inf))
+
+        return graph.memoized(f"causal mask {attends} {window}", make)
 
     def alibi(self, n_head: int, window: int | None = None) -> str:
         """What ALiBi adds to the scores of so many heads, the mask included: [head, sequence, keys], or with a batch
@@ -346,50 +350,3 @@ class GraphContext:
         last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
         last = graph.op("Unsqueeze", last, graph.integers(1))
         return last, graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))
-
-    def _causal_mask(self, attends: Attends, window: int | None) -> str | None:
-        """[sequence, keys]: 0 where the key is not after the query and within the window, else -∞."""
-        if attends == "source" or not self.architecture.causal:
-            return None
-        graph = self.graph
-        least = min((size for size in (window, self._window) if size is not None), default=None)
-
-        def make() -> str:
-            last, keys = self._places(attends, window)
-            visible = graph.op("LessOrEqual", keys, last)
-            if least is not None:
-                near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(least)))
-                visible = graph.op("And", visible, near)
-            return graph.op("Where", visible, graph.number(0.0), graph.number(-math.inf))
-
-        return graph.memoized(f"causal mask {attends} {window}", make)
-
-    def _padding_mask(self, attends: Attends) -> str | None:
-        """[batch, 1, 1, keys]: 0 where the key is a token, a number far below any score where it is padding.
-
-        It is finite, so that a row without any token is a mean of padding and not NaN.
-        """
-        graph = self.graph
-        own = self.padding if attends != "source" else None
-        source = self._source_mask if attends != "self" else None
-        if own is None and source is None:
-            return None
-
-        def make() -> str:
-            parts = [] if source is None else [source]
-            if attends != "source":
-                # Keys without a mask of their own are tokens: as many as there are beside the source's.
-                parts.append(own if own is not None else self._all_real(attends, source))
-            real = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
-            padded = graph.number(_PADDED_FLOAT16 if graph.dtype == "float16" else _PADDED)
-            added = graph.op("Where", real, graph.number(0.0), padded)
-            return graph.op("Unsqueeze", added, graph.integers(1, 2))
-
-        return graph.memoized(f"padding mask {attends}", make)
-
-    def _all_real(self, attends: Attends, source: str | None) -> str:
-        graph = self.graph
-        assert source is not None
-        rest = graph.op("Sub", self.keys(attends), graph.op("Shape", source, start=1, end=2))
-        shape = graph.op("Concat", graph.batch(), rest, axis=0)
-        return graph.op("Expand", graph.op("Cast", graph.integer(1), to=TensorProto.BOOL), shape)

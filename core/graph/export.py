@@ -73,7 +73,7 @@ def write_onnx(
     generates, whose mode there is `generate`: it has ONNX Runtime's own attention (`options.fused`); rotary tables end
     at `LONGEST` tokens at most.
 
-    Raises `InvalidInput` for a mode, window or padding that the architecture does not have, `TooLarge` above protobuf's
+    Raises `InvalidInput` for a mode or window that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
     """
     path, values = Path(path), _values(weights)

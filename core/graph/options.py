@@ -22,8 +22,6 @@ class GraphOptions:
     """Weights of int4 that share a scale."""
     window: int | None = None
     """Each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation)."""
-    padding: bool = False
-    """The graph takes masks for padded batches."""
     in_place: bool = False
     """A decode graph takes keys and values in buffers with room for what it writes, where that can be
     (`core.graph.state.writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX

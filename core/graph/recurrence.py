@@ -43,11 +43,6 @@ def write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str
     candidate, forget, reset = graph.ops("Split", u, outputs=3, axis=-1, num_outputs=3)
     v_forget, v_reset = graph.ops("Split", f"{prefix}.recurrence.weight", outputs=2, axis=0, num_outputs=2)
     candidate, forget = (_time_first(graph, part, d) for part in (candidate, forget))
-    padding = context.padding
-    if padding is not None:  # a padded place leaves the cell as it was: candidate 0, forget gate 1
-        real = _time_first_padding(graph, padding)
-        candidate = graph.op("Where", real, candidate, graph.number(0.0))
-        forget = graph.op("Where", real, forget, graph.number(STAYS))
     cell = context.cell(prefix)
     step = _step(prefix, v_forget, helper.np_dtype_to_tensor_dtype(graph.dtype))
     last, cells = graph.ops("Scan", cell, candidate, forget, outputs=2, body=step, num_scan_inputs=2)
@@ -64,15 +59,6 @@ def write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str
 def _time_first(graph: GraphWriter, x: str, width: int) -> str:
     """[batch·sequence, width] → [sequence, batch, width]: what Scan slices without a copy."""
     return graph.op("Transpose", graph.unflatten(x, width), perm=[1, 0, 2])
-
-
-def _time_first_padding(graph: GraphWriter, padding: str) -> str:
-    """The mask of real places, bool [batch, sequence] → [sequence, batch, 1]."""
-
-    def make() -> str:
-        return graph.op("Unsqueeze", graph.op("Transpose", padding, perm=[1, 0]), graph.integers(2))
-
-    return graph.memoized("time-first padding", make)
 
 
 def _step(prefix: str, v_forget: str, element: int) -> GraphProto:

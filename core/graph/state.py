@@ -140,9 +140,8 @@ def check_pass(
     *,
     logits: Logits = "all",
     window: int | None = None,
-    padding: bool = False,
 ) -> None:
-    """`InvalidInput` for a mode, window or padding that this architecture does not have, and for unknown words."""
+    """`InvalidInput` for a mode or window that this architecture does not have, and for unknown words."""
     one_of("mode", mode, get_args(Mode))
     one_of("logits", logits, get_args(Logits))
     if mode != "forward" and not architecture.causal:
@@ -167,11 +166,4 @@ def check_pass(
             field="window",
             value=window,
             allowed="a number of keys from 1, in a causal model without a source",
-        )
-    if padding and mode != "forward" and architecture.source is None:
-        raise InvalidInput(
-            f"mode {mode} does not support padding: the state would include padded tokens",
-            field="padding",
-            value=padding,
-            allowed="mode forward, or a model whose source is padded",
         )

@@ -12,7 +12,7 @@ from descriptions import LENGTH, descriptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model, masks, onnx_pieces
+from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model, onnx_pieces
 from test_state import ENCODER, READERS, hybrid
 from tiny_models import lively_weights, onnx_session
 
@@ -53,32 +53,17 @@ def test_forward(model: Architecture, dtype: str, logits: Any, data: st.DataObje
         assert_equal(in_onnx(graph, given)[0], in_torch(twin, given, logits=logits, window=window), dtype)
 
 
-@given(descriptions(over_vocabulary=True), DTYPES, st.data())
-@settings(max_examples=30)
-def test_forward_over_padded_batches(model: Architecture, dtype: str, data: st.DataObject) -> None:
-    twin, graph = lively_model(model), session(model, dtype, padding=True)
-    for batch, sequence in SHAPES:
-        given = {**inputs(model, batch, sequence), "mask": masks(data.draw, batch, sequence)}
-        if model.source is not None:
-            given["source_mask"] = masks(data.draw, batch, 5)
-        scores = in_onnx(graph, given)[0]
-        assert np.isfinite(scores).all()
-        assert_equal(scores[given["mask"]], in_torch(twin, given)[given["mask"]], dtype)
-
-
 @given(descriptions(causal=True, over_vocabulary=True), DTYPES, st.data())
 @settings(max_examples=50)
 def test_prefill_and_decode(model: Architecture, dtype: str, data: st.DataObject) -> None:
-    window, padding = data.draw(windows(model)), model.source is not None and data.draw(st.booleans())
-    twin = lively_model(model)
-    prefill, decode = (session(model, dtype, mode, window=window, padding=padding) for mode in ("prefill", "decode"))
+    window, twin = data.draw(windows(model)), lively_model(model)
+    prefill, decode = (session(model, dtype, mode, window=window) for mode in ("prefill", "decode"))
     for batch, sequence in SHAPES:
         given = inputs(model, batch, sequence, segments=False)
-        mask = {"source_mask": masks(data.draw, batch, 5)} if padding else {}
-        expected = in_torch(twin, given | mask, window=window)
-        first, state = in_onnx(prefill, {**given, **mask, "tokens": given["tokens"][:, :3]})
+        expected = in_torch(twin, given, window=window)
+        first, state = in_onnx(prefill, {**given, "tokens": given["tokens"][:, :3]})
         assert list(state) == [spec.name for spec in state_specs(model, "cache")]
-        tokens: Arrays = {"tokens": given["tokens"], **mask}
+        tokens: Arrays = {"tokens": given["tokens"]}
         places = data.draw(st.sampled_from([[4, 5], [5], []]))  # one token at a time, several, all
         rest = onnx_pieces(decode, tokens, state, places, at=3)
         assert_equal(np.concatenate((first, rest), 1), expected, dtype)
@@ -171,7 +156,6 @@ def test_weights_come_from_a_cache_in_every_mode(mode: Mode, tmp_path: Any) -> N
         (hybrid(causal=False), {"mode": "decode"}, "mode", "mode decode needs a causal model"),
         (hybrid(causal=False), {"window": 3}, "window", "a window needs a causal model without a source"),
         (hybrid(), {"window": 0}, "window", "at least 1, not 0"),
-        (hybrid(), {"mode": "segment", "padding": True}, "padding", "does not support padding"),
         (hybrid(blocks=READERS, source=ENCODER), {"mode": "segment"}, "mode", "models without a source"),
     ],
 )

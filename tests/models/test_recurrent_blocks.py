@@ -111,13 +111,10 @@ def test_padding_anywhere_is_as_if_it_were_not_there(name: str) -> None:
     given = feeds(description, 4, 6)
     mask = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 1]], bool)
     model = load(LanguageModel(architecture), as_tensors(weights))
-    session = onnx_session(build(architecture, GraphOptions(dtype="float64", padding=True), weights=weights))
     from_torch = by_torch(model, given, mask=torch.from_numpy(mask))
-    (from_onnx,) = session.run(None, {**given, "mask": mask})
     for row, real in enumerate(mask):
         reference = naive.language_model(given["tokens"][row][real], weights, description)
         np.testing.assert_allclose(from_torch[row][real], reference, rtol=0, atol=IN_TORCH)
-        np.testing.assert_allclose(from_onnx[row][real], reference, rtol=0, atol=IN_ONNX)
 
 
 def test_padding_lets_no_gradient_through() -> None:
@@ -134,7 +131,7 @@ def test_padding_lets_no_gradient_through() -> None:
     assert tied[1].abs().max() > 0
 
 
-def test_translation_with_padded_sources_follows_the_equations_in_both_builders() -> None:
+def test_translation_with_padded_sources_follows_the_equations() -> None:
     description = translation(6)
     architecture = Architecture.parse(description)
     weights = lively_weights(architecture, 4, "float64")
@@ -149,10 +146,6 @@ def test_translation_with_padded_sources_follows_the_equations_in_both_builders(
     model = load(LanguageModel(architecture), as_tensors(weights))
     outputs = by_torch(model, given, source_mask=torch.from_numpy(real))
     np.testing.assert_allclose(outputs, reference, rtol=0, atol=IN_TORCH)
-    session = onnx_session(build(architecture, GraphOptions(dtype="float64", padding=True), weights=weights))
-    masks = {"mask": np.ones((3, 5), bool), "source_mask": real}
-    np.testing.assert_allclose(session.run(None, {**given, **masks})[0], reference, rtol=0, atol=IN_ONNX)
-
     source, mask = torch.from_numpy(given["source_tokens"]), torch.from_numpy(real)
     steps, state = [], model.start(3)
     with torch.inference_mode():

@@ -40,8 +40,6 @@ def write(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> 
     made = graph.ops("Split", graph.linear(read, f"{prefix}.up", bias=block.bias), outputs=3, axis=-1, num_outputs=3)
     gate_in, gate_out, passed = (graph.unflatten(part, d) for part in made)
     inputs = graph.op("Mul", gate_in, passed)
-    if context.padding is not None:
-        inputs = graph.op("Where", _real(context), inputs, graph.number(0.0))
     inputs = graph.op("Concat", context.inputs(prefix, kernel - 1), inputs, axis=1)
     last = (graph.integers(1 - kernel), graph.integers(2**63 - 1), graph.integers(1))
     context.carry(f"{prefix}.inputs", graph.op("Slice", inputs, *last))
@@ -60,10 +58,3 @@ def _shifted(context: GraphContext, inputs: str, place: int) -> str:
     start = graph.integers(place)
     stop = graph.memoized(f"sequence + {place}", lambda: graph.op("Add", graph.sequence(), start))
     return graph.op("Slice", inputs, start, stop, graph.integers(1))
-
-
-def _real(context: GraphContext) -> str:
-    """bool [batch, sequence, 1], False where padded: such a token is nothing to the convolution."""
-    graph, padding = context.graph, context.padding
-    assert padding is not None
-    return graph.memoized("real tokens", lambda: graph.op("Unsqueeze", padding, graph.integers(2)))
