@@ -21,6 +21,7 @@ from edgefront.core.graph.gguf_vocabulary import (
     UNUSED,
     USER_DEFINED,
     splitting,
+    text_of,
 )
 from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from edgefront.core.validation import short
@@ -66,13 +67,18 @@ def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[s
         raise _fault(header, "lacks tokenizer.ggml.merges", "merges")
     merges = [merge for merge in _list(header, "merges", str) if merge not in NO_MERGES]
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
+    decoder: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    if not all(part in vocabulary for merge in merges for part in merge.split(" ")):
+        # A vocabulary of characters: bytes that are no tokens are merged into them, which `tokenizers` refuses.
+        vocabulary, merges = {text_of(token): number for token, number in vocabulary.items()}, []
+        pre, decoder = {**pre, "pre_tokenizer": None}, {"type": "Fuse"}
     return {
         "added_tokens": _added(tokens, types, (CONTROL, USER_DEFINED)),
         "normalizer": None,
         **pre,
         "model": {**pre["model"], "vocab": vocabulary, "merges": merges},
         "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "decoder": decoder,
     }
 
 

@@ -295,6 +295,14 @@ def _spelt(text: str) -> str:
     return "".join(_CHARACTERS[byte] for byte in text.encode())
 
 
+def text_of(token: str) -> str:
+    """The text that is written so; the token as it is where it is none."""
+    try:
+        return bytes(map(_CHARACTERS.index, token)).decode()
+    except ValueError:  # a token beside those of bytes, such as a role's
+        return token
+
+
 def _joined(characters: Sequence[str]) -> Iterator[str]:
     """Merges that make characters of several bytes whole. They start with a byte that only starts a character."""
     for character in characters:

@@ -21,6 +21,7 @@ from prepared_text import prepared_text
 
 import servers
 from edgefront.core import run
+from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.nn.load import load_safetensors
 from edgefront.core.recipes.recipe import Recipe
@@ -312,7 +313,7 @@ def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) ->
     told = json.loads((tmp_path / "second" / RESULT / "result.json").read_text())["start"]
     assert told == {"training": "trn_first", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     other = shutil.copytree(first / RESULT, tmp_path / "other")
-    (other / "edgefront_tokenizer.json").write_text("{}")
+    Bytes(range(255, -1, -1)).save(other)
     for wrong, model, said in (
         (gone.start, "transformer-xl", "cannot be read: No such file"),
         (spec.start, "srupp", "are of architecture"),
