@@ -9,11 +9,10 @@ from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.gguf import EXPRESSIBLE
 from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
-from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.validation import existing
 
-_SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SANDWICH, SRUPP, BERT, HYBRID, LLAMA, LFM)
+_SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SRUPP, BERT, HYBRID, LLAMA, LFM)
 
 
 def spaces() -> dict[str, SearchSpace]:

@@ -16,8 +16,8 @@ NARROWINGS: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("srupp", {"attends": "source"}, "attends", "self, none"),
     ("srupp", {"attn_ratio": 3}, "attn_ratio", "2 to 10 in steps of 2"),
     ("bert", {"n_head": [5]}, "n_head", "2, 4, 8, 12, 16"),
-    ("sandwich", {"coefficient": "9" * 9000}, "coefficient", "0 to 17"),
-    ("sandwich", {"pattern": "(sf)x3"}, "pattern", "coefficient"),
+    ("par-32", {"n_block": "9" * 9000}, "n_block", "2 to 32"),
+    ("par-32", {"pattern": "(sf)x3"}, "pattern", "n_block"),
     ("lts-transformer-xl", {"d_model": -64}, "d_model", "128 to 1024 in steps of 64"),
 )
 """Space, narrowing, the gene that is named, and words of the error."""

@@ -20,7 +20,6 @@ TINY: dict[str, dict[str, Any]] = {
     "lts-transformer-xl": {"n_layer": [2], "d_model": [128], "d_inner": [256, 320]},
     "lts-opt": {"n_layer": [3], "d_model": [512], "d_inner": [512, 1024]},
     "par-32": {"n_block": [2, 3, 4], "d_model": [128], "d_inner": [512], "div": [4]},
-    "sandwich": {"pairs": [2, 3], "d_model": [128], "d_inner": [256], "div": [4]},
     "srupp": {"n_layer": [2, 3], "d_model": [256], "d_embed": [128]},
     "bert": {"n_block": [2, 3], "d_model": [128], "d_inner": [256]},
     "hybrid": {"n_block": [2, 3, 4], "d_model": [128], "d_inner": [256]},

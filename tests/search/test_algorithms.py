@@ -24,7 +24,6 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.lts import LTS_GPT2
-from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 
 pytestmark = pytest.mark.slow
@@ -36,7 +35,6 @@ WIDTHS = {"d_model": [128, 256], "n_head": 4, "d_inner": 512}
 ENDING = [
     TINY,
     PAR_32.narrow({"n_block": 4}),
-    SANDWICH.narrow({**WIDTHS, "pairs": [2, 3]}),
     SRUPP.narrow({"n_layer": [2, 3], "d_model": 256, "attn_ratio": [4, 8]}),
     BERT.narrow({**WIDTHS, "n_block": 3}),
     HYBRID.narrow({**WIDTHS, "n_block": 2, "attn_ratio": 4}),

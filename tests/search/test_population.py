@@ -16,7 +16,6 @@ from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.neighbourhood import space_around
-from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,6 @@ SPACES = [
 ENDING = [
     LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024]}),
     PAR_32.narrow({"n_block": 4}),
-    SANDWICH.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "pairs": [2, 3]}),
     HYBRID.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": 2, "attn_ratio": 4}),
     LLAMA.narrow({"d_model": 128, "n_layer": [1, 2], "n_head": [0, 2], "n_kv_head": [1, 2], "d_inner": [0, 256]}),
     LLAMA.narrow({"layers": "proportional", "d_head": [32, 64, 128], "n_layer": [1, 3]}),

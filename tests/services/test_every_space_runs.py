@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 NARROW: dict[str, dict[str, Any]] = {
     "lts-transformer-xl": {"n_layer": {"max": 3}, "d_model": [128, 192], "d_embed": [128]},
     "par-32": {"n_block": {"max": 8}, "d_model": [128, 256], "d_inner": 512, "n_head": 4, "min_attention_percent": 25},
-    "sandwich": {"pairs": {"max": 5}, "coefficient": [0, 1, 2], "d_model": [128, 192], "div": 4},
     "srupp": {"n_layer": {"max": 4}, "d_model": [256, 320], "attends": ["self", "none"]},
     "bert": {"n_block": {"max": 6}, "d_model": [128, 192], "kind": ["attention", "feed_forward", "identity"]},
     "hybrid": {"n_block": {"max": 6}, "d_model": [128, 192], "min_mixing_percent": 50},

@@ -44,7 +44,7 @@ def narrowed_spaces(draw: st.DrawFn) -> SearchSpace:
     return draw(narrowings(draw(st.sampled_from([space, FREED[space.name]]))))
 
 
-SHORT = {"n_layer", "n_block", "pairs"}
+SHORT = {"n_layer", "n_block"}
 
 
 @st.composite

@@ -126,7 +126,6 @@ SMALL = [
     space("lts-gpt2").narrow({"n_layer": 2, "d_model": [128, 192], "n_head": [2, 4], "d_inner": [256, 384, 512]}),
     space("par-32").narrow({"n_block": [3, 5], "min_attention_percent": [0, 40]}),
     space("par-32").narrow({"n_block": [2, 4], "min_attention_percent": 60, "kind": ["attention", "feed_forward"]}),
-    space("sandwich").narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "pairs": [2, 5]}),
     space("srupp").narrow({"d_model": 256, "n_layer": [2, 4], "attn_ratio": [4, 8], "min_attention_percent": [0, 50]}),
     space("hybrid").narrow(
         {"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": [2, 3], "attn_ratio": 4, "min_mixing_percent": 60}
@@ -320,7 +319,6 @@ def test_the_catalogue_lists_them() -> None:
         "lts-transformer-xl",
         "lts-opt",
         "par-32",
-        "sandwich",
         "srupp",
         "bert",
         "hybrid",
