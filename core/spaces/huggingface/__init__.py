@@ -15,8 +15,7 @@ from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.hugging_face import CONFIG, refuse_pointer
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface.fields import Fields
-from edgefront.core.spaces.huggingface.readers import READERS
-from edgefront.core.spaces.huggingface.writers import nearest_configurations, unloadable
+from edgefront.core.spaces.huggingface.types import READERS, nearest_configurations, unloadable
 from edgefront.core.validation import short
 
 # Fields of a `config.json` that do not change what a model computes, by its type in transformers.  Collected from the
