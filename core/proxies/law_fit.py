@@ -31,37 +31,50 @@ class Fitted:
 def fit(models: Trained, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
     """The law of these models.
 
-    Where the table states tokens, or a `prior` is given, that law of several tables (by default the one about the
-    family's own data) learns from the models, from one training on. Else a process of the table's own is fitted to at
-    least five models. `InvalidInput` where tokens differ and no law of several budgets is about such models.
+    Where the table states tokens, or the `prior` is of several tables, that law (by default the one about the family's
+    own data) learns from the models, from one training on. Else a process of the table's own is fitted to at least
+    five models, around the `prior` if one is given. `InvalidInput` where tokens differ and no law of several budgets is
+    about such models.
     """
     budgets = models.log_tokens is not None and len(np.unique(models.log_tokens)) > 1
     if prior is None and models.log_tokens is not None:
         shared = own_data_law(origin.family)
         prior = shared if shared is not None and shared.study.budgets else None
-    if prior is not None:
-        if not isinstance(prior, ScalingLaw) or isinstance(prior.study.prior, LengthScales):
-            raise InvalidInput(
-                f"prior: {prior.origin.name} was learnt from one table, and tells nothing of others",
-                field="prior",
-                value=prior.origin.name,
-                allowed="a law of several tables, as own-data-gpt2 or llama-dolma-cooled",
-            )
+    if prior is not None and not isinstance(prior, ScalingLaw):
+        raise InvalidInput(
+            f"prior: {prior.origin.name} is of the cuts of one model, and predicts no others",
+            field="prior",
+            value=prior.origin.name,
+            allowed="a scaling law, as own-data-gpt2 or llama-dolma-cooled",
+        )
+    if prior is not None and not isinstance(prior.study.prior, LengthScales):
         return _refined(models, origin, prior, budgets)
     family = origin.family or "several families, or of one that no table has"
     if budgets:
+        named = f"prior: {prior.origin.name} knows" if prior else f"tokens: the models are {family}, whose laws know"
         raise InvalidInput(
-            f"tokens: the models are {family}, whose laws know one budget, and the table's models were trained on "
-            "different numbers of tokens",
-            field="tokens",
+            f"{named} one budget, and the table's models were trained on different numbers of tokens",
+            field="prior" if prior else "tokens",
             allowed="models that were trained on equally many tokens, or decoders that own-data-llama is about",
         )
     notes = []
     if models.log_tokens is not None:
         notes.append("all models were trained on equally many tokens: the law knows that budget alone")
-    law = fit_table(models.shapes, models.log_perplexity, origin)
+    law = fit_table(models.shapes, models.log_perplexity, origin, prior)
     shapes, reached = models.once
-    return Fitted(law, agreement(reached, cross_validated(shapes, reached)), tuple(notes))
+    if prior is not None and (seen := _seen(models, prior)):
+        notes.append(
+            f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
+            "the folds'"
+        )
+    return Fitted(law, agreement(reached, cross_validated(shapes, reached, prior)), tuple(notes))
+
+
+def _seen(models: Trained, law: ScalingLaw) -> int:
+    """Number of the models whose features the law has learnt from."""
+    learnt = set(map(tuple, law.study.inputs.tolist()))
+    rows = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
+    return len({architecture.digest for architecture, row in rows if tuple(row) in learnt})
 
 
 def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:

@@ -19,7 +19,7 @@ for each of LTS's five tables when it alone is left out (docs/quality-laws.md, "
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.gaussian_process import Kernel, matern52
 from edgefront.core.quality.features import BLOCK_NAMES, NAMES, names_of_blocks
+from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.trends import LOG_TOKENS
 
 Floats = NDArray[np.float64]
@@ -203,17 +204,26 @@ class Excess(NamedTuple):
     """(n,) of ln perplexity that it adds."""
 
 
+class LawOfFeatures(Protocol):
+    """A law of one table."""
+
+    @property
+    def origin(self) -> Origin: ...
+
+    def of_features(self, inputs: Floats) -> Floats: ...
+
+
 @dataclass(frozen=True, eq=False)
 class LengthScales:
-    """A process with a length scale for each feature around the mean of one table. Within a large table it ranks the
-    best models better than `Covariance`; it is about that table alone.
+    """A process with a length scale for each feature, around the mean of one table or around what the law of another
+    predicts. Within a large table it ranks the best models better than `Covariance`; it is about that table alone.
     """
 
     kernel: Kernel
     centre: Floats
     """(12,) mean of the features."""
     level: float
-    """Mean of ln perplexity."""
+    """Mean of ln perplexity; of what is left of it beside `base`."""
     models: int
     """Trainings of the table, with those that were not kept."""
     low: Floats
@@ -225,10 +235,18 @@ class LengthScales:
     """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
     quantile: float = 1.0
     """Deviations that hold 95 %; Student's t, for few models tell their deviation badly."""
+    base: LawOfFeatures | None = None
+    """The law of another table whose prediction, times `slope`, is the mean that the process departs from."""
+    slope: float = 1.0
 
     @property
     def row_variance(self) -> float:
         return self.kernel.noise**2
+
+    def expected(self, inputs: Floats) -> Floats:
+        """(n,) mean of ln perplexity before any model of the table is seen."""
+        mean = np.full(len(inputs), self.level)
+        return mean if self.base is None else mean + self.slope * self.base.of_features(inputs)
 
     def between(self, first: Rows, second: Rows) -> Floats:
         """(n, m) covariance of the perplexities, without noise."""

@@ -11,15 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, FiniteFloat
 
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, Shapes
+from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention
 
 Floats = NDArray[np.float64]
+Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
+Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
+"""Nats a token."""
+MIN_STEP = 1e-6
+"""Least difference between the shares of a cut."""
 KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
 """Kinds of blocks that can be cut."""
 _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
@@ -38,8 +47,19 @@ class Cut:
     least it goes on in the same direction.
     """
 
-    shares: tuple[float, ...]
-    losses: tuple[float, ...]
+    shares: Annotated[tuple[Share, ...], Field(min_length=2, max_length=64)]
+    losses: Annotated[tuple[Loss, ...], Field(min_length=2, max_length=64)]
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        rises = all(high - low >= MIN_STEP for low, high in pairwise(self.shares))
+        if not rises or len(self.shares) != len(self.losses) or self.shares[-1] != 1 or self.losses[-1] != 0:
+            raise InvalidInput(
+                "a cut has a loss for each share, the shares rise to 1, and its loss there is 0",
+                field="shares",
+                value=list(self.shares),
+                allowed=f"numbers above 0 that rise by {MIN_STEP:g} at least, the last of them 1",
+            )
 
     def __call__(self, share: Floats) -> Floats:
         """Loss at each share, at least 0."""
@@ -57,12 +77,13 @@ WHOLE = Cut((0.5, 1.0), (0.0, 0.0))
 class BlockCuts:
     """One block of the parent."""
 
-    dropped: float
+    dropped: Loss
     """Loss, in nats a token, that leaving it out adds."""
     narrowed: Cut
     """By the share of its heads or inner units that is kept."""
-    influence: float
+    influence: FiniteFloat
     """1 - mean cosine of the stream before and after it (block influence; Men et al. 2024, arXiv 2403.03853, eq. 1)."""
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ class ScalingLaw(PerplexityPredictor):
     """
     own: OwnTrainings | None = None
     base: str | None = None
-    """The law that own trainings have refined."""
+    """The law that own trainings have refined, or around which that of one table was fitted."""
     train_time: TrainingTime | None = None
 
     @cached_property
@@ -182,6 +182,11 @@ class ScalingLaw(PerplexityPredictor):
         if self.relative_to is None:
             return mean
         return np.asarray(mean - self._posterior.expected(self._points(self._reference).rows)[0])
+
+    def of_features(self, inputs: Floats) -> Floats:
+        """(n,) ln perplexity of models of these (n, 12) features; of a law of one table."""
+        apart, log_tokens = self.study.rows.differences[:1].repeat(len(inputs), axis=0), np.zeros(len(inputs))
+        return self._posterior.expected(self._rows(inputs, apart, log_tokens))
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         ours, other = (self._points(part, of_ratio=True) for part in (shapes, reference))

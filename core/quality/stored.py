@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.gaussian_process import Kernel
 from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.cut_law import Combinations, CutLaw
-from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
+from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable, Loss
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor
@@ -39,15 +38,10 @@ COLUMNS = ("log_perplexity", *NAMES)
 _ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how", "source", "licence")
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
-Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
-Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
-"""Nats a token."""
 MAX_LOG_PERPLEXITY = 100.0
 """Largest ln perplexity of a parent, with which predictions of its parts stay numbers."""
 MAX_COMBINED_BLOCKS = 200_000
 """Most combinations of a law times blocks of its parent: reading the law takes seconds and some hundred MB at most."""
-MIN_STEP = 1e-6
-"""Least difference between the shares of a cut."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,
@@ -103,6 +97,8 @@ class _Stored(_About):
     quantile: Positive
     columns: tuple[str, ...]
     models: Annotated[tuple[tuple[FiniteFloat, ...], ...], Field(min_length=MIN_ROWS, max_length=100_000)]
+    slope: FiniteFloat = 1.0
+    prior: _Stored | None = None
 
     @model_validator(mode="after")
     def _columns_known(self) -> _Stored:
@@ -145,33 +141,6 @@ class _StoredStudy(_About):
     own: _OwnTrainings | None
 
 
-class _Cut(_Part):
-    shares: Annotated[tuple[Share, ...], Field(min_length=2, max_length=64)]
-    losses: Annotated[tuple[Loss, ...], Field(min_length=2, max_length=64)]
-
-    @model_validator(mode="after")
-    def _rising(self) -> _Cut:
-        rises = all(high - low >= MIN_STEP for low, high in pairwise(self.shares))
-        if not rises or len(self.shares) != len(self.losses) or self.shares[-1] != 1 or self.losses[-1] != 0:
-            raise InvalidInput(
-                "a cut has a loss for each share, the shares rise to 1, and its loss there is 0",
-                field="shares",
-                value=list(self.shares),
-                allowed=f"numbers above 0 that rise by {MIN_STEP:g} at least, the last of them 1",
-            )
-        return self
-
-    @property
-    def cut(self) -> Cut:
-        return Cut(self.shares, self.losses)
-
-
-class _BlockCuts(_Part):
-    dropped: Loss
-    narrowed: _Cut
-    influence: FiniteFloat
-
-
 class _Combination(_Part):
     architecture: dict[str, Any]
     log_perplexity: Loss
@@ -181,8 +150,8 @@ class _StoredCuts(_About):
     version: Literal[3]
     parent: dict[str, Any]
     parent_log_perplexity: Annotated[FiniteFloat, Field(ge=0, le=MAX_LOG_PERPLEXITY)]
-    blocks: Annotated[tuple[_BlockCuts, ...], Field(min_length=1, max_length=1024)]
-    width: _Cut
+    blocks: Annotated[tuple[BlockCuts, ...], Field(min_length=1, max_length=1024)]
+    width: Cut
     combinations: Annotated[tuple[_Combination, ...], Field(min_length=1, max_length=10_000)]
 
 
@@ -208,6 +177,7 @@ def to_json(law: PerplexityPredictor) -> dict[str, Any]:
         "quantile": scales.quantile,
         "columns": list(COLUMNS),
         "models": np.column_stack([law.study.log_perplexity, law.study.inputs]).tolist(),
+        **({"slope": scales.slope, "prior": to_json(scales.base)} if isinstance(scales.base, ScalingLaw) else {}),
     }
 
 
@@ -283,16 +253,22 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
 def _law_of_table(stored: _Stored) -> ScalingLaw:
     rows = np.array(stored.models, dtype=np.float64)
     kernel, inputs, logs = stored.kernel, rows[:, 1:], rows[:, 0]
+    base, level = None, float(logs.mean())
+    if stored.prior is not None:
+        base = _law_of_table(stored.prior)
+        level -= stored.slope * float(base.of_features(inputs).mean())
     scales = LengthScales(
         kernel=Kernel(kernel.amplitude, kernel.length_scales, kernel.linear, kernel.noise),
         centre=inputs.mean(0),
-        level=float(logs.mean()),
+        level=level,
         models=stored.table_models,
         low=np.array([feature.low for feature in stored.features]),
         high=np.array([feature.high for feature in stored.features]),
         kinds=frozenset(stored.blocks),
         widening=stored.widening,
         quantile=stored.quantile,
+        base=base,
+        slope=stored.slope,
     )
     return law_of_table(stored.origin, scales, inputs, logs)
 
@@ -342,11 +318,10 @@ def _cut_law(stored: _StoredCuts) -> CutLaw:
             value=len(stored.combinations),
             allowed=f"at most {most:,}",
         )
-    blocks = tuple(BlockCuts(cuts.dropped, cuts.narrowed.cut, cuts.influence) for cuts in stored.blocks)
     tried = tuple(Architecture.parse(combination.architecture) for combination in stored.combinations)
     law = CutLaw(
         origin=stored.origin,
-        table=CutTable(parent, blocks, stored.width.cut),
+        table=CutTable(parent, stored.blocks, stored.width),
         parent_log_perplexity=stored.parent_log_perplexity,
         combinations=Combinations(tried, np.array([each.log_perplexity for each in stored.combinations])),
     )

@@ -97,7 +97,7 @@ class Study:
         where the trend ends.
         """
         if isinstance(self.prior, LengthScales):
-            return np.full(len(inputs), self.prior.level)
+            return self.prior.expected(inputs)
         least, slope = self._beginning
         missing = np.maximum(least - log_tokens, 0.0)
         return np.asarray(self._trend(inputs, np.maximum(log_tokens, least)) + slope * missing)
@@ -120,7 +120,7 @@ class Study:
     def trend_of_rows(self) -> Floats:
         """(n,) nats that the trend expects of the rows."""
         if isinstance(self.prior, LengthScales):
-            return np.full(len(self.inputs), self.prior.level)
+            return self.prior.expected(self.inputs)
         return self._trend(self.inputs, self.log_tokens)
 
     @cached_property

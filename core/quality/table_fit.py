@@ -30,12 +30,15 @@ COVERAGE = 0.95
 # The length scales of LTS's two tables and HW-GPT-Bench's roughly agree on these.
 _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _EXPECTED = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
+_EXPECTED_AROUND_BASE = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
+_SLOPE_STD = 0.2
+"""Standard deviation of the slope around 1, before any model is seen."""
 
 _FOLDS = 10
 
 
-def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin) -> ScalingLaw:
-    """The law of these models. The same models give the same law.
+def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: ScalingLaw | None = None) -> ScalingLaw:
+    """The law of these models, around what the law `base` of another table predicts. The same models give the same law.
 
     Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
     """
@@ -45,19 +48,17 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin) -> Scal
     # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
     _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
     kept = order[evenly_spaced(len(order), MAX_ROWS)]
-    blocks = names_of_blocks(shapes)
-    scales = LengthScales(
-        kernel=_EXPECTED.kernel,
-        centre=inputs[kept].mean(0),
-        level=float(logs[kept].mean()),
-        models=len(order),
-        low=inputs.min(0),
-        high=inputs.max(0),
-        kinds=frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any()),
-    )
+    blocks, low, high = names_of_blocks(shapes), inputs.min(0), inputs.max(0)
+    kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
     inputs, logs = inputs[kept], logs[kept]
-    left = logs - scales.level
-    kernel = most_probable(inputs, left, _EXPECTED)
+    expected, slope, level = _EXPECTED, 1.0, float(logs.mean())
+    if base is not None:
+        low, high, kinds = np.minimum(low, base.low), np.maximum(high, base.high), kinds | base.kinds
+        expected, slope = _EXPECTED_AROUND_BASE, _slope(base.of_features(inputs), logs)
+        level -= slope * float(base.of_features(inputs).mean())
+    scales = LengthScales(expected.kernel, inputs.mean(0), level, len(order), low, high, kinds, base=base, slope=slope)
+    left = logs - scales.expected(inputs)
+    kernel = most_probable(inputs, left, expected)
     mean, deviation = Process(kernel, inputs, left).leave_one_out()
     widening, quantile = _calibrated((left - mean) / deviation, len(np.unique(inputs, axis=0)))
     return law_of_table(origin, replace(scales, kernel=kernel, widening=widening, quantile=quantile), inputs, logs)
@@ -68,7 +69,14 @@ def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perpl
     zeros = np.zeros(len(inputs))
     tables = (KnownTable(origin.name, origin.data, 1.0, 1.0),)
     study = Study(origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False)
-    return ScalingLaw(origin, study, 0, True, 0.0, None)
+    return ScalingLaw(origin, study, 0, True, 0.0, None, base=None if scales.base is None else scales.base.origin.name)
+
+
+def _slope(base: Floats, logs: Floats) -> float:
+    """Slope of ln perplexity against what `base` predicts, by ridge regression around 1."""
+    apart, left = base - base.mean(), logs - logs.mean()
+    stiffness = _EXPECTED_AROUND_BASE.kernel.amplitude**2 / _SLOPE_STD**2
+    return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
 
 
 def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
@@ -84,12 +92,12 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
     return [place == index for index in range(min(_FOLDS, shapes))]
 
 
-def cross_validated(shapes: Shapes, log_perplexity: ArrayLike) -> Prediction:
+def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw | None = None) -> Prediction:
     """Each model predicted by a law that was learnt from the other folds alone. Errors as in `fit_table`."""
     truth = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
     for left in folds(rounded_features(shapes)):
-        law = fit_table(shapes.take(~left), truth[~left], Origin("fold", "fold"))
+        law = fit_table(shapes.take(~left), truth[~left], Origin("fold", "fold"), base)
         prediction = law.predict(shapes.take(left))
         logs[left], widths[left], beyond[left] = prediction.log_perplexity, prediction.half_width, prediction.beyond
     return Prediction(logs, widths, beyond)

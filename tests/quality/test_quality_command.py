@@ -86,12 +86,17 @@ def test_a_table_with_repeated_rows_is_judged_as_if_they_stood_there_once(tmp_pa
     assert seeds["note"] == "the 31 trainings are of 30 architectures"
 
 
-def test_a_law_of_one_table_is_no_prior(tmp_path: Path) -> None:
-    table = tmp_path / "some.jsonl"
-    table.write_text("\n".join(line for line in Path(LTS).read_text().splitlines() if '"backbone":"gpt2"' in line))
-    with pytest.raises(InvalidInput, match=f"prior: {OF_TABLES[0]} was learnt from one table") as refused:
-        result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])
-    assert refused.value.field == "prior"
+def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: Path) -> None:
+    """Its folds would flatter: of these the error is a fifth of that without the prior."""
+    lines = [line for line in Path(LTS).read_text().splitlines() if '"backbone":"gpt2"' in line][:30]
+    other = [{**json.loads(line), "valid_ppl": json.loads(line)["valid_ppl"] * 1.1} for line in lines]
+    table, first, again = tmp_path / "some.jsonl", tmp_path / "first.json", tmp_path / "again.json"
+    table.write_text("\n".join(json.dumps(row) for row in other))  # trained again, on other data
+    said = "was learnt from 30 of these architectures: of others predictions are worse than the folds'"
+    assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
+    assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
+    found = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
+    assert found["note"] == f"some {said}", "the name of the law in the file"
 
 
 def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
@@ -103,6 +108,8 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
         "quality",
         "fit",
         str(some),
+        "--prior",
+        OF_TABLES[0],
         "--out",
         str(law),
         "--name",
@@ -112,19 +119,20 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     )
     assert (found["name"], found["prior"], found["table_models"], found["family"]) == (
         "mine",
-        None,
+        OF_TABLES[0],
         25,
         "transformer-xl",
     )
     assert found["folds"]["models"] == 25
     assert found["folds"]["spearman"] > 0.95
     assert 0 < found["folds"]["held"] <= 1
+    assert result_of("quality", "show", str(law))["prior"]["name"] == OF_TABLES[0]
     shown = run("quality", "show", str(law))
     assert "data: WikiText-103" in shown
     assert "The law does not state its split, tokens, trained, licence." in shown
     assert "not stated" not in shown
     judged = result_of("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
-    assert judged["proxies"][0]["slices"][0]["spearman"] > 0.95
+    assert judged["proxies"][0]["slices"][3]["spearman"] > 0.85
     (one,) = judged["laws"]
     assert (one["law"], one["models"], one["learnt_from"]) == ("mine", 200, 25)
     assert one["held"] > 0.85
