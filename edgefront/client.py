@@ -10,25 +10,27 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import checked
 from edgefront.core.wire.comparisons import ComparisonView
 from edgefront.core.wire.jobs import Quality, TrainingBudget
-from edgefront.core.wire.predictions import PredictionsView
+from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
 from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
-from edgefront.resources.access import Keys
-from edgefront.resources.candidates import Candidates, frontier
+from edgefront.resources.candidates import Candidates
 from edgefront.resources.catalogue import Catalogue
-from edgefront.resources.fleet import Devices, Tokens
+from edgefront.resources.fleet import Devices, Keys, Tokens
 from edgefront.resources.jobs import Jobs
 from edgefront.resources.models import Models
-from edgefront.resources.predictions import predict
-from edgefront.resources.results import Frontier
+from edgefront.resources.results import Frontier, LimitQuery, limit_query
 from edgefront.resources.trainings import Trainings
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Client:
@@ -87,26 +89,15 @@ class Client:
         job_id: str,
         *,
         target: str | None = None,
-        max_latency_ms: float | None = None,
-        max_memory_mb: float | None = None,
-        max_first_token_ms: float | None = None,
-        max_token_ms: float | None = None,
         by: Quality = "proxy",
         dataset: str | None = None,
+        **limits: Unpack[LimitQuery],
     ) -> Frontier:
         """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
         "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
         """
-        params = {
-            "target": target,
-            "max_latency_ms": max_latency_ms,
-            "max_memory_mb": max_memory_mb,
-            "max_first_token_ms": max_first_token_ms,
-            "max_token_ms": max_token_ms,
-            "by": by,
-            "dataset": dataset,
-        }
-        return frontier(self._transport, job_id, params)
+        params = {"target": target, **limit_query(**limits), "by": by, "dataset": dataset}
+        return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
 
     def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
         """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their
@@ -136,16 +127,20 @@ class Client:
         `train_tokens`, or `train_hours` on the worker `trainer`: quality of models that are trained so long, by a `law`
         that knows the budget.
 
-        Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
+        Raises `Conflict` where fewer than three different architectures were measured there by this protocol,
+        `InvalidInput` that names a wrong field.
         """
         asked = {
+            "architectures": [each.canonical if isinstance(each, Architecture) else each for each in architectures],
             "device": device,
             "device_class": device_class,
             "protocol": protocol or {},
             "law": law,
             **TrainingBudget.of(train_tokens, train_hours, trainer).fields,
         }
-        return predict(self._transport, architectures, asked)
+        # It changes nothing, so it may be sent again.
+        body = checked(PredictionRequest, asked)
+        return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
         """The whole identifier that `text` stands for: its first or last characters, if only one has them, or `last`.

@@ -87,11 +87,18 @@ class Transport:
         *,
         params: Query | None = None,
         body: BaseModel | Mapping[str, Any] | None = None,
+        content: Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> httpx.Response:
-        """The response if it is successful; otherwise raises the exception of its problem document."""
-        sent = dict(headers or {})
+        """The response if it is successful; otherwise raises the exception of its problem document.
+
+        `content`, instead of a `body` of JSON, is read anew for each attempt; the server may take an hour to look at
+        it.
+        """
+        sent, timeout = dict(headers or {}), self._http.timeout
+        if content is not None:
+            timeout = httpx.Timeout(**{**timeout.as_dict(), "read": _UPLOAD_READ_S})
         payload = None if body is None else _json(body)
         if payload is not None:
             sent["Content-Type"] = "application/json"
@@ -102,8 +109,9 @@ class Transport:
                     method,
                     path,
                     params=_present(params),
-                    content=payload,
+                    content=payload if content is None else iter(content),
                     headers=sent,
+                    timeout=timeout,
                 )
                 self._raise_for_problem(response)
                 return response
@@ -128,32 +136,6 @@ class Transport:
                 response.read()
             self._raise_for_problem(response)
             yield response
-
-    def upload(
-        self,
-        kind: type[Answer],
-        path: str,
-        content: Iterable[bytes],
-        size: int,
-        media: str,
-        *,
-        params: Query | None = None,
-    ) -> Answer:
-        """The answer to a POST of so many bytes, which are read anew for each attempt: it must be one that may be
-        repeated. The server may take an hour to look at them.
-        """
-        headers = {"Content-Type": media, "Content-Length": str(size)}
-        own = self._http.timeout
-        timeout = httpx.Timeout(connect=own.connect, read=_UPLOAD_READ_S, write=own.write, pool=own.pool)
-        for attempt in self._attempts(True):
-            with attempt, self._errors():
-                response = self._http.post(
-                    path, params=_present(params), content=iter(content), headers=headers, timeout=timeout
-                )
-                self._raise_for_problem(response)
-                break
-        with self.reading(_name(kind)):
-            return TypeAdapter(kind).validate_json(response.content)
 
     def _raise_for_problem(self, response: httpx.Response) -> None:
         if not response.is_success:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgefront.core.files import whole_file
 from edgefront.core.wire.candidates import CandidatePage, CandidateView, Group, LaunchView
 from edgefront.resources.repeated import pages
-from edgefront.resources.results import Frontier
+from edgefront.resources.results import LimitQuery, limit_query
 from edgefront.transport import Transport, segment
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from typing_extensions import Unpack
 
 ExportFormat = Literal["csv", "parquet"]
 
@@ -38,12 +39,9 @@ class Candidates:
         on_frontier: bool | None = None,
         group: Group | None = None,
         text: str | None = None,
-        max_latency_ms: float | None = None,
-        max_memory_mb: float | None = None,
-        max_first_token_ms: float | None = None,
-        max_token_ms: float | None = None,
         sort: str | None = None,
         limit: int = 200,
+        **limits: Unpack[LimitQuery],
     ) -> Iterator[CandidateView]:
         """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
         a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an id, the
@@ -56,12 +54,9 @@ class Candidates:
             "on_frontier": on_frontier,
             "group": group,
             "text": text,
-            "max_latency_ms": max_latency_ms,
-            "max_memory_mb": max_memory_mb,
-            "max_first_token_ms": max_first_token_ms,
-            "max_token_ms": max_token_ms,
             "sort": sort,
             "limit": limit,
+            **limit_query(**limits),
         }
         return pages(self._transport, CandidatePage, f"/v1/jobs/{segment(job_id)}/candidates", params)
 
@@ -106,8 +101,3 @@ class Candidates:
         url, params = f"/v1/jobs/{segment(job_id)}/candidates", {"format": format, "target": target}
         with self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response:
             yield from response.iter_bytes()
-
-
-def frontier(transport: Transport, job_id: str, params: Mapping[str, float | str | None]) -> Frontier:
-    """`params` are those of `GET /v1/jobs/{id}/frontier`."""
-    return transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)

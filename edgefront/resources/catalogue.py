@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgefront.core.cost.costs import CostOptions
 from edgefront.core.published import PublishedCatalogue, PublishedView
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
@@ -46,36 +47,16 @@ class Catalogue:
     def quality_law(self, name: str) -> QualityLawView:
         return self._transport.ask(QualityLawView, "GET", f"/v1/quality/laws/{segment(name)}")
 
-    def describe(
-        self,
-        architecture: Architecture | Mapping[str, Any],
-        *,
-        sequence_length: int | None = None,
-        batch: int | None = None,
-        dtype: str | None = None,
-        logits: str | None = None,
-        mode: str | None = None,
-        memory_length: int | None = None,
-        weights: str | None = None,
-    ) -> Costs:
-        """The exact costs of an architecture in one pass; options that are not given have the server's defaults.
+    def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
+        """The exact costs of an architecture in one pass; options are fields of `core.cost.costs.CostOptions`.
 
         Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
         """
         description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
-        params: dict[str, str | int | None] = {
-            "sequence_length": sequence_length,
-            "batch": batch,
-            "dtype": dtype,
-            "logits": logits,
-            "mode": mode,
-            "memory_length": memory_length,
-            "weights": weights,
-        }
+        CostOptions(**options)  # TypeError for another name
+        path = "/v1/catalogue/describe"
         # It has no side effects, so it may be retried.
-        return self._transport.ask(
-            Costs, "POST", "/v1/catalogue/describe", params=params, body=description, repeatable=True
-        )
+        return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
 
     def algorithms(self) -> list[AlgorithmView]:
         return self._transport.ask(list[AlgorithmView], "GET", "/v1/catalogue/algorithms")

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -24,106 +25,85 @@ _SHA256 = re.compile(r'^"?([0-9a-f]{64})"?$')
 _FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
 
 
-def download(
-    transport: Transport,
-    url: str,
-    path: Path,
-    *,
-    key: str,
-    otherwise: str,
-    params: Query | None = None,
-    replace: bool = True,
-    progress: Progress | None = None,
-) -> Path:
-    """Fetches a file whose ETag is its SHA-256, and returns its path.
+@dataclass
+class Download:
+    """A file whose ETag is its SHA-256.
 
     `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes are
     written to a hidden `.part` file beside it, named by `key`; after an interruption, also of an earlier call, the
     download resumes from it. The file appears under its name only after its SHA-256 equals the ETag. If it is there
     already, nothing is fetched.
-
-    Raises `Conflict` where a device or a pipe is at its place, or without `replace` another file. `Unavailable` where
-    the disk is full, without a `.part` file.
     """
-    coming = _Download(
-        transport, url, path, key=key, otherwise=otherwise, params=params, replace=replace, progress=progress
-    )
-    try:
-        return _in_attempts(coming, transport.patience_s)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        coming.forget()
-        with refusing_full_disk(path):
-            raise
 
+    transport: Transport
+    url: str
+    path: Path
+    key: str
+    otherwise: str
+    params: Query | None = None
+    replace: bool = True
+    progress: Progress | None = None
+    received: int = 0
 
-def _in_attempts(coming: _Download, patience_s: float) -> Path:
-    end: float | None = None
-    had = -1
-    while True:
+    def fetch(self) -> Path:
+        """The path of the file.
+
+        Raises `Conflict` where a device or a pipe is at its place, or without `replace` another file. `Unavailable`
+        where the disk is full, without a `.part` file.
+        """
         try:
-            return coming.attempt()
-        except Unavailable:
-            now = time.monotonic()
-            if coming.received > had or end is None:
-                had, end = coming.received, now + patience_s
-            elif now > end:
+            return self._in_attempts()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            time.sleep(0.5)
+            for part in self._folder.glob(f"{self._prefix}*.part"):
+                part.unlink(missing_ok=True)
+            with refusing_full_disk(self.path):
+                raise
 
+    @property
+    def _prefix(self) -> str:
+        return f".edgefront-{self.key}-"
 
-class _Download:
-    """One download; `attempt` may be called again after `Unavailable`."""
+    @property
+    def _folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
 
-    def __init__(
-        self,
-        transport: Transport,
-        url: str,
-        path: Path,
-        *,
-        key: str,
-        otherwise: str,
-        params: Query | None,
-        replace: bool,
-        progress: Progress | None,
-    ) -> None:
-        self._transport = transport
-        self._url, self._params = url, params
-        self._prefix = f".edgefront-{key}-"
-        self._otherwise = otherwise
-        self._path = path
-        self._replace = replace
-        self._progress = progress
-        self.received = 0
+    def _in_attempts(self) -> Path:
+        end, had = 0.0, -1
+        while True:
+            try:
+                return self._attempt()
+            except Unavailable:
+                now = time.monotonic()
+                if self.received > had:
+                    had, end = self.received, now + self.transport.patience_s
+                elif now > end:
+                    raise
+                time.sleep(0.5)
 
-    def attempt(self) -> Path:
-        folder = self._path if self._path.is_dir() else self._path.parent
+    def _attempt(self) -> Path:
+        folder = self._folder
         if not folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         part, checksum = self._left_over(folder)
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if part is not None:
             headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": f'"{checksum}"'}
-        with self._transport.stream(
-            self._url, params=self._params, headers=headers, read_timeout_s=_FIRST_BYTE_S
+        with self.transport.stream(
+            self.url, params=self.params, headers=headers, read_timeout_s=_FIRST_BYTE_S
         ) as response:
             expected = _checksum(response)
             resumed = response.status_code == 206 and part is not None and expected == checksum
             fresh = folder / f"{self._prefix}{expected}.part"
             if part is not None and part != fresh:
                 part.unlink(missing_ok=True)
-            target = folder / _file_name(response, self._otherwise) if self._path.is_dir() else self._path
+            target = folder / _file_name(response, self.otherwise) if self.path.is_dir() else self.path
             if self._is_there(target, expected):
                 fresh.unlink(missing_ok=True)
                 return target
             self._receive(response, fresh, resumed)
         return self._finish(fresh, target, expected)
-
-    def forget(self) -> None:
-        """Removes what was received."""
-        for part in (self._path if self._path.is_dir() else self._path.parent).glob(f"{self._prefix}*.part"):
-            part.unlink(missing_ok=True)
 
     def _is_there(self, target: Path, expected: str) -> bool:
         """Whether the file is at its place already. `Conflict` where something is that is not to be replaced."""
@@ -133,7 +113,7 @@ class _Download:
             raise Conflict(f"{target} is not a file: name another place")
         if sha256(target) == expected:
             return True
-        if not self._replace:
+        if not self.replace:
             raise Conflict(f"{target} exists and is another file: replace it with --force, or name another place")
         return False
 
@@ -159,8 +139,8 @@ class _Download:
             raise Unavailable(f"the download stopped after {self.received} of {total} bytes")
 
     def _tell(self, total: int | None) -> None:
-        if self._progress is not None:
-            self._progress(self.received, total)
+        if self.progress is not None:
+            self.progress(self.received, total)
 
     def _finish(self, part: Path, target: Path, expected: str) -> Path:
         actual = sha256(part)

@@ -1,8 +1,9 @@
-"""Devices, and the tokens with which new ones enrol."""
+"""Devices, the tokens with which new ones enrol, and API keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from edgefront.core.validation import checked
 from edgefront.core.wire.service import (
@@ -13,6 +14,8 @@ from edgefront.core.wire.service import (
     DeviceWork,
     EnrolmentTokenRequest,
     EnrolmentTokenView,
+    KeyRequest,
+    KeyView,
     ReenrolRequest,
 )
 from edgefront.resources.repeated import pages
@@ -89,3 +92,30 @@ class Tokens:
 
     def revoke(self, token_id: str) -> None:
         self._transport.request("DELETE", f"/v1/enrolment-tokens/{segment(token_id)}")
+
+
+class Keys:
+    """`client.keys`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        *,
+        role: Literal["admin", "user", "viewer"] = "user",
+        owner: str | None = None,
+        days: int | None = None,
+    ) -> KeyView:
+        """A new key; its secret (`key`) is only in this response."""
+        request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
+        return self._transport.ask(KeyView, "POST", "/v1/keys", body=request)
+
+    def list(self) -> list[KeyView]:
+        return self._transport.ask(list[KeyView], "GET", "/v1/keys")
+
+    def revoke(self, key_id: str, *, force: bool = False) -> None:
+        """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
+        params = {"force": "true"} if force else None
+        self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import checked
@@ -14,10 +14,12 @@ from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
 from edgefront.core.wire.laws import JobLawView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.resources.logs import follow_log
-from edgefront.resources.repeated import pages, until_ended
-from edgefront.resources.results import Job
+from edgefront.resources.repeated import follow_log, pages, until_ended
+from edgefront.resources.results import Job, LimitQuery, limit_query
 from edgefront.transport import Transport, segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class _Page(JobPage):
@@ -35,14 +37,15 @@ class Jobs:
 
         Raises `InvalidInput` that names the field, from the client's own validation or the server's.
         """
-        request = _parsed(request)
+        request = checked(JobRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
         """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
         for. Nothing is stored."""
-        return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
+        body = checked(JobRequest, request)
+        return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=body, repeatable=True)
 
     def extend(
         self,
@@ -59,14 +62,8 @@ class Jobs:
 
         Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
         """
-        value = {
-            "name": name,
-            "device": device,
-            "device_class": device_class,
-            "protocol": protocol,
-            "limits": limits,
-        }
-        request = checked(AddedTargetRequest, value)
+        place = {"name": name, "device": device, "device_class": device_class}
+        request = checked(AddedTargetRequest, {**place, "protocol": protocol, "limits": limits})
         return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
@@ -82,13 +79,10 @@ class Jobs:
         job_id: str,
         *,
         target: str | None = None,
-        max_latency_ms: float | None = None,
-        max_memory_mb: float | None = None,
-        max_first_token_ms: float | None = None,
-        max_token_ms: float | None = None,
         train_tokens: int | None = None,
         train_hours: float | None = None,
         trainer: str | None = None,
+        **limits: Unpack[LimitQuery],
     ) -> RecommendationView:
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
@@ -99,10 +93,7 @@ class Jobs:
         """
         params = {
             "target": target,
-            "max_latency_ms": max_latency_ms,
-            "max_memory_mb": max_memory_mb,
-            "max_first_token_ms": max_first_token_ms,
-            "max_token_ms": max_token_ms,
+            **limit_query(**limits),
             "train_tokens": train_tokens,
             "train_hours": train_hours,
             "trainer": trainer,
@@ -110,27 +101,14 @@ class Jobs:
         path = f"/v1/jobs/{segment(job_id)}/recommendation"
         return self._transport.ask(RecommendationView, "GET", path, params=params)
 
-    def choices(
-        self,
-        job_id: str,
-        *,
-        max_latency_ms: float | None = None,
-        max_memory_mb: float | None = None,
-        max_first_token_ms: float | None = None,
-        max_token_ms: float | None = None,
-    ) -> ChoicesView:
+    def choices(self, job_id: str, **limits: Unpack[LimitQuery]) -> ChoicesView:
         """The best published model × format × runtime within limits that a job among published models has measured.
 
         Limits that are not given are those of its targets; `elsewhere` has the answers of its other devices.
         `InvalidInput` for a job that searches another space.
         """
-        params = {
-            "max_latency_ms": max_latency_ms,
-            "max_memory_mb": max_memory_mb,
-            "max_first_token_ms": max_first_token_ms,
-            "max_token_ms": max_token_ms,
-        }
-        return self._transport.ask(ChoicesView, "GET", f"/v1/jobs/{segment(job_id)}/choices", params=params)
+        path = f"/v1/jobs/{segment(job_id)}/choices"
+        return self._transport.ask(ChoicesView, "GET", path, params=limit_query(**limits))
 
     def law(self, job_id: str) -> JobLawView:
         """The scaling laws of the job's search and answers, and how far the latter agrees with trainings."""
@@ -164,14 +142,7 @@ class Jobs:
         `kinds` selects kinds of events; the numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
-        following = follow_log(
-            self._transport,
-            path,
-            lambda: self.get(job_id),
-            ENDED_JOBS,
-            after=after,
-            follow=follow,
-        )
+        following = follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, follow=follow)
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def _steer(self, job_id: str, verb: str) -> Job:
@@ -180,7 +151,3 @@ class Jobs:
 
     def _job(self, method: str, path: str, **sent: Any) -> Job:
         return self._transport.ask(Job, method, path, **sent).with_transport(self._transport)
-
-
-def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:
-    return checked(JobRequest, request)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.graph.model_file import ModelFormat as ModelFormat
+from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.wire.service import ImportedModel
-from edgefront.resources.downloads import Progress as Progress
-from edgefront.resources.downloads import download as fetch
+from edgefront.resources.downloads import Download, Progress
 from edgefront.transport import Transport, segment
 
 
@@ -49,14 +48,30 @@ class Models:
         Raises `InvalidInput` that names `format` if the model has no such file (an encoder has none that decodes), or
         `numbers` if the format supports only float32.
         """
-        kind = format if numbers == "float32" else f"{format}-{numbers}"
-        return fetch(
+        return model_download(
             self._transport,
             f"/v1/candidates/{segment(candidate_id)}/model",
+            candidate_id,
+            format,
+            numbers,
             Path(path),
-            key=f"{segment(candidate_id)}-{kind}",
-            otherwise=candidate_id,
-            params={"format": format, "numbers": numbers},
             replace=replace,
             progress=progress,
         )
+
+
+def model_download(
+    transport: Transport,
+    url: str,
+    model_id: str,
+    format: ModelFormat,  # noqa: A002
+    numbers: NumberFormat,
+    path: Path,
+    *,
+    replace: bool,
+    progress: Progress | None,
+) -> Path:
+    """Fetches one file of the model of a candidate or a training."""
+    key = f"{segment(model_id)}-{format if numbers == 'float32' else f'{format}-{numbers}'}"
+    params = {"format": format, "numbers": numbers}
+    return Download(transport, url, path, key, model_id, params, replace, progress).fetch()

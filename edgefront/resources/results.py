@@ -2,19 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import PrivateAttr
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.wire.candidates import FrontierView
 from edgefront.core.wire.jobs import JobView
-from edgefront.resources.points import chart
-from edgefront.transport import Transport
+from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.transport import Transport, segment
 
 if TYPE_CHECKING:
+    from edgefront.core.wire.points import PointsHeader
     from edgefront.show.plot import Plot
+
+
+class LimitQuery(TypedDict, total=False):
+    """Limits of a request, each None where it is not given."""
+
+    max_latency_ms: float | None
+    max_memory_mb: float | None
+    max_first_token_ms: float | None
+    max_token_ms: float | None
+
+
+def limit_query(
+    max_latency_ms: float | None = None,
+    max_memory_mb: float | None = None,
+    max_first_token_ms: float | None = None,
+    max_token_ms: float | None = None,
+) -> dict[str, float | None]:
+    """The limits as parameters of a request. `TypeError` for another name."""
+    return {
+        "max_latency_ms": max_latency_ms,
+        "max_memory_mb": max_memory_mb,
+        "max_first_token_ms": max_first_token_ms,
+        "max_token_ms": max_token_ms,
+    }
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn of a target."""
+
+    recommendation: RecommendationView
+    """With the target's name, its limits, the recommended model and the name of the proxy."""
+    points: PointsHeader
+    columns: dict[str, Any]
+    """Name → array, as `core.wire.points` has them."""
+
+
+def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
+    """The points of a target (its id or name), with the recommended model among them."""
+    from edgefront.core.wire import points
+
+    path = f"/v1/jobs/{segment(job_id)}"
+    view = transport.ask(RecommendationView, "GET", f"{path}/recommendation", params={"target": target})
+    best = view.recommended.id if view.recommended else None
+    params: dict[str, str | int | None] = {"target": view.target_id, "axis": "predicted", "most": most, "keep": best}
+    response = transport.request("GET", f"{path}/points", params=params)
+    with transport.reading("points"):
+        header, columns = points.decode(response.content)
+    return Chart(view, header, columns)
 
 
 class Job(JobView):

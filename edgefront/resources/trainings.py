@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,10 +27,9 @@ from edgefront.core.wire.trainings import (
     TrainingRequest,
     TrainingView,
 )
-from edgefront.resources.downloads import Progress, download
-from edgefront.resources.logs import follow_log
-from edgefront.resources.repeated import pages, until_ended
-from edgefront.resources.uploads import Archive
+from edgefront.resources.downloads import Download, Progress
+from edgefront.resources.models import model_download
+from edgefront.resources.repeated import follow_log, pages, until_ended
 from edgefront.transport import Transport, segment
 
 RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
@@ -36,6 +37,43 @@ RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
 
 FileProgress = Callable[[str, int, "int | None"], None]
 """Called with a file's path, the received and the total bytes (None while unknown)."""
+
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Archive:
+    """These files, by their names in an uncompressed tar archive that is made while it is sent. Each iteration reads
+    them anew, so that a request can be repeated.
+    """
+
+    files: Mapping[str, Path]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole."""
+        sizes = [path.stat().st_size for path in self.files.values()]
+        return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The bytes. `Conflict` where a file changes its size meanwhile."""
+        for name, path in self.files.items():
+            info = tarfile.TarInfo(name)
+            with path.open("rb") as file:
+                info.size, sent = path.stat().st_size, 0
+                yield info.tobuf(tarfile.GNU_FORMAT)
+                while chunk := file.read(_CHUNK):
+                    sent += len(chunk)
+                    yield chunk
+            if sent != info.size:
+                raise Conflict(f"{path} changed while it was sent: it had {info.size} bytes, and has {sent}")
+            yield bytes(_padding(sent))
+        yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _padding(size: int) -> int:
+    return -size % tarfile.BLOCKSIZE
 
 
 class Trainings:
@@ -83,9 +121,15 @@ class Trainings:
 
         with package_of(os.fspath(model)) as package:
             archive = Archive(model_files(package.folder))
-            params = {"name": name, "licence": licence}
-            return self._transport.upload(
-                TrainingView, "/v1/trainings/import", archive, archive.size, "application/x-tar", params=params
+            headers = {"Content-Type": "application/x-tar", "Content-Length": str(archive.size)}
+            return self._transport.ask(
+                TrainingView,
+                "POST",
+                "/v1/trainings/import",
+                params={"name": name, "licence": licence},
+                content=archive,
+                headers=headers,
+                repeatable=True,
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
@@ -155,13 +199,9 @@ class Trainings:
         `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the numbers
         then have gaps.
         """
+        path = f"{_path(training_id)}/events"
         following = follow_log(
-            self._transport,
-            f"{_path(training_id)}/events",
-            lambda: self.get(training_id),
-            ENDED_TRAININGS,
-            after=after,
-            follow=follow,
+            self._transport, path, lambda: self.get(training_id), ENDED_TRAININGS, after=after, follow=follow
         )
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
@@ -207,17 +247,10 @@ class Trainings:
                 if progress is not None:
                     progress(name, done, total)
 
-            fetched.append(
-                download(
-                    self._transport,
-                    f"{_path(training_id)}/files/{'/'.join(segment(part) for part in inside.parts)}",
-                    target,
-                    key=f"{segment(training_id)}-{target.name}",
-                    otherwise=target.name,
-                    replace=replace,
-                    progress=report,
-                )
-            )
+            url = f"{_path(training_id)}/files/{'/'.join(segment(part) for part in inside.parts)}"
+            key = f"{segment(training_id)}-{target.name}"
+            download = Download(self._transport, url, target, key, target.name, replace=replace, progress=report)
+            fetched.append(download.fetch())
         return tuple(fetched)
 
     def download_model(
@@ -236,16 +269,9 @@ class Trainings:
         `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` before it has a result,
         `InvalidInput` for a format, number format or tokenizer that the file cannot have.
         """
-        kind = format if numbers == "float32" else f"{format}-{numbers}"
-        return download(
-            self._transport,
-            f"{_path(training_id)}/model",
-            Path(path),
-            key=f"{segment(training_id)}-{kind}",
-            otherwise=training_id,
-            params={"format": format, "numbers": numbers},
-            replace=replace,
-            progress=progress,
+        url = f"{_path(training_id)}/model"
+        return model_download(
+            self._transport, url, training_id, format, numbers, Path(path), replace=replace, progress=progress
         )
 
     def _steer(self, training_id: str, verb: str) -> TrainingView:

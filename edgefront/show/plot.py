@@ -12,7 +12,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
-from edgefront.resources.points import Chart
+from edgefront.resources.results import Chart
 from edgefront.show.choices import choice_rows
 from edgefront.show.quality import header_of
 

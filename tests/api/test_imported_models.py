@@ -28,7 +28,7 @@ from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.services.trainings.files import drafts
 from edgefront.core.store.database import Database
 from edgefront.core.wire.trainings import TrainingView
-from edgefront.resources.uploads import Archive
+from edgefront.resources.trainings import Archive
 
 PATH = "/v1/trainings/import"
 

@@ -19,7 +19,7 @@ from rough_server import Rough, answer, rough_server
 import edgefront
 from edgefront import Client
 from edgefront.core.errors import EdgefrontError
-from edgefront.resources.logs import follow_log
+from edgefront.resources.repeated import follow_log
 from edgefront.transport import Transport
 
 RESOURCES = ("jobs", "candidates", "models", "trainings", "devices", "tokens", "keys", "catalogue")
