@@ -31,7 +31,7 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
     """A token's secret, which is in no later answer; `name` is that of the one device that it is for."""
 
     def show() -> None:
-        session.out.print(token.token, markup=False, soft_wrap=True)
+        session.say(token.token)
         address = session.client.tokens.address()
         session.note(f"shown only once. On the device: {agent_command(address.url, token.token or '', name)}")
         if address.note:
@@ -93,7 +93,7 @@ def create_key(
     key = session.client.keys.create(name, role=role, owner=owner, days=days)
 
     def show() -> None:
-        session.out.print(key.key, markup=False, soft_wrap=True)
+        session.say(key.key)
         session.note("shown only once")
 
     session.put(key, show)

@@ -105,6 +105,10 @@ class Session:
         """The whole identifier; asks the server unless it is given whole."""
         return text if _WHOLE_ID.match(text) else self.client.identifier(kind, text)
 
+    def say(self, text: str) -> None:
+        """A line of the result for people, as it is."""
+        self.out.print(text, markup=False, soft_wrap=True)
+
     def note(self, text: str) -> None:
         """A line for people, on standard error; nothing with --json."""
         if not self.json:

@@ -103,8 +103,8 @@ def describe(
         if published is not None:
             _show_published(session, published)
         if quality is not None:
-            session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
-            session.out.print(of_label(quality["label"]), markup=False, soft_wrap=True)
+            session.say(f"predicted {sentence(quality)}")
+            session.say(of_label(quality["label"]))
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
@@ -190,9 +190,9 @@ def show_space(
         session.out.print(f"{float(narrowed.size()):.3g} architectures · {narrowed.source}", markup=False)
         loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in narrowed.loaders())
         if loaders:
-            session.out.print(f"can be narrowed to what loads: {loaders}", markup=False, soft_wrap=True)
+            session.say(f"can be narrowed to what loads: {loaders}")
         if narrowed.caveat:
-            session.out.print(f"proxy: {narrowed.caveat}", markup=False, soft_wrap=True)
+            session.say(f"proxy: {narrowed.caveat}")
 
     session.put(narrowed.to_json(), show)
 

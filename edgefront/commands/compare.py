@@ -107,7 +107,7 @@ def _show(session: Session, comparison: ComparisonView) -> None:
         shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
     session.out.print(shown)
     if label := of_label(labels_of(model.label for model in comparison.architectures)):
-        session.out.print(label, markup=False, soft_wrap=True)
+        session.say(label)
     if comparison.perplexity_of:
         session.note(f"predicted perplexity: {comparison.perplexity_of}")
 

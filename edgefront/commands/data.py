@@ -234,4 +234,4 @@ def _show(session: Session, prepared: Prepared) -> None:
     for name, split in summary["splits"].items():
         shown.add_row(name, *(f"{split[column]:,}" for column in columns))
     session.out.print(shown)
-    session.out.print(str(prepared.folder), markup=False, soft_wrap=True)
+    session.say(str(prepared.folder))

@@ -94,8 +94,7 @@ def find(
     """
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
-    from edgefront.requests.find import check_limits, find_request, published_request
-    from edgefront.requests.jobs import target
+    from edgefront.requests.jobs import check_limits, find_request, published_request, target
     from edgefront.show.recommendation import commands, show
 
     limits = limit.limits
@@ -221,7 +220,6 @@ def _searched(session: Session, request: JobRequest) -> JobView:
 
 def followed(session: Session, job: JobView) -> JobView:
     """The job once it has ended, with its progress shown. `EdgefrontError` if it failed."""
-    from edgefront import follow
     from edgefront.core.errors import EdgefrontError
     from edgefront.show import progress
 
@@ -229,7 +227,7 @@ def followed(session: Session, job: JobView) -> JobView:
     if session.json:
         ended: JobView = client.jobs.wait(job.id)
     else:
-        ended = progress.show(follow.views(client, job.id), session.err) or job
+        ended = progress.show(progress.views(client, job.id), session.err) or job
     if ended.state == JobState.FAILED:
         notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
         raise EdgefrontError(f"job {job.id} failed: {ended.reason or notes or 'see its targets'}")

@@ -57,11 +57,11 @@ def frontier(
         for view in views:
             session.out.print(frontier_table(view))
             if label := frontier_label(view):
-                session.out.print(label, markup=False, soft_wrap=True)
+                session.say(label)
             if any(point.marked for point in (*view.points, *view.baseline)):
-                session.out.print(f"{MARKED}: its page shows the launches", markup=False, soft_wrap=True)
+                session.say(f"{MARKED}: its page shows the launches")
             if view.summary:
-                session.out.print(view.summary, markup=False, soft_wrap=True)
+                session.say(view.summary)
                 session.out.print()
             if view.perplexity_of:
                 session.note(f"predicted perplexity: {view.perplexity_of}")

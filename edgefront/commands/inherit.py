@@ -107,7 +107,7 @@ def cut(
     written = write_part(read_package(folder), architecture_of(to), output)
     said = written.facts["cut"]["sentence"]
     result = {"path": str(output), "digest": written.architecture.digest, "cut": written.facts["cut"]}
-    session.put(result, lambda: session.out.print(f"{said}\n{output}", markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(f"{said}\n{output}"))
 
 
 def _check_trained(folder: Path) -> None:
@@ -197,4 +197,4 @@ def _show(session: Session, law: CutLaw, path: Path) -> None:
         f"{exp(law.parent_log_perplexity):.4g}; {law.models} random parts were evaluated.",
         markup=False,
     )
-    session.out.print(str(path), markup=False, soft_wrap=True)
+    session.say(str(path))

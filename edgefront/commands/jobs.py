@@ -128,10 +128,12 @@ def submit(
     ] = False,
 ) -> None:
     """Submit a search job."""
+    from edgefront.core.validation import checked
+    from edgefront.core.wire.jobs import JobRequest
     from edgefront.requests import jobs as submission
 
     if file is not None:
-        request = submission.read_request(file)
+        request = submission.read_request(file, JobRequest)
     else:
         alone = {"precision": precision, "when_busy": when_busy}
         protocol = how.fields | {field: value for field, value in alone.items() if value is not None}
@@ -140,7 +142,8 @@ def submit(
             placed["protocol"] = protocol | placed["protocol"]
             placed["limits"] = limit.limits
         chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
-        request = submission.parse_request(
+        request = checked(
+            JobRequest,
             {
                 "name": name,
                 "space": submission.space_request(within.space, within.narrowed, within.model, parent(session, within)),
@@ -153,7 +156,7 @@ def submit(
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
                 "seed": seed,
-            }
+            },
         )
     if dry_run:
         _estimate(session, request)
@@ -240,7 +243,6 @@ def watch_job(
 
 
 def _watch(session: Session, job_id: str, after: int) -> None:
-    from edgefront import follow
     from edgefront.show import progress
     from edgefront.show.output import print_event
 
@@ -251,10 +253,10 @@ def _watch(session: Session, job_id: str, after: int) -> None:
             print_event(event)
         ended: JobView | None = client.jobs.get(job_id)
     else:
-        ended = progress.show(follow.views(client, job_id), session.screen)
+        ended = progress.show(progress.views(client, job_id), session.screen)
         for target in ended.targets if ended else ():
             if target.summary:
-                session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)
+                session.say(f"{target.name}: {target.summary}")
         if ended is not None:
             session.note(f"proxy: {ended.proxy_trust.sentence}")
     if ended is not None and ended.state == JobState.FAILED:
@@ -396,16 +398,14 @@ def _print(session: Session, job: JobView) -> None:
         facts["reason"] = job.reason
     facts["proxy"] = f"{job.request.proxy}. {job.proxy_trust.sentence}"
     for fact, value in facts.items():
-        session.out.print(f"{fact:10} {value}", markup=False, soft_wrap=True)
+        session.say(f"{fact:10} {value}")
     for target in job.targets:
         protocol = target.protocol
-        session.out.print(
+        session.say(
             f"{target.name}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, batch {protocol.batch}, "
             f"logits {protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
             + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
-            + (", waits while the device is busy" if protocol.when_busy == "wait" else ""),
-            markup=False,
-            soft_wrap=True,
+            + (", waits while the device is busy" if protocol.when_busy == "wait" else "")
         )
         if target.summary:
-            session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)
+            session.say(f"{target.name}: {target.summary}")

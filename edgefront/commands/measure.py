@@ -108,7 +108,7 @@ def measure(
     from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
-    from edgefront.requests.generation import contexts, generation_fields
+    from edgefront.requests.jobs import contexts, generation_fields
     from edgefront.workflows.measure import find_model, run, time_limit_s
 
     lengths = {"sequence_length": sequence_length, "memory_length": memory_length}

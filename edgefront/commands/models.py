@@ -58,7 +58,7 @@ def download(
         "path": str(path),
         "bytes": bytes_at(path),
     }
-    session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(str(path)))
 
 
 @command(app, "build", server=False)
@@ -107,7 +107,7 @@ def build(
     }
     if weights == "untrained-random":
         session.note(f"untrained: the weights are random numbers from seed {seed}")
-    session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(str(path)))
 
 
 @command(app, "card", server=False)
@@ -125,7 +125,7 @@ def card(
     described = describe(folder, **{field: value for field, value in changes.items() if value is not None})
     path = described.folder / CARD
     result = {"path": str(path), "licence": described.facts.get("licence")}
-    session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(str(path)))
 
 
 @command(app, "show", server=False)
@@ -187,7 +187,7 @@ def import_model(
         if output is None:
             _show(session, architecture)
         else:
-            session.out.print(str(output), markup=False, soft_wrap=True)
+            session.say(str(output))
 
     session.put(result, show)
 
@@ -195,7 +195,7 @@ def import_model(
 def _show(session: Session, architecture: Architecture, *origin: str) -> None:
     # This goes to standard error, so that standard output contains only the description.
     session.note(" · ".join((*origin, f"digest {architecture.digest}")))
-    session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)
+    session.say(_readable(architecture.canonical))
 
 
 def _readable(description: dict[str, Any], indent: str = "  ") -> str:

@@ -120,7 +120,7 @@ class ProtocolOptions(Options):
         """Values for the fields of the measurement protocol that are given. Raises `ProtocolError` where the mode and
         the options of a generation do not go together.
         """
-        from edgefront.requests.generation import generation_fields
+        from edgefront.requests.jobs import generation_fields
 
         lengths = {"sequence_length": self.sequence_length, "memory_length": self.memory_length}
         generation = {"prompt": self.prompt, "new": self.new, "context": self.context, "latency": self.latency}

@@ -86,7 +86,7 @@ def _show(session: Session, title: str, model: Architecture, prediction: Predict
         shown.add_row("measured: memory (MB)", megabytes(seen.memory_bytes), "")
     session.out.print(shown)
     if label := of_label(quality_label([predicted])):
-        session.out.print(label, markup=False, soft_wrap=True)
+        session.say(label)
     parts = table(
         *("block", "kind", "ms", "share", "most of it"),
         right=("block", "ms", "share"),

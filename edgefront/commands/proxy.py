@@ -217,9 +217,9 @@ def study_table(
         for name, result in studies.items():
             _show(session, result, name)
             for judged in laws.get(name, ()):
-                session.out.print(_judged(judged), markup=False, soft_wrap=True)
+                session.say(_judged(judged))
             for line in _of_own_data(own_data[name]):
-                session.out.print(line, markup=False, soft_wrap=True)
+                session.say(line)
             if (tokens := budgets[name]) is not None:
                 session.note(f"models are ranked after {in_words(tokens)} tokens, which most of them share")
 

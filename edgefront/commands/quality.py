@@ -156,11 +156,9 @@ def fit_law(
         _show(session, summary(law))
         if folds is not None:
             rho, tenth = ("–" if value is None else f"{value:.3f}" for value in (folds.spearman, folds.best_tenth))
-            session.out.print(
+            session.say(
                 f"folds by model: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of "
-                f"perplexity; {folds.held:.0%} of the 95 % intervals hold",
-                markup=False,
-                soft_wrap=True,
+                f"perplexity; {folds.held:.0%} of the 95 % intervals hold"
             )
         if note:
             session.note(note)
@@ -194,8 +192,8 @@ def predict(
     result = predicted(chosen, model)
 
     def show() -> None:
-        session.out.print(sentence(result), markup=False, soft_wrap=True)
-        session.out.print(of_label(result["label"]), markup=False, soft_wrap=True)
+        session.say(sentence(result))
+        session.say(of_label(result["label"]))
         session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
@@ -275,21 +273,21 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     from edgefront.core.quality.predictor import NOT_STATED
     from edgefront.show.output import table
 
-    session.out.print(f"{law['name']}: {law['title']}", markup=False, soft_wrap=True)
+    session.say(f"{law['name']}: {law['title']}")
     unstated = [name for name in _ABOUT[1:] if law[name] == NOT_STATED]
     for name in _ABOUT[1:]:
         if name not in unstated:
-            session.out.print(f"  {name}: {law[name]}", markup=False, soft_wrap=True)
+            session.say(f"  {name}: {law[name]}")
     if unstated:
-        session.out.print(f"  The law does not state its {', '.join(unstated)}.", markup=False, soft_wrap=True)
+        session.say(f"  The law does not state its {', '.join(unstated)}.")
     blocks = ", ".join(sorted(law["blocks"]))
-    session.out.print(f"  models: {law['table_models']}, of {blocks}", markup=False, soft_wrap=True)
+    session.say(f"  models: {law['table_models']}, of {blocks}")
     if law["relative_to"] is not None:
-        session.out.print(f"  predicts: perplexity by that of {law['relative_to']}", markup=False, soft_wrap=True)
+        session.say(f"  predicts: perplexity by that of {law['relative_to']}")
     if law["train_tokens"] is not None:
-        session.out.print(f"  training tokens: {_budget(law)}", markup=False, soft_wrap=True)
+        session.say(f"  training tokens: {_budget(law)}")
     if law["prior"] is not None:
-        session.out.print(f"  prior: {law['prior']}", markup=False, soft_wrap=True)
+        session.say(f"  prior: {law['prior']}")
     shown = table(
         "feature", "from", "to", "unit", "of", right=("from", "to"), prose=("unit", "of"), less=("of", "unit")
     )

@@ -69,7 +69,7 @@ def write(
         "candidates": len(report.shown),
         "launches": sum(map(len, report.launches.values())),
     }
-    session.put(result, lambda: session.out.print(str(output / reporting.PAGE), markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(str(output / reporting.PAGE)))
 
 
 @command(app, "verify", server=False)
@@ -117,7 +117,7 @@ def verify(
         _show(session, compared, where)
         for said in conditions:
             session.note(f"! {said}")
-        session.out.print(sentence, markup=False, soft_wrap=True)
+        session.say(sentence)
 
     result = {
         "job": read.job.id,
@@ -141,7 +141,7 @@ def _show(session: Session, compared: Sequence[Compared], where: Place) -> None:
     from edgefront.workflows.verify import in_words
 
     for each in compared:
-        session.out.print(in_words(each), markup=False, soft_wrap=True)
+        session.say(in_words(each))
     for title, differences in (("of the class", where.differences), ("else", where.others)):
         for name, (there, here) in differences.items():
             session.note(f"differs {title}: {name}, {there} there, {here} here")

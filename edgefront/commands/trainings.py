@@ -102,10 +102,13 @@ def submit(
     watch: Watch = False,
 ) -> None:
     """Train points of a frontier, a candidate, a named model or an architecture, or a trained model further."""
+    from edgefront.core.validation import checked
+    from edgefront.core.wire.trainings import TrainingRequest
     from edgefront.requests import trainings as training_request
+    from edgefront.requests.jobs import read_request
 
     if file is not None:
-        request = training_request.read_request(file)
+        request = read_request(file, TrainingRequest)
     else:
         pick = {"target": target, **asdict(limit), "count": count}
         subject = training_request.subject(architecture, candidate, frontier, pick, starts=start is not None)
@@ -118,7 +121,8 @@ def submit(
         begin = None if start is None else _start(session, start)
         if begin is not None and not subject:
             subject = training_request.model_of(session.client.trainings.get(begin))
-        request = training_request.make(
+        request = checked(
+            TrainingRequest,
             {
                 **subject,
                 **how.fields,
@@ -128,7 +132,7 @@ def submit(
                 "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,
-            }
+            },
         )
     _submit(session, request, idempotency_key, watch)
 
@@ -269,7 +273,7 @@ def show_training(session: Session, training: TrainingId) -> None:
 
     def show() -> None:
         for name, value in facts(view).items():
-            session.out.print(f"{name:14} {value}", markup=False, soft_wrap=True)
+            session.say(f"{name:14} {value}")
 
     session.put(view, show)
 
@@ -426,7 +430,7 @@ def download(
     result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
     if kind is not None:
         result |= {"folder": str(folder if folder.is_dir() else folder.parent), "format": kind, "numbers": numbers}
-    session.put(result, lambda: session.out.print(str(folder), markup=False, soft_wrap=True))
+    session.put(result, lambda: session.say(str(folder)))
 
 
 def _steered(session: Session, training: TrainingView) -> None:

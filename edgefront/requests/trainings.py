@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.validation import checked
-from edgefront.core.wire.trainings import TrainingRequest, TrainingView
-
-
-def read_request(path: Path) -> TrainingRequest:
-    """A request from a JSON file; `InvalidInput` names the field."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"{path} holds {type(value).__name__}, not a request", field="file", allowed="a JSON object")
-    return make(value)
-
-
-def make(value: Mapping[str, Any]) -> TrainingRequest:
-    return checked(TrainingRequest, value)
+from edgefront.core.wire.trainings import TrainingView
+from edgefront.requests.jobs import assignments, scalar, unreadable
 
 
 def subject(
@@ -76,28 +59,16 @@ def model_of(start: TrainingView) -> dict[str, Any]:
 
 def overrides(given: Iterable[str]) -> dict[str, Any]:
     """`steps=500 optimizer.lr=0.001` → {"steps": 500, "optimizer": {"lr": 0.001}}."""
+    allowed = "FIELD=VALUE such as steps=500 or optimizer.lr=0.001"
     changes: dict[str, Any] = {}
-    for text in given:
-        for part in text.split():
-            path, equals, value = part.partition("=")
-            names = path.split(".")
-            if not (equals and value and all(names)):
-                allowed = "FIELD=VALUE such as steps=500 or optimizer.lr=0.001"
-                raise InvalidInput(
-                    f"--set {part!r} cannot be read: give {allowed}", field="set", value=part, allowed=allowed
-                )
-            place = changes
-            for name in names[:-1]:
-                place = place.setdefault(name, {})
-                if not isinstance(place, dict):
-                    raise InvalidInput(f"--set {part!r}: {name} has a value already", field="set", value=part)
-            place[names[-1]] = _scalar(value)
+    for path, value in assignments(given, "set", allowed):
+        *names, last = path.split(".")
+        part, place = f"{path}={value}", changes
+        if not all((*names, last)):
+            raise unreadable("set", part, allowed)
+        for name in names:
+            place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                raise InvalidInput(f"--set {part!r}: {name} has a value already", field="set", value=part)
+        place[last] = scalar(value)
     return changes
-
-
-def _scalar(text: str) -> Any:
-    """The JSON value of the text if it is valid JSON, else the text itself."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

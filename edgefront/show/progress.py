@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgefront.core.states import Goal, TargetState
+from edgefront.core.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.wire.jobs import JobView
 from edgefront.show.output import duration, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgefront.client import Client
     from edgefront.show.fitting import FittingTable
 
 LINE_INTERVAL_S = 10.0
@@ -24,6 +25,18 @@ DOING: Mapping[TargetState, str] = {
     TargetState.REFINING: "measuring the best again",
 }
 """What a target that is active does."""
+
+
+def views(client: Client, job_id: str) -> Iterator[JobView]:
+    """The job now, and again each second until it has ended: the last view. `Unavailable` if the server stays away
+    longer than the client's patience.
+    """
+    while True:
+        job = client.jobs.get(job_id)
+        yield job
+        if job.state in ENDED_JOBS:
+            return
+        time.sleep(1.0)
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefront import follow
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import Conflict, EdgefrontError
 from edgefront.core.files import whole_file
 from edgefront.core.states import JobState
 from edgefront.core.units import MB
+from edgefront.core.validation import checked
 from edgefront.core.wire.candidates import FrontierView
 from edgefront.core.wire.jobs import JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService, own_home
-from edgefront.requests.find import find_request
-from edgefront.requests.jobs import parse_request
+from edgefront.requests.jobs import find_request
 from edgefront.show import progress
 from edgefront.show.output import duration, print_json
 from edgefront.show.recommendation import show as show_recommendation
@@ -134,7 +133,7 @@ class Demo:
 
     def _search(self, request: JobRequest) -> JobView:
         job = self.client.jobs.create(request)
-        ended = progress.show(self._until_told(follow.views(self.client, job.id)), self.out) or job
+        ended = progress.show(self._until_told(progress.views(self.client, job.id)), self.out) or job
         if ended.state != JobState.FINISHED:
             why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
@@ -200,7 +199,8 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
 
 def stock_request(*, minutes: float) -> JobRequest:
     """Measures the stock model at one depth, several launches: what the limits are taken from."""
-    return parse_request(
+    return checked(
+        JobRequest,
         {
             "name": "demo: the stock model",
             "space": {"name": SPACE, "narrow": NARROW},
@@ -208,7 +208,7 @@ def stock_request(*, minutes: float) -> JobRequest:
             "algorithm": {"name": "random", "settings": {"population": 1}},
             "budget": {"candidates": 1, "minutes": round(minutes * _RESERVE, 2), "refinement": 1.0},
             "baseline_layers": [LIMITED_BY],
-        }
+        },
     )
 
 

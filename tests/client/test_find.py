@@ -19,8 +19,7 @@ from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.predictions import PredictedView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.requests.find import check_limits, find_request
-from edgefront.requests.jobs import PRESETS, preset
+from edgefront.requests.jobs import PRESETS, check_limits, find_request, preset
 from edgefront.show.recommendation import show
 
 SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")

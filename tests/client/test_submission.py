@@ -9,8 +9,9 @@ import pytest
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.wire.jobs import TargetRequest
-from edgefront.requests.jobs import changed_protocol, narrowing, parse_request, read_request, settings, target
+from edgefront.core.validation import checked
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.requests.jobs import changed_protocol, narrowing, read_request, settings, target
 
 
 def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
@@ -89,21 +90,21 @@ def test_settings_are_json_values_or_words() -> None:
 def test_a_job_file(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps({"targets": [{"device": "jetson"}], "budget": {"candidates": 5}}), encoding="utf-8")
-    assert read_request(file).budget.candidates == 5
+    assert read_request(file, JobRequest).budget.candidates == 5
     for text in ("[]", "{", '{"targets": []}', '{"targets": [{"device": "a"}], "sed": 1}'):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidInput):
-            read_request(file)
+            read_request(file, JobRequest)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text('{"targets": [{"device": "jetson"}]}', encoding="utf-8-sig")
-    assert read_request(tmp_path / "job.json").targets[0].device == "jetson"
+    assert read_request(tmp_path / "job.json", JobRequest).targets[0].device == "jetson"
 
 
 def test_a_wrong_value_names_its_field() -> None:
     with pytest.raises(InvalidInput) as raised:
-        parse_request({"targets": [{"device": "a", "protocol": {"threads": 0}}]})
+        checked(JobRequest, {"targets": [{"device": "a", "protocol": {"threads": 0}}]})
     assert raised.value.field == "targets.0.protocol.threads"
 
 
@@ -111,5 +112,5 @@ def test_json_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text("[" * 100_000)
     with pytest.raises(InvalidInput, match="not JSON"):
-        read_request(file)
+        read_request(file, JobRequest)
     assert settings(["population=" + "[" * 100_000]) == {"population": "[" * 100_000}

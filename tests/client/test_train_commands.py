@@ -25,6 +25,8 @@ from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.database import Database
+from edgefront.core.validation import checked
+from edgefront.core.wire.trainings import TrainingRequest
 from edgefront.requests import trainings as training_request
 
 RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4")
@@ -198,7 +200,7 @@ def test_a_request_from_flags() -> None:
     with pytest.raises(InvalidInput, match="--count"):
         training_request.subject(None, None, None, pick, starts=True)
     with pytest.raises(InvalidInput) as caught:
-        training_request.make({"candidate": "cnd_1", "budget": {"steps": 0}})
+        checked(TrainingRequest, {"candidate": "cnd_1", "budget": {"steps": 0}})
     assert caught.value.field == "budget.steps"
 
 
