@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -9,18 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from edgefront import failures
+from edgefront import exits
 from edgefront.commands import (
-    access,
     catalogue,
     compare,
     data,
     devices,
     evaluate,
     find,
-    finetune,
-    frontier,
-    generate,
     inherit,
     jobs,
     measure,
@@ -33,6 +31,7 @@ from edgefront.commands import (
     trainings,
 )
 from edgefront.commands.base import Json, Key, Url, Wide, root_options
+from edgefront.commands.base import command as register
 
 _EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
@@ -47,11 +46,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-service.add_to(app)
-find.add_to(app)
+for _name, _function in (("up", service.up), ("agent", service.agent), ("demo", service.demo)):
+    register(app, _name, server=False)(_function)
+register(app, "find", panels=find.PANELS)(find.find)
 app.add_typer(jobs.app, name="job")
-frontier.add_to(app)
-compare.add_to(app)
+register(app, "frontier")(compare.frontier)
+register(app, "compare")(compare.compare)
 app.add_typer(report.app, name="report")
 app.add_typer(models.app, name="model")
 app.add_typer(inherit.app, name="inherit")
@@ -60,15 +60,15 @@ app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
-catalogue.add_to(app)
-measure.add_to(app)
-predict.add_to(app)
-generate.add_to(app)
-evaluate.add_to(app)
-finetune.add_to(app)
+register(app, "describe", server=False)(catalogue.describe)
+register(app, "measure", server=False, panels=measure.PANELS)(measure.measure)
+register(app, "predict")(predict.predict)
+register(app, "generate", server=False)(evaluate.generate)
+register(app, "evaluate", server=False, panels=evaluate.EVALUATE_PANELS)(evaluate.evaluate)
+register(app, "finetune", server=False, panels=evaluate.FINETUNE_PANELS)(evaluate.finetune)
 app.add_typer(devices.app, name="device")
-app.add_typer(access.tokens, name="token")
-app.add_typer(access.keys, name="key")
+app.add_typer(devices.tokens, name="token")
+app.add_typer(devices.keys, name="key")
 
 
 def _version(asked: bool) -> None:
@@ -102,7 +102,6 @@ def main() -> None:
     """Runs the command line and exits with one of the documented exit codes; `edgefront.__main__` does so after
     Ctrl-C.
     """
-    from edgefront import exits
     from edgefront.show.output import write_anywhere
 
     write_anywhere()
@@ -113,5 +112,71 @@ def main() -> None:
     except typer.Abort:
         code = exits.ERROR
     except Exception as error:
-        code = failures.report(error, as_json=wants_json)
+        code = _report_error(error, as_json=wants_json)
     sys.exit(code)
+
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises for a wrong command line."""
+_PIPE_ENDED = 1
+
+
+def _report_error(error: Exception, *, as_json: bool) -> int:
+    """Prints an error that users can cause, on standard error, and returns its exit code. Anything else is a bug and is
+    raised, with its traceback.
+    """
+    if isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename:
+        _end_output()  # the reader has what it wanted
+        return _PIPE_ENDED
+    code, kind, detail, more = _described(error)
+    if as_json:
+        from edgefront.show.output import as_json as in_json
+
+        sys.stderr.write(in_json({"kind": kind, "detail": detail, "exit_code": code, **more}, sys.stderr))
+    else:
+        _say(detail)
+        allowed = more.get("allowed")
+        if allowed and allowed not in detail:
+            _say(allowed, label="allowed")
+    return code
+
+
+def _described(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
+    """Exit code, kind, sentence, and what else its JSON holds."""
+    from edgefront.core.errors import EdgefrontError
+    from edgefront.extras import advice
+
+    if isinstance(error, EdgefrontError):
+        return exits.exit_code(error), error.kind, error.detail, error.extra
+    if isinstance(error, ModuleNotFoundError) and (message := advice(error)) is not None:
+        return exits.ERROR, "missing-package", message, {}
+    if isinstance(error, TimeoutError):
+        return exits.ERROR, "timeout", str(error) or "it took too long", {}
+    if isinstance(error, OSError):
+        return exits.ERROR, "system", _of_system(error), {}
+    if isinstance(error, _UsageError):
+        return exits.USAGE, "usage", str(getattr(error, "format_message", error.__str__)()), {}
+    raise error
+
+
+def _of_system(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.filename:
+        return f"{reason}: {os.fsdecode(error.filename)}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        _end_output()
+        return f"{reason}: standard output, which is not complete"
+    return reason
+
+
+def _end_output() -> None:
+    """Keeps the interpreter from writing to it again, and from complaining, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: str, label: str = "error") -> None:
+    from edgefront.show.output import console
+
+    text = console(stderr=True)
+    text.print(f"[bold red]{label}:[/] ", end="")
+    text.print(message, markup=False, soft_wrap=True)

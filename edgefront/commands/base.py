@@ -73,14 +73,7 @@ class Session:
     def _connect(self, patience_s: float) -> Client:
         from edgefront.client import Client
 
-        return Client(self.url, self.key, patience_s=patience_s)
-
-    def close(self) -> None:
-        """Closes what was opened."""
-        self.held.close()
-        for name in ("client", "watching_client"):
-            if name in self.__dict__:
-                self.__dict__[name].close()
+        return self.held.enter_context(Client(self.url, self.key, patience_s=patience_s))
 
     @cached_property
     def out(self) -> Console:
@@ -105,7 +98,7 @@ class Session:
         """The whole identifier; asks the server unless it is given whole."""
         return text if _WHOLE_ID.match(text) else self.client.identifier(kind, text)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str | None) -> None:
         """A line of the result for people, as it is."""
         self.out.print(text, markup=False, soft_wrap=True)
 
@@ -165,13 +158,6 @@ class Declared:
     """Marks a parameter whose class declares its options without typer (`agents.options`)."""
 
 
-@dataclass(frozen=True)
-class Helps:
-    """Marks a parameter of shared options of which some have another help here: name of the option → text."""
-
-    texts: Mapping[str, str]
-
-
 root_options = Session()
 """Options before the command: `edgefront --url … job list`."""
 
@@ -229,7 +215,7 @@ def command(
                     given[name] = options(**{option.name: given.pop(option.name) for option in fields(options)})
                 function(session, **given)
             finally:
-                session.close()
+                session.held.close()
 
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
@@ -251,15 +237,14 @@ def _options_of(annotation: Any) -> type[Any] | None:
 
 def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     """The single options of a parameter that takes shared ones."""
-    kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
-    texts = {name: text for mark in marks if isinstance(mark, Helps) for name, text in mark.texts.items()}
+    kind, *_ = get_args(parameter.annotation) or (parameter.annotation,)
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
             option.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if option.default is MISSING else option.default,
-            annotation=_changed(_option_of(option.name, hints[option.name]), "help", texts.get(option.name)),
+            annotation=_option_of(option.name, hints[option.name]),
         )
         for option in fields(kind)
     ]
@@ -289,16 +274,11 @@ def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
 
 def _in_panel(annotation: Any, title: str | None) -> Any:
     """The annotation of an option that the help shows in this panel."""
-    return _changed(annotation, "rich_help_panel", title)
-
-
-def _changed(annotation: Any, setting: str, value: str | None) -> Any:
-    """The annotation of an option with this setting of it; unchanged where that is None."""
-    if value is None:
+    if title is None:
         return annotation
     kind, option, *marks = get_args(annotation)
     option = copy(option)  # other commands may share it
-    setattr(option, setting, value)
+    option.rich_help_panel = title
     annotation = (kind, option, *marks)
     return Annotated[annotation]
 

@@ -29,10 +29,6 @@ _DESCRIBED = (
 )
 
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "describe", server=False)(describe)
-
-
 def describe(
     session: Session,
     architecture: Described,

@@ -1,19 +1,18 @@
-"""`edgefront device …`"""
+"""`edgefront device …`, `edgefront token …` and `edgefront key …`"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgefront.commands.access import show_token
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.default_device import NO_DEVICE
-from edgefront.commands.options import DeviceName
+from edgefront.commands.options import DeviceName, KeyId, TokenId
 from edgefront.core.states import DeviceState
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.service import DeviceView
+    from edgefront.core.wire.service import DeviceView, EnrolmentTokenView
+
 
 app = group("Devices: list, drain, trust, revoke, enrol again.")
 
@@ -57,8 +56,7 @@ def show_device(session: Session, device: DeviceName) -> None:
     anchor = session.client.devices.anchor(device)
 
     def show() -> None:
-        from edgefront.show.anchors import anchor_table
-        from edgefront.show.devices import facts_table, runtimes_table
+        from edgefront.show.devices import anchor_table, facts_table, runtimes_table
 
         session.out.print(facts_table(view, state_in_words(view)))
         session.out.print(runtimes_table(view))
@@ -120,3 +118,186 @@ def state_in_words(device: DeviceView) -> str:
 
 def _steered(session: Session, device: DeviceView) -> None:
     session.put(device, lambda: session.out.print(f"{device.name} {device.state}", markup=False))
+
+
+tokens = group("Enrolment tokens: each allows new devices to enrol.")
+keys = group("API keys.")
+
+
+@command(tokens, "create")
+def create_token(
+    session: Session,
+    name: Annotated[str, typer.Option(help="Name of the token.")] = "device",
+    minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
+    uses: Annotated[int, typer.Option(min=1, help="Number of devices that may enrol with it.")] = 1,
+) -> None:
+    """Create an enrolment token, and print the command that starts an agent with it on the device."""
+    show_token(session, session.client.tokens.create(name=name, minutes=minutes, uses=uses))
+
+
+def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
+    """A token's secret, which is in no later answer; `name` is that of the one device that it is for."""
+
+    def show() -> None:
+        session.say(token.token)
+        address = session.client.tokens.address()
+        session.note(f"shown only once. On the device: {agent_command(address.url, token.token or '', name)}")
+        if address.note:
+            session.note(address.note)
+
+    session.put(token, show)
+
+
+def agent_command(url: str, token: str, name: str | None) -> str:
+    """The one command that enrols a device and starts its agent, in any shell. The page writes it alike."""
+    from shlex import quote
+    from urllib.parse import urlsplit
+
+    from edgefront.core.addresses import is_loopback
+
+    parts = urlsplit(url)
+    insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
+    named = "" if name is None else f" --name {quote(name)}"
+    return f"echo {token} | edgefront agent --server {quote(url)} --token-file -{named}{insecure}"
+
+
+@command(tokens, "list")
+def list_tokens(session: Session) -> None:
+    """List the enrolment tokens."""
+    from edgefront.show.output import moment, table
+
+    tokens = session.client.tokens.list()
+
+    def show() -> None:
+        shown = table(
+            "id", "name", "uses left", "expires", "revoked", right=("uses left",), less=("revoked", "expires")
+        )
+        for token in tokens:
+            shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
+        session.out.print(shown)
+
+    session.put(tokens, show)
+
+
+@command(tokens, "revoke")
+def revoke_token(session: Session, token: TokenId) -> None:
+    """Revoke an enrolment token. Devices that enrolled with it stay enrolled."""
+    session.client.tokens.revoke(token)
+    session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
+
+
+@command(keys, "create")
+def create_key(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Name of the key: a person or a purpose.")],
+    role: Annotated[
+        Literal["admin", "user", "viewer"],
+        typer.Option(help="admin: everything; user: its owner's jobs; viewer: read all."),
+    ] = "user",
+    owner: Annotated[str | None, typer.Option(help="Owner whose jobs the key can access. Default: its name.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Days until the key expires. Default: never.")] = None,
+) -> None:
+    """Create an API key."""
+    key = session.client.keys.create(name, role=role, owner=owner, days=days)
+
+    def show() -> None:
+        session.say(key.key)
+        session.note("shown only once")
+
+    session.put(key, show)
+
+
+@command(keys, "list")
+def list_keys(session: Session) -> None:
+    """List the API keys."""
+    from edgefront.show.output import moment, table
+
+    keys = session.client.keys.list()
+
+    def show() -> None:
+        shown = table(
+            *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
+            less=("begins with", "created", "owner", "expires"),
+        )
+        for key in keys:
+            shown.add_row(
+                key.id,
+                key.name,
+                key.owner,
+                key.role,
+                key.prefix,
+                moment(key.created_at),
+                moment(key.expires_at),
+                _mark(key.revoked),
+            )
+        session.out.print(shown)
+
+    session.put(keys, show)
+
+
+@command(keys, "revoke")
+def revoke_key(
+    session: Session,
+    key_id: KeyId,
+    force: Annotated[bool, typer.Option("--force", help="Even if it is the last admin key.")] = False,
+) -> None:
+    """Revoke an API key. It ends everywhere within one second."""
+    session.client.keys.revoke(key_id, force=force)
+    session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
+
+
+def _mark(yes: bool) -> str:
+    return "yes" if yes else ""
+
+
+NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs about ten seconds"
+
+
+def only_device(session: Session, option: str = "--target") -> str:
+    """The name of the only active device.
+
+    Raises:
+        InvalidInput: there is none, or more than one. It names `option`, with which a device is chosen.
+    """
+    from edgefront.core.errors import InvalidInput
+
+    devices = _active(session)
+    if len(devices) == 1:
+        return devices[0].name
+    names = ", ".join(device.name for device in devices)
+    draining = (
+        []
+        if names
+        else [device.name for device in session.client.devices.list() if device.state == DeviceState.DRAINING]
+    )
+    if draining:
+        raise InvalidInput(
+            f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
+            f"`edgefront device activate {draining[0]}` gives it launches again",
+            field=option.removeprefix("--"),
+            allowed=f"an active device, or {option} with one that is drained: the job then waits for it",
+        )
+    raise InvalidInput(
+        f"choose a device with {option}: the active devices are {names}"
+        if names
+        else f"there is no active device: {NO_DEVICE}, or name a device class",
+        field=option.removeprefix("--"),
+        allowed=names,
+    )
+
+
+def _active(session: Session) -> list[DeviceView]:
+    """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
+    import time
+
+    from edgefront.local import default_home, is_starting
+
+    noted = False
+    while True:
+        devices = [device for device in session.client.devices.list() if device.state == DeviceState.ACTIVE]
+        if devices or not is_starting(session.client.url, default_home()):
+            return devices
+        if not noted:
+            session.note("waiting for the agent of `edgefront up` …")
+            noted = True
+        time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""`edgefront evaluate`"""
+"""`edgefront evaluate`, `finetune` and `generate`: what is done with a trained model"""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgefront.commands.base import Session, command
-from edgefront.commands.options import MachineOptions, ResultOptions, Trained
+from edgefront.commands.base import Session
+from edgefront.commands.options import MachineOptions, Trained
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
     from edgefront.core.evaluation.package import Package
 
-_PANELS = {
+
+EVALUATE_PANELS = {
     "Perplexity": "segment memory clamp same_length max_tokens",
     "Translation": "beam length_penalty tokenize",
     "Tasks": "include shots",
     "Machine": "precision device threads",
 }
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "evaluate", server=False, panels=_PANELS)(evaluate)
 
 
 def evaluate(
@@ -69,7 +66,6 @@ def evaluate(
         Literal["float32", "bfloat16", "float16"], typer.Option(help="Number format of the forward passes.")
     ] = "float32",
     machine: MachineOptions = MachineOptions(),
-    written: ResultOptions = ResultOptions(),
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
     from edgefront.core.errors import InvalidInput
@@ -78,7 +74,6 @@ def evaluate(
 
     if (data is None) == (tasks is None):
         raise InvalidInput("evaluate needs either --data or --tasks", field="data", allowed="one of both")
-    written.check()
     need("evaluate", "torch")
     machine.use_threads()
     if tasks is not None:
@@ -131,7 +126,7 @@ def evaluate(
         assert data is not None
         changes = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
         result |= _perplexity(session, package, data, split, changes, max_tokens, precision, machine.device)
-    put(session, result, written.output)
+    put(session, result)
 
 
 def _perplexity(
@@ -189,11 +184,9 @@ def _prepared(package: Package, data: str) -> Prepared:
     )
 
 
-def put(session: Session, result: dict[str, Any], output: Path | None) -> None:
+def put(session: Session, result: dict[str, Any], more: dict[str, Any] | None = None) -> None:
+    """Prints the result; with --json also `more`."""
     from edgefront.show.output import table
-
-    if output is not None:
-        write_json(output, result)
 
     def show() -> None:
         shown = table("", "value", prose=("value",))
@@ -201,7 +194,7 @@ def put(session: Session, result: dict[str, Any], output: Path | None) -> None:
             shown.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
         session.out.print(shown)
 
-    session.put(result, show)
+    session.put(result | (more or {}), show)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -214,10 +207,150 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return entries
 
 
-def write_json(path: Path, result: dict[str, Any]) -> None:
-    import json
+FINETUNE_PANELS = {
+    "Table": "text pair label",
+    "Training": "epochs rows lr max_length seed",
+    "Machine": "precision device threads",
+}
 
-    from edgefront.core.files import whole_file
 
-    with whole_file(path) as file:
-        file.write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+def finetune(
+    session: Session,
+    model: Trained,
+    train: Annotated[Path, typer.Option(help="Training rows: tab-separated (GLUE), or JSON (SQuAD).")],
+    test: Annotated[Path, typer.Option(help="Test rows, in the same format.")],
+    text: Annotated[str | None, typer.Option(help="Column of the text. Default: GLUE's name for it.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of a second text.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label: a class or a number.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 3,
+    rows: Annotated[int, typer.Option(min=1, help="Rows per step (batch size).")] = 32,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 3e-5,
+    max_length: Annotated[int, typer.Option(min=8, help="Maximum tokens of a row.")] = 128,
+    seed: Annotated[
+        int, typer.Option(min=0, max=(1 << 32) - 1, help="Seed of the new output layer, the order of rows and dropout.")
+    ] = 0,
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")] = "float32",
+    machine: MachineOptions = MachineOptions(),
+) -> None:
+    """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
+    from edgefront.core.evaluation.given_model import package_of
+    from edgefront.extras import need
+
+    need("finetune", "torch")
+    machine.use_threads()
+    package = session.held.enter_context(package_of(model))
+    from edgefront.core.finetune.answers import answer_questions, read_questions
+    from edgefront.core.finetune.classification import classify, read_table
+    from edgefront.core.finetune.finetune import FineTuning
+
+    settings = FineTuning.parse(
+        {"epochs": epochs, "rows": rows, "lr": lr, "max_length": max_length, "seed": seed, "precision": precision}
+    )
+    body = package.model(machine.device)
+    predictions: Any
+    with session.progress() as show:
+
+        def stepped(done: int, total: int, _: float) -> None:
+            show("tuning", done, total)
+
+        if train.suffix == ".json":
+            questions = [read_questions(path) for path in (train, test)]
+            answered = answer_questions(
+                body, package.tokenizer, questions[0], questions[1], settings, device=machine.device, progress=stepped
+            )
+            scores, predictions = answered.scores, answered.predictions
+        else:
+            tables = [read_table(path, text=text, pair=pair, label=label) for path in (train, test)]
+            classified = classify(
+                body, package.tokenizer, tables[0], tables[1], settings, device=machine.device, progress=stepped
+            )
+            scores, predictions = classified.scores, classified.predictions
+    result = {"digest": package.architecture.digest, "settings": settings.model_dump(mode="json"), "scores": scores}
+    put(session, result, {"predictions": predictions})
+
+
+def generate(
+    session: Session,
+    model: Trained,
+    prompt: Annotated[
+        str,
+        typer.Option(help="Start of the text; for a translation model, the text to translate. - reads standard input."),
+    ] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to generate.")] = 100,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Sampling temperature; 0 takes the most likely token each time.")
+    ] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the K most likely tokens only.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the most likely tokens with this total probability only.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the sampling.")] = 0,
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Tokens of the past to attend to. Default: as in its evaluation.")
+    ] = None,
+    chat: Annotated[
+        bool | None,
+        typer.Option(
+            help="Put the prompt into the model's chat template, and write the answer. Default: where it has one."
+        ),
+    ] = None,
+    special: Annotated[
+        bool,
+        typer.Option(
+            "--special",
+            help="Names of special tokens in the prompt mean these tokens, as in a prompt with <|im_start|>.",
+        ),
+    ] = False,
+    stop_at_end: Annotated[bool, typer.Option(help="Stop at the token that ends a line or document.")] = True,
+    machine: MachineOptions = MachineOptions(),
+) -> None:
+    """Generate text with a trained model, or its answer to the prompt where it chats. Needs no server."""
+    import sys
+
+    from edgefront.core.evaluation.given_model import package_of
+    from edgefront.extras import need
+
+    need("generate", "torch")
+    package = session.held.enter_context(package_of(model))
+    machine.use_threads()
+    from edgefront.core.evaluation.generate import Sampling, TextOptions, generate_text
+
+    text = sys.stdin.read() if prompt == "-" else prompt
+    sampling = Sampling(temperature, top_k, top_p, seed)
+
+    if chat is None:  # a prompt with special tokens, or none, is one that is continued
+        tokenizer = package.tokenizer_if_any
+        chat = bool(text) and not special and tokenizer is not None and tokenizer.chat_template is not None
+    # Printed with the first text, so that an error comes before it.
+    before = "" if package.architecture.source or chat else text
+
+    def put(piece: str) -> None:
+        nonlocal before
+        sys.stdout.write(before + piece)
+        sys.stdout.flush()
+        before = ""
+
+    generated = generate_text(
+        package,
+        text,
+        tokens,
+        sampling,
+        TextOptions(memory, stop_at_end, chat, special),
+        device=machine.device,
+        on_text=None if session.json else put,
+    )
+    if not session.json:
+        put("\n")
+    result = {
+        "digest": package.architecture.digest,
+        "prompt": text,
+        "chat": chat,
+        "text": generated.text,
+        "tokens": len(generated.tokens),
+        "prompt_tokens": generated.prompt_tokens,
+        "ended": generated.ended,
+        "seed": seed,
+    }
+    session.put(
+        result, lambda: session.note(f"{len(generated.tokens)} tokens, stopped by {generated.ended}, seed {seed}")
+    )

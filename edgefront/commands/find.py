@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from edgefront.commands.base import Helps, Session, command
-from edgefront.commands.default_device import only_device
+from edgefront.commands.base import Session
+from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
     Explain,
@@ -29,38 +29,26 @@ if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
     from edgefront.core.wire.recommendations import RecommendationView
 
-_PANELS = {
+PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "devices device_class runtime threads mode sequence_length memory_length dtype weights kv_cache "
-    "when_busy",
+    "Measuring": "devices runtime threads mode sequence_length memory_length dtype weights kv_cache when_busy",
     "Generation": "prompt new context latency",
     "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
     "Published models": "published score kind licence min_context formats kv",
 }
 
 
-_LIMITS = {
-    "max_latency_ms": "Maximum latency of a pass, in milliseconds.",
-    "max_memory_mb": "Maximum peak memory, in MB (10^6 bytes).",
-}
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "find", panels=_PANELS)(find)
-
-
 def find(
     session: Session,
-    limit: Annotated[LimitOptions, Helps(_LIMITS)] = LimitOptions(),
+    limit: LimitOptions = LimitOptions(),
     devices: Annotated[
         list[str] | None,
         typer.Option(
             "--device",
             metavar="DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE]",
-            help="Device to measure on: one. Default: the only active device.",
+            help="Device to measure on: one; class=NAME for a device class. Default: the only active device.",
         ),
     ] = None,
-    device_class: Annotated[str | None, typer.Option(help="Device class to measure on, instead of a device.")] = None,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,11 +95,7 @@ def find(
             allowed="one; `edgefront job submit` takes several --target, and `edgefront compare` compares them",
         )
     device = devices[0] if devices else None
-    if device is not None and device_class is not None:
-        raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
-    where: dict[str, Any] = {"device_class": device_class, "protocol": {}}
-    if device_class is None:
-        where = target(device or only_device(session, "--device"), option="device")
+    where = target(device or only_device(session, "--device"), option="device")
     named = where.pop("protocol")
     for option, value in (("runtime", runtime), ("threads", threads)):
         if value and option in named:

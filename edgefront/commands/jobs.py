@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Helps, Session, command, group
-from edgefront.commands.default_device import only_device
+from edgefront.commands.base import Session, command, group
+from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
-    FIRST_LIMIT,
-    FURTHER_LIMIT,
     After,
     Explain,
     JobId,
@@ -43,16 +41,6 @@ _PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting train_tokens train_hours trainer",
 }
-_OUT_OF_BOUNDS = {
-    "max_latency_ms": "Slower candidates are out of bounds.",
-    "max_memory_mb": "Candidates with a higher peak memory (MB) are out of bounds.",
-}
-_THERE = {
-    "max_latency_ms": "Limit there. Default: its first target's.",
-    "max_memory_mb": "Limit there, in MB. Default: as above.",
-    "max_first_token_ms": f"{FIRST_LIMIT} Default: as above.",
-    "max_token_ms": f"{FURTHER_LIMIT} Default: as above.",
-}
 
 
 @command(app, "submit", panels=_PANELS)
@@ -73,7 +61,7 @@ def submit(
             "device.",
         ),
     ] = None,
-    limit: Annotated[LimitOptions, Helps(_OUT_OF_BOUNDS)] = LimitOptions(),
+    limit: LimitOptions = LimitOptions(),
     how: ProtocolOptions = ProtocolOptions(),
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     when_busy: WhenBusy = None,
@@ -166,7 +154,7 @@ def submit(
 
 def _estimate(session: Session, request: JobRequest) -> None:
     from edgefront import exits
-    from edgefront.show.estimate import show_estimate
+    from edgefront.show.progress import show_estimate
 
     expected = session.client.jobs.estimate(request)
     session.put(expected, lambda: show_estimate(session.out, session.err, expected))
@@ -322,12 +310,12 @@ def extend(
         ),
     ],
     protocol: ProtocolFields = None,
-    limit: Annotated[LimitOptions, Helps(_THERE)] = LimitOptions(),
+    limit: LimitOptions = LimitOptions(),
     watch: Watch = False,
 ) -> None:
     """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
 
-    The protocol is that of the job's first target but for the fields that are given here.
+    Protocol and limits are those of the job's first target but for what is given here.
     """
     from edgefront.requests import jobs as submission
 

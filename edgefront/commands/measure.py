@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgefront.commands.base import Session, command
+from edgefront.commands.base import Session
 from edgefront.commands.options import (
     DTYPE,
     MEMORY_LENGTH,
@@ -27,16 +27,12 @@ if TYPE_CHECKING:
     from edgefront.workflows.measure import Measured
 
 
-_PANELS = {
+PANELS = {
     "Runtime": "runtime provider threads",
     "Pass": "mode sequence_length memory_length batch dtype weights block_size kv_cache logits",
     "Generation": "prompt new context",
     "Launches": "warmup repeats launches time_limit seed record",
 }
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "measure", server=False, panels=_PANELS)(measure)
 
 
 def measure(

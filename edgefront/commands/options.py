@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
@@ -35,8 +34,6 @@ PROMPT = "Mode generate: tokens of the prompt. Default: 192."
 NEW = "Mode generate: tokens that are generated, the first included. Default: 64."
 CONTEXT = "Mode generate: tokens in the state before the prompt. Default: 0."
 LATENCY = "Mode generate: the time that is the latency: total, first_token or token (each further one). Default: total."
-FIRST_LIMIT = "Maximum time from the prompt to the first token, in milliseconds (mode generate)."
-FURTHER_LIMIT = "Maximum time of each further token, in milliseconds (mode generate)."
 SEQUENCE_LENGTH = "Tokens of a pass. Default: 192; in decode 1."
 MEMORY_LENGTH = (
     "Tokens before the pass, in the state or (mode forward) a segment memory. Default: in decode 192, else 0."
@@ -73,18 +70,23 @@ WhenBusy = Annotated[
 class PassLimitOptions(Options):
     """Limits on the points of a frontier."""
 
-    max_latency_ms: Annotated[float | None, typer.Option(help="Only models with at most this latency.")] = None
-    max_memory_mb: Annotated[
-        float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")
-    ] = None
+    max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a model, in milliseconds.")] = None
+    max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory of a model, in MB (10^6 bytes).")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
 class LimitOptions(PassLimitOptions):
     """The limits of a target, or on the points of a frontier; those on a generation too."""
 
-    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None
-    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None
+    max_first_token_ms: Annotated[
+        float | None,
+        typer.Option(help="Maximum time from the prompt to the first token, in milliseconds (mode generate)."),
+    ] = None
+    max_token_ms: Annotated[
+        float | None, typer.Option(help="Maximum time of each further token, in milliseconds (mode generate).")
+    ] = None
 
     @property
     def limits(self) -> dict[str, float | None]:
@@ -422,23 +424,6 @@ class MachineOptions(Options):
             import torch
 
             torch.set_num_threads(self.threads)
-
-
-@dataclass(frozen=True)
-class ResultOptions(Options):
-    """A file that a result is written to as well."""
-
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this JSON file.")] = (
-        None
-    )
-    force: Force = False
-
-    def check(self) -> None:
-        """Raises `Conflict` if there is such a file, unless it is to be replaced."""
-        from edgefront.core.files import check_free
-
-        if self.output is not None:
-            check_free(self.output, force=self.force)
 
 
 # Of this machine ----------------------------------------------------------------------------------------------------

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command
+from edgefront.commands.base import Session
 from edgefront.commands.options import WAYS, LawName, ProtocolFields, TrainingBudgetOptions
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.wire.predictions import PartView, PredictionsView, PredictionView
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "predict")(predict)
 
 
 def predict(
@@ -42,7 +38,7 @@ def predict(
 
     The predictions are learnt from everything that was measured on the device by the same protocol.
     """
-    from edgefront.commands.default_device import only_device
+    from edgefront.commands.devices import only_device
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.requests import jobs as submission
 

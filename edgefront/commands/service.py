@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from edgefront.agents.options import AgentOptions
-from edgefront.commands.base import Declared, Session, command
+from edgefront.commands.base import Declared, Session
 from edgefront.commands.options import Cores
 
 Home = Annotated[
@@ -17,12 +17,6 @@ Home = Annotated[
         envvar="EDGEFRONT_HOME", help="Data folder of the service. Default: the user's data folder.", show_envvar=True
     ),
 ]
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "up", server=False)(up)
-    command(app, "agent", server=False)(agent)
-    command(app, "demo", server=False)(demo)
 
 
 def up(

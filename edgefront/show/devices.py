@@ -1,15 +1,17 @@
-"""A device on the terminal: what it is, in units, and its runtimes."""
+"""A device on the terminal: what it is, in units, its runtimes, and the history of its anchor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgefront.core.wire.service import DeviceView
+from edgefront.core.measurement.provider import PROCESSOR
+from edgefront.core.wire.service import AnchorPoint, DeviceView
 from edgefront.show.output import NONE, gigabytes, moment, share, table
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
+
 
 _UNITS = {
     "_gb_per_s": ("_bandwidth", "GB/s"),
@@ -81,3 +83,39 @@ def _with_unit(name: str, value: Any) -> tuple[str, str]:
         if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
             return (name.removesuffix(ending) + instead).replace("_", " "), f"{value:g} {unit}"
     return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)
+
+
+LATEST = 24
+_WIDTH = 30
+
+
+def anchor_table(points: Sequence[AnchorPoint]) -> FittingTable:
+    """The latest measurements of an anchor, oldest first, each with a bar of its latency. What they were measured on is
+    shown where that is not always the processor.
+    """
+    latest = points[-LATEST:]
+    on = ("on",) if any(point.provider != PROCESSOR for point in latest) else ()
+    shown = table(
+        *("anchor", *on, "ms", "latency", "MHz", "load", "°C", "mark"),
+        right=("ms", "MHz", "load", "°C"),
+        prose=("mark",),
+        less=("latency", "load", "°C", "MHz"),
+        title="Anchor",
+    )
+    most = {point.provider: 0.0 for point in latest}
+    for point in latest:
+        most[point.provider] = max(most[point.provider], point.latency_ms)
+    for point in latest:
+        shown.add_row(
+            moment(point.measured_at),
+            *((point.provider,) if on else ()),
+            f"{point.latency_ms:.3f}",
+            "█" * max(1, round(_WIDTH * point.latency_ms / most[point.provider])),
+            *(_number(value) for value in (point.clock_mhz, point.load_1m, point.temperature_c)),
+            point.mark or "",
+        )
+    return shown
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"

@@ -6,12 +6,14 @@ Identifiers, names, states and numbers are never cut. Text (`prose`) is wrapped 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
 from typing import Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -78,7 +80,7 @@ class FittingTable:
 
     def _repr_html_(self) -> str:
         """All columns as HTML, in the colours of the page that shows it."""
-        from edgefront.show.html import table_html
+        from edgefront.show.fitting import table_html
 
         return table_html(self._title, self._columns, [cells for cells, _ in self._rows], right=self._right)
 
@@ -128,3 +130,27 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     while len({id_[-length:] for id_ in whole}) < len(whole):
         length += 1
     return {id_: id_[-length:] for id_ in whole}
+
+
+def table_html(
+    title: str | None,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[RenderableType]],
+    *,
+    right: Collection[str] = (),
+) -> str:
+    """A table; cells are text or bars of progress, those of the columns `right` numbers."""
+    aligned = [f' style="text-align: {"right" if name in right else "left"}"' for name in columns]
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    head = "".join(f"<th{style}>{escape(name)}</th>" for name, style in zip(columns, aligned, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{style}>{_cell(cell)}</td>' for cell, style in zip(row, aligned, strict=True))}</tr>"
+        for row in rows
+    )
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(cell: RenderableType) -> str:
+    if isinstance(cell, ProgressBar):
+        return f'<progress max="{cell.total or 1:g}" value="{cell.completed:g}"></progress>'
+    return escape(cell.plain if isinstance(cell, Text) else str(cell))

@@ -15,7 +15,7 @@ from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.show import choices, recommendation
-from edgefront.show.html import table_html
+from edgefront.show.fitting import table_html
 from edgefront.show.output import NONE, gigabytes, megabytes, milliseconds, moment
 from edgefront.show.tables import frontier_label
 

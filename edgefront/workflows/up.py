@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
-from edgefront.embedded.port import DEFAULT_PORT
-from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService
+from edgefront.embedded.service import DEFAULT_PORT, DEVICE, BrokenOff, EmbeddedService
 from edgefront.show.output import print_json
 
 if TYPE_CHECKING:

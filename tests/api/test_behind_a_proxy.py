@@ -22,7 +22,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.http.forwarded import OWN_ROOTS
 from edgefront.cli import app as cli
 from edgefront.client import Client
-from edgefront.commands.access import agent_command
+from edgefront.commands.devices import agent_command
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, Settings
 from edgefront.core.store.database import Database

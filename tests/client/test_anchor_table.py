@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from edgefront.core.wire.service import AnchorPoint
-from edgefront.show.anchors import anchor_table
+from edgefront.show.devices import anchor_table
 
 
 @pytest.mark.parametrize("with_gpu", [False, True])

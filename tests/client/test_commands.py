@@ -16,7 +16,7 @@ from command_line import edgefront, environment
 from running_client import BOARD, SMALL, Running
 
 from edgefront import exits
-from edgefront.commands.default_device import only_device
+from edgefront.commands.devices import only_device
 from edgefront.core.errors import InvalidInput
 from edgefront.local import LocalServer, is_starting
 

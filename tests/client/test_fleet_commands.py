@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront import exits
 from edgefront.client import Client
-from edgefront.commands.access import agent_command
+from edgefront.commands.devices import agent_command
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device
 

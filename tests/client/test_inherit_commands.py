@@ -212,7 +212,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     latency = by_size()(whole, MeasurementProtocol(), 0).latency
     assert latency is not None
     limit = str(0.9 * latency.samples_ms[0])
-    asked = ("--device-class", BOARD, "--model", str(searched), "--inherit", "--candidates", "8")
+    asked = ("--device", f"class={BOARD}", "--model", str(searched), "--inherit", "--candidates", "8")
     told = edgefront("find", *asked, "--max-latency-ms", limit, "--json", home=service.home)
     assert told.returncode == exits.OK, told.stderr
     answer = json.loads(told.stdout)
@@ -276,12 +276,12 @@ def test_what_cannot_be_inherited_is_refused_before_anything_is_submitted(
         (("--published",), "--inherit is of a search for architectures"),
         (("--model", str(searched), "--published"), "--model is of a search for architectures"),
     ):
-        asked = ("find", "--device-class", BOARD, "--max-latency-ms", "5", "--inherit", *options)
+        asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", *options)
         refused = edgefront(*asked, home=service.home)
         assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND), refused.stdout
         assert words in refused.stderr
     imported = service.client.trainings.import_model(str(unstudied))
-    asked = ("find", "--device-class", BOARD, "--max-latency-ms", "5", "--inherit", "--model", imported.id)
+    asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", "--model", imported.id)
     refused = edgefront(*asked, home=service.home)
     assert refused.returncode == exits.REFUSED
     assert "nothing is known of the cuts of parent" in refused.stderr

@@ -38,7 +38,7 @@ def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("program", "after"),
     [
-        ("edgefront", "edgefront.failures"),
+        ("edgefront", "edgefront.cli"),
         ("edgefront", "edgefront.commands.find"),
         ("edgefront.agents", "httpx"),
         ("edgefront.api", "uvicorn"),
