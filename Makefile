@@ -1,6 +1,5 @@
 # Two commands: `make demo` runs a whole search on this machine, `make test` runs the whole suite.
 # On a machine with an NVIDIA GPU, `make gpu` runs all that needs one; with ARGS=--pretend in small on the CPU.
-# `make arm` runs the agent on aarch64, emulated; as root.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets, too, is the same in every run.
 test test-fast: export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-fast gpu images arm fuzz lint types migrations docs docs-serve constraints clean
+.PHONY: demo test test-fast gpu images fuzz lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -39,9 +38,6 @@ gpu:
 # With Docker or Podman: builds every image, and runs docker-compose.yml through a job, a training and what breaks.
 images:
 	@$(PYTHON) benchmarks/images.py $(ARGS)
-
-arm: $(VENV)/dev.installed
-	@$(BIN)/python benchmarks/arm.py --out $(or $(OUT),arm-output) $(ARGS)
 
 fuzz: $(VENV)/dev.installed
 	@$(BIN)/python scripts/fuzz.py $(MINUTES:%=--minutes %) $(SEED:%=--seed %) $(ARGS)
@@ -90,4 +86,4 @@ constraints: $(VENV)/bin/python
 	@mv $(VENV)/constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist site .cache demo-output arm-output *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache demo-output *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

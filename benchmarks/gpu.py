@@ -28,7 +28,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gpu_parts import ORT_CUDA, ROOT, Part, parts
+from gpu_parts import ROOT, Part, parts
 
 KEPT = ("torch", "triton", "nvidia-", "cuda-")
 """How the names begin of what is not taken from `--wheels` where it is here: torch brought what fits the driver."""
@@ -53,11 +53,6 @@ try:
         facts["gpus"] = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
 except Exception as error:
     facts["torch error"] = str(error)
-try:
-    import onnxruntime
-    facts["onnxruntime providers"] = onnxruntime.get_available_providers()
-except Exception as error:
-    facts["onnxruntime error"] = str(error)
 print(json.dumps(facts))
 """
 
@@ -140,7 +135,7 @@ def environment(out: Path) -> dict[str, str]:
 
 def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]:
     """What is here: torch, GPUs, and of what the parts need the names that can be imported. A driver may hang."""
-    names = sorted({name for part in chosen for name in part.needs} - {ORT_CUDA})
+    names = sorted({name for part in chosen for name in part.needs})
     command = [sys.executable, "-c", FACTS, *names]
     try:
         done = subprocess.run(
@@ -152,8 +147,6 @@ def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]
     if done.returncode:  # torch itself may end it
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    if facts["gpus"] and "CUDAExecutionProvider" in facts.get("onnxruntime providers", ()):
-        facts["here"].append(ORT_CUDA)
     return facts
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +31,6 @@ SERVES = (
 )
 MINUTES = "{minutes}"
 """In a command the place of its minutes, which `Part.lasting` puts in."""
-ORT_CUDA = "onnxruntime with CUDA"
-"""Not a package of its own: the wheel `onnxruntime-gpu`, on a GPU that it can use."""
-
-MODEL_GOALS: Mapping[tuple[str, str, str], float] = {
-    ("64 after 640", "par-base", "transformer-xl-base"): 0.65,
-    ("512 after 512", "srupp-small", "transformer-xl-24b-enwik8"): 0.25,
-}
-"""A pass, a model and what it is compared with → at most so much of its latency."""
 
 
 class Figure(NamedTuple):
@@ -79,13 +70,10 @@ def parts(pretend: bool) -> list[Part]:
     """All of them; with `pretend` in small, on the CPU."""
     device = ("--device", "cpu" if pretend else "cuda")
     quick = ("--quick",) if pretend else ()
-    passes = ("--only", "par", "small", "--passes", *(made for made, *_ in MODEL_GOALS))
-    models = ("benchmarks/bench_models.py", *device, *quick, *passes, "--rounds", "1", "--runtime")
     training = ("benchmarks/bench_training.py", *device, *quick, "--rounds", "3", "--only")
     launches = "16" if pretend else "26"
     few = ("--launches", launches, "--minutes", MINUTES, "--splits", "2" if pretend else "20")
     predict = ("--here", "--runtimes", "pytorch", "--modes", "forward", "--spaces", "lts-gpt2", *few)
-    of_torch = "PAR at .65 of Transformer-XL's latency; SRU++ 4 to 5 times as fast"
     return [
         _tests("recurrence", 40, ("torch", "triton")),
         _tests("measuring", 85, MEASURES),
@@ -115,7 +103,6 @@ def parts(pretend: bool) -> list[Part]:
             "at least 1.2 times as fast as transformers, both with torch.compile",
             _training,
         ),
-        Part("models", (*models, "pytorch"), 30, MEASURES, of_torch, _models),
         Part(
             "training SRU++",
             (*training, "srupp"),
@@ -133,7 +120,6 @@ def parts(pretend: bool) -> list[Part]:
             _prediction,
             around=20,
         ),
-        Part("models, ONNX Runtime", (*models, "onnxruntime"), 15, (*MEASURES, ORT_CUDA), of_torch, _models),
     ]
 
 
@@ -202,20 +188,6 @@ def _training(results: Path, _: str) -> list[Figure]:
                 figures.append(
                     Figure(f"{title}: {row['model']} over {rows[0]['model']}", f"{times:.2f} times", times >= goal)
                 )
-    return figures
-
-
-def _models(results: Path, _: str) -> list[Figure]:
-    medians: dict[tuple[str, str], float] = {}
-    for row in last(results, "bench_models")["results"]:
-        taken = [launch["latency"]["samples_ms"] for launch in row["launches"] if launch.get("latency")]
-        if taken:
-            medians[row["pass"], row["model"]] = statistics.median(statistics.median(each) for each in taken)
-    figures = []
-    for (made, model, first), goal in MODEL_GOALS.items():
-        if (made, model) in medians and (made, first) in medians:
-            share = medians[made, model] / medians[made, first]
-            figures.append(Figure(f"{model} / {first}, {made}", f"{share:.2f}", round(share, 2) <= goal))
     return figures
 
 
