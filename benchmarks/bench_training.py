@@ -1,8 +1,7 @@
 """Training steps: a GPT-2 beside the same in transformers, SRU++ beside Transformer-XL; in turns, in one run.
 
 A step is what `core.training.loop` does: forward, loss, backward, clipping, AdamW. Rounds take turns, every other one
-in reverse; figures are medians over rounds, `relative` of the ratios within a round. Model FLOPs are those of
-`core.cost.costs`, three times the forward pass, for both.
+in reverse; figures are medians over rounds, `relative` of the ratios within a round.
 
     python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
         [--only gpt2|srupp] [--quick]
@@ -26,7 +25,7 @@ import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.cost.costs import costs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision
@@ -38,7 +37,6 @@ from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
-from edgefront.core.training.throughput import peak_flops
 
 if TYPE_CHECKING:
     from transformers import GPT2Config
@@ -171,15 +169,9 @@ def rows_of(
     found: Mapping[str, list[float]], models: Mapping[str, Architecture], shape: Shape, first: str
 ) -> list[dict[str, Any]]:
     """A row a contestant, relative to `first`."""
-    peak = peak_flops(shape.device, shape.precision)
     rows = []
     for name, seconds in found.items():
         step_s = statistics.median(seconds)
-        flops = (
-            3
-            * costs(models[name], CostOptions(sequence_length=shape.segment, memory_length=shape.memory)).flops
-            * shape.rows
-        )
         ratios = [own / other for own, other in zip(seconds, found[first], strict=True)]
         rows.append(
             {
@@ -187,7 +179,6 @@ def rows_of(
                 "parameters (M)": round(costs(models[name]).total_parameters / 1e6, 1),
                 "ms a step": step_s * 1e3,
                 "tokens/s": round(shape.rows * shape.segment / step_s),
-                "MFU": None if peak is None else round(flops / step_s / peak, 3),
                 "relative": statistics.median(ratios),
             }
         )

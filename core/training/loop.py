@@ -117,8 +117,7 @@ class Trainer:
         self._shared = share(objective, self.model.blocks, ranks, spec.sharding)
         self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
         self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
-        teacher = None if self.teacher is None else self.teacher.model.architecture
-        self._meter = Meter(self.architecture, self.recipe, memory, ranks, teacher)
+        self._meter = Meter(ranks)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: State | None = None
@@ -310,7 +309,6 @@ class Trainer:
                 lr=lr,
                 gradient_norm=read.norm if math.isfinite(read.norm) else None,
                 tokens_per_s=round(self.recipe.rows * self.recipe.segment / read.step_s, 1),
-                mfu=read.mfu,
             )
         )
         seconds_left = (self.recipe.steps - self.progress.step) * read.step_s

@@ -13,7 +13,7 @@ from edgefront.core.training.journal import Journal, read_metrics
 from edgefront.core.training.run_folder import METRICS, TENSORBOARD
 from edgefront.core.wire.trainings import MetricView
 
-_TRAIN = ("loss", "lr", "gradient_norm", "tokens_per_s", "mfu")
+_TRAIN = ("loss", "lr", "gradient_norm", "tokens_per_s")
 _VALID = ("loss", "perplexity", "bpc")
 
 _log = logging.getLogger(__name__)

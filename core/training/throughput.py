@@ -8,9 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.recipes.recipe import Precision, Recipe
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.distributed import Ranks
 
 
@@ -25,31 +22,15 @@ class Reading:
     norm: float
     seconds: float
     step_s: float
-    mfu: float | None
-    """Model FLOPs a second over what the devices can do (Chowdhery et al. 2022, appendix B)."""
 
 
 class Meter:
     """Measures the training steps alone."""
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        recipe: Recipe,
-        memory: int,
-        ranks: Ranks,
-        teacher: Architecture | None = None,
-    ) -> None:
+    def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
-        forward = costs(architecture, CostOptions(sequence_length=recipe.segment, memory_length=memory)).flops
-        flops = 3 * forward  # the backward pass has two products for each of the forward one
-        if teacher is not None:  # which has no backward pass
-            flops += costs(teacher, CostOptions(sequence_length=recipe.segment)).flops
-        self._flops = flops * recipe.rows
-        peak = peak_flops(ranks.device, recipe.precision)
-        self._peak = None if peak is None else peak * ranks.ranks
         self.restart(0)
 
     def restart(self, step: int) -> None:
@@ -73,7 +54,6 @@ class Meter:
 
     def resume(self, losses: Tensor) -> None:
         """With what was `pending` when a checkpoint was written."""
-        losses = losses.view(len(losses), -1)  # earlier versions kept one a step, [n]
         self._losses = list(losses.to(self._ranks.device).unbind())
 
     def is_finite(self, *, norm: bool) -> bool:
@@ -91,45 +71,4 @@ class Meter:
         step_s = max(seconds / max(1, steps), 1e-9)
         self._losses = []
         self.restart(step)
-        mfu = None if self._peak is None else round(self._flops / step_s / self._peak, 4)
-        return Reading(losses, norm, seconds, step_s, mfu)
-
-
-# Dense FLOP/s of the data sheets: (16 bit, TensorFloat-32).
-_GPUS = {
-    "H200": (989e12, 495e12),
-    "H100 PCIe": (756e12, 378e12),
-    "H100": (989e12, 495e12),
-    "A100": (312e12, 156e12),
-    "L40S": (362e12, 183e12),
-    "L40": (181e12, 90e12),
-    "L4": (121e12, 60e12),
-    "A10G": (70e12, 35e12),
-    "RTX 4090": (165e12, 83e12),
-    "RTX 3090": (71e12, 36e12),
-}
-_SIZE, _ROUNDS = 1024, 10
-
-
-def peak_flops(device: torch.device, precision: Precision) -> float | None:
-    """FLOP/s of one device in this precision: a GPU's by its data sheet, a CPU's by large matrix products now.
-
-    None for a GPU that is not listed.
-    """
-    if device.type != "cuda":
-        return _measured(device)
-    name = torch.cuda.get_device_name(device)
-    for known, (half, single) in _GPUS.items():
-        if all(word in name for word in known.split()):
-            return single if precision == "float32" else half
-    return None
-
-
-def _measured(device: torch.device) -> float:
-    matrix = torch.ones(_SIZE, _SIZE, device=device)
-    times = []
-    for _ in range(_ROUNDS):
-        begun = time.perf_counter()
-        matrix @ matrix
-        times.append(time.perf_counter() - begun)
-    return 2 * _SIZE**3 / min(times)  # what else the machine does only ever slows one down
+        return Reading(losses, norm, seconds, step_s)

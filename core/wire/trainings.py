@@ -147,8 +147,6 @@ class MetricView(View):
     lr: float | None = None
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
-    mfu: float | None = None
-    """Model FLOPs utilisation: share of the peak FLOPs of the device; None where that is not known."""
     valid_loss: float | None = None
     valid_perplexity: float | None = None
     valid_bpc: float | None = None

@@ -129,7 +129,6 @@ def facts(item: TrainingView) -> dict[str, str]:
         "left": duration(item.seconds_left) if item.seconds_left is not None else None,
         "loss": None if last.loss is None else _number(last.loss),
         "tokens/s": None if last.tokens_per_s is None else f"{last.tokens_per_s:,.0f}",
-        "model FLOPs": None if last.mfu is None else f"{share(last.mfu)} of what the device can do",
         "scores": "; ".join(_score(score) for score in item.evaluations),
         "measured": _measured(item),
         "worker": item.worker,

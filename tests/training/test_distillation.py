@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import servers
-from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.dropout import Dropout
@@ -37,7 +36,6 @@ from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_metrics
 from edgefront.core.training.loop import Trainer
 from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
-from edgefront.core.training.throughput import Meter
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 TOKENS = 60
@@ -342,12 +340,3 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
             trainer(given, tmp_path / "run")
         assert caught.value.field == "teacher"
     assert not list((tmp_path / "run").glob("checkpoints/*"))
-
-
-def test_the_teacher_s_pass_counts_as_work(data: Path, teacher: Path, tmp_path: Path) -> None:
-    made = trainer(spec_of(data, teacher), tmp_path / "run")
-    options = CostOptions(sequence_length=16)
-    forward = [costs(made.architecture, options).flops, costs(load_safetensors(teacher).architecture, options).flops]
-    alone = Meter(made.architecture, made.recipe, 0, ALONE)
-    assert alone._flops == 4 * 3 * forward[0]
-    assert made._meter._flops == alone._flops + 4 * forward[1]

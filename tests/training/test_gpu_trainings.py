@@ -19,7 +19,6 @@ from edgefront.core.training.distributed import Ranks, share
 from edgefront.core.training.loop import Trainer
 from edgefront.core.training.run_folder import CHECKPOINTS, METRICS
 from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory
-from edgefront.core.training.throughput import peak_flops
 
 GPU = torch.device("cuda")
 REFUSED = (
@@ -113,12 +112,3 @@ def test_a_training_on_cpus_is_sharded_over_these_where_there_are_gpus(monkeypat
 )
 def test_cuda_s_libraries_run_out_of_memory_too(error: Exception, is_one: bool) -> None:
     assert is_out_of_memory(error) == is_one
-
-
-@pytest.mark.parametrize(
-    ("name", "tera"),
-    [("NVIDIA L4", 121), ("NVIDIA L40", 181), ("NVIDIA L40S", 362), ("NVIDIA H100 80GB HBM3", 989), ("Tesla T4", None)],
-)
-def test_a_gpu_s_peak_is_its_own(monkeypatch: pytest.MonkeyPatch, name: str, tera: float | None) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: name)
-    assert peak_flops(GPU, "bfloat16") == (None if tera is None else tera * 1e12)

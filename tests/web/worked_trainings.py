@@ -73,5 +73,5 @@ class Pool:
 
 
 def metric(step: int, loss: float = 4.0, **more: Any) -> dict[str, Any]:
-    figures = {"lr": 1e-3, "tokens_per_s": 2048.0, "mfu": 0.31}
+    figures = {"lr": 1e-3, "tokens_per_s": 2048.0}
     return {"step": step, "tokens": 1024 * step, "seconds": 0.5 * step, "loss": loss, **figures, **more}

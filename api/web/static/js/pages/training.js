@@ -3,7 +3,7 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { Curves } from "../training/curves.js";
 import { byId, element, fillRows, setNotice, setText, throttled } from "../shared/dom.js";
-import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
+import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, whole } from "../shared/format.js";
 import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
 import { withRoot } from "../shared/root.js";
@@ -119,7 +119,6 @@ function showProgress() {
   setText(byId("loss"), lossText(last?.loss));
   setText(byId("valid-loss"), lossText(last?.valid_loss));
   setText(byId("tokens-per-s"), whole(last?.tokens_per_s));
-  setText(byId("mfu"), percent(last?.mfu));
   setText(byId("time-left"), isLive(training) && training.state !== "evaluating" ? duration(training.seconds_left) : MISSING);
   setText(byId("time-spent"), training.seconds ? duration(training.seconds) : MISSING);
 }
