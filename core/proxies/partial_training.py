@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.proxies.scorable import scorable
+from edgefront.core.proxies.proxy import scorable
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.spaces.architecture import Architecture

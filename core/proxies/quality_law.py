@@ -11,8 +11,8 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 
 
-def score(architecture: Architecture, _seed: int, settings: ProxySettings, *_: object) -> float:
-    """Higher is better. The seed does not matter. `InvalidInput` where no law is about such models."""
+def score(architecture: Architecture, settings: ProxySettings) -> float:
+    """Higher is better. `InvalidInput` where no law is about such models."""
     return score_by(law_about(architecture, settings.law), architecture)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.proxy import Cost, Proxy
-from edgefront.core.proxies.scorable import scorable
+from edgefront.core.proxies.proxy import Cost, Proxy, scorable
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
 
-_BATCH = ("rows", "length", "data")
 _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"
 
 
@@ -19,10 +17,6 @@ def _forward(architecture: Architecture, settings: ProxySettings, logits: str = 
     """FLOPs of one pass over the batch."""
     model, batch = scorable(architecture), settings.rows if rows is None else rows
     return costs(model, CostOptions(batch=batch, sequence_length=settings.length, logits=logits)).flops
-
-
-def _nothing(*_: object) -> int:
-    return 0
 
 
 def _passes(count: int, logits: str = "all", rows: int | None = None) -> Cost:
@@ -55,55 +49,41 @@ _PROXIES = (
         title="Parameters of the blocks and the final norm",
         source="LTS (arXiv 2203.02094) §3.1",
         needs_torch=False,
-        higher_is_better=True,
         uses=(),
-        cost=_nothing,
     ),
     Proxy(
         name="total_parameters",
         title="All parameters, embedding included",
         source="LTS (arXiv 2203.02094) §4.2",
         needs_torch=False,
-        higher_is_better=True,
         uses=(),
-        cost=_nothing,
     ),
     Proxy(
         name="quality_law",
         title="Minus the logarithm of the perplexity that a law predicts, learnt from trained models",
         source="LTS's logs (arXiv 2203.02094), HW-GPT-Bench (arXiv 2405.10299)",
         needs_torch=False,
-        higher_is_better=True,
         uses=("law",),
-        cost=_nothing,
         logarithmic=True,
     ),
     Proxy(
         name="grad_norm",
         title="Sum of the gradient norms of the linear layers",
         source=_ABDELFATTAH,
-        needs_torch=True,
-        higher_is_better=True,
-        uses=_BATCH,
         cost=_GRADIENT,
     ),
     Proxy(
         name="snip",
         title="Change of the loss if a weight is removed, summed over the weights",
         source="Lee et al. 2019 (arXiv 1810.02340)",
-        needs_torch=True,
-        higher_is_better=True,
-        uses=_BATCH,
         cost=_GRADIENT,
     ),
     Proxy(
         name="grasp",
         title="Change of the gradient flow if a weight is removed, summed over the weights",
         source="Wang et al. 2020 (arXiv 2002.07376)",
-        needs_torch=True,
         # LTS's study turns the sign, as in its code: the score falls as language models get better.
         higher_is_better=False,
-        uses=_BATCH,
         # A gradient, and that of its product with a vector: as LTS's code counts, 8 passes more or less.
         cost=_passes(8),
     ),
@@ -111,9 +91,6 @@ _PROXIES = (
         name="fisher",
         title="Change of the loss if a channel is removed, summed over the weights of the channels",
         source="Theis et al. 2018 (arXiv 1801.05787)",
-        needs_torch=True,
-        higher_is_better=True,
-        uses=_BATCH,
         # A pass, and as much for the gradients of what the maps put out, without those of the weights.
         cost=_passes(2),
     ),
@@ -121,8 +98,6 @@ _PROXIES = (
         name="synflow",
         title="Flow of ones through the magnitudes of the weights, summed over them",
         source="Tanaka et al. 2020 (arXiv 2006.05467)",
-        needs_torch=True,
-        higher_is_better=True,
         uses=("length",),
         # A gradient for one sequence, without the output layer.
         cost=_passes(3, "none", rows=1),
@@ -131,9 +106,6 @@ _PROXIES = (
         name="jacob_cov",
         title="How little the Jacobians of different inputs correlate",
         source="Mellor et al. 2020 (arXiv 2006.04647v1)",
-        needs_torch=True,
-        higher_is_better=True,
-        uses=_BATCH,
         # A pass without the output layer, and as much for the gradient of what it reads alone.
         cost=_passes(2, "none"),
     ),
@@ -141,16 +113,12 @@ _PROXIES = (
         name="relu_log_det",
         title="How well the patterns of active units distinguish tokens",
         source="Mellor et al. 2021 (arXiv 2006.04647)",
-        needs_torch=True,
-        higher_is_better=True,
-        uses=_BATCH,
         cost=_patterns,
     ),
     Proxy(
         name="partial_training",
         title="Loss on the validation split after a few steps of training (nats per token)",
         source="LTS (arXiv 2203.02094) §4.2, Table 1",
-        needs_torch=True,
         higher_is_better=False,
         uses=("data", "steps", "recipe"),
         cost=_training,
@@ -165,9 +133,7 @@ PUBLISHED_SCORE = Proxy(
     title="Score of the published model in one table",
     source="core/published/tables.jsonl",
     needs_torch=False,
-    higher_is_better=True,
     uses=(),
-    cost=_nothing,
 )
 """The proxy of a job among published models alone: weights have it, which an architecture does not say."""
 

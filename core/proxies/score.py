@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, cast
 
+from edgefront.core.cost.parameters import count
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies import quality_law
+from edgefront.core.proxies.proxy import Proxy, scorable
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.spaces.architecture import Architecture
@@ -46,9 +49,8 @@ def score(
             value=asked.data,
             allowed="the name of a prepared data set",
         )
-    module = import_module(f"edgefront.core.proxies.{entry.name}")
     scored = architecture if data is None else _over(architecture, data)
-    value = float(module.score(scored, seed, asked, device, data))
+    value = float(_value(entry.name, scored, seed, asked, device, data))
     if not math.isfinite(value):
         raise InvalidInput(
             f"{entry.name} of this model is not a finite number ({value})",
@@ -59,10 +61,29 @@ def score(
     return value
 
 
+def _value(
+    name: str, architecture: Architecture, seed: int, settings: ProxySettings, device: str, data: Path | None
+) -> float:
+    """Torch is imported for those that need it alone."""
+    if name == "decoder_parameters":  # the source's in a translation model
+        return count(architecture).decoder
+    if name == "total_parameters":
+        return count(architecture).total
+    if name == "quality_law":
+        return quality_law.score(architecture, settings)
+    if name == "partial_training":
+        from edgefront.core.proxies import partial_training
+
+        return partial_training.score(architecture, seed, settings, cast(Literal["cpu", "cuda"], device), data)
+    from edgefront.core.proxies import zero_cost
+
+    proxy: Callable[[zero_cost.Asked], float] = getattr(zero_cost, name)
+    return proxy(zero_cost.Asked(architecture, seed, settings, device, data))
+
+
 def _over(architecture: Architecture, data: Path) -> Architecture:
     """The model over the data's vocabulary. Imported here: numpy is not everywhere that counts parameters."""
     from edgefront.core.data.prepared.prepared import open_prepared
-    from edgefront.core.proxies.scorable import scorable
     from edgefront.core.training.vocabulary import with_vocabulary
 
     prepared = open_prepared(data)

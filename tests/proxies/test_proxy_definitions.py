@@ -16,11 +16,8 @@ from torch.overrides import TorchFunctionMode
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.nn.context import Context
 from edgefront.core.proxies.batch import generator
-from edgefront.core.proxies.jacob_cov import from_jacobians
-from edgefront.core.proxies.relu_log_det import add_patterns, from_kernel
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.synflow import flows
-from edgefront.core.proxies.untrained import batch_for, linear_weights, untrained
+from edgefront.core.proxies.zero_cost import Asked, add_patterns, flows, from_jacobians, from_kernel, linear_weights
 
 SEED = 3
 STEP = 1e-5
@@ -30,8 +27,9 @@ class Subject:
     """An untrained model in float64 with its loss as the mean of −log softmax, by whole vocabularies."""
 
     def __init__(self, name: str) -> None:
-        self.model = untrained(MODELS[name], SEED, dtype=torch.float64).requires_grad_(False)
-        self.batch = batch_for(self.model, SMALL, SEED)
+        asked = Asked(MODELS[name], SEED, SMALL)
+        self.model = asked.model(torch.float64).requires_grad_(False)
+        self.batch = asked.batch(self.model)
         self.tokens = torch.as_tensor(self.batch.inputs)
         self.source = None if self.batch.source is None else torch.as_tensor(self.batch.source)
         self.weights = [weight for _, weight in linear_weights(self.model)]
@@ -237,10 +235,10 @@ def test_synflow_sums_the_slopes_of_the_flow(name: str) -> None:
 
 
 def test_only_the_blocks_linear_layers_are_summed() -> None:
-    names = [name for name, _ in linear_weights(untrained(MODELS["translation"], 0))]
+    names = [name for name, _ in linear_weights(Asked(MODELS["translation"], 0, SMALL).model())]
     assert names[0] == "source.blocks.0.qkv.weight"
     assert names[4:8] == ["blocks.0.qkv.weight", "blocks.0.out.weight", "blocks.1.qkv.weight", "blocks.1.out.weight"]
     wide = model(embedding={"vocab_size": 23, "d_embed": 16})
-    assert [name for name, _ in linear_weights(untrained(wide, 0))] == [
+    assert [name for name, _ in linear_weights(Asked(wide, 0, SMALL).model())] == [
         f"blocks.{name}.weight" for name in ("0.qkv", "0.out", "1.up", "1.down")
     ]
