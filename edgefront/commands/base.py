@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import typer
@@ -281,6 +281,28 @@ def _in_panel(annotation: Any, title: str | None) -> Any:
     option.rich_help_panel = title
     annotation = (kind, option, *marks)
     return Annotated[annotation]
+
+
+def steering(app: typer.Typer, resource: str, kind: Any, verbs: Mapping[str, str], name: str = "id") -> None:
+    """Registers commands that change the state of one thing, which is named by an argument of this `kind`: method of
+    the client's `resource` → what it does. Its view is shown by its `name`.
+    """
+    for verb, about in verbs.items():
+
+        def steer(session: Session, thing: Any, *, verb: str) -> None:
+            view = getattr(getattr(session.client, resource), verb)(thing)
+            if view is None:
+                session.put({f"{verb}d": thing}, lambda: session.note(f"{verb}d {thing}"))
+                return
+            session.put(view, lambda: session.say(f"{getattr(view, name)} {view.state}"))
+            if note := getattr(view, "note", ""):
+                session.note(note)
+
+        bound = partial(steer, verb=verb)
+        parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in ("session", "thing")]
+        signature = inspect.Signature([parameters[0], parameters[1].replace(annotation=kind)])
+        vars(bound).update(__signature__=signature, __name__=verb, __doc__=about)
+        command(app, verb)(bound)
 
 
 def group(about: str) -> typer.Typer:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgefront.commands.base import Session, command, group
+from edgefront.commands.base import Session, command, group, steering
 from edgefront.commands.options import DeviceName, KeyId, TokenId
 from edgefront.core.states import DeviceState
 
@@ -68,28 +68,18 @@ def show_device(session: Session, device: DeviceName) -> None:
     session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
 
 
-@command(app, "drain")
-def drain(session: Session, device: DeviceName) -> None:
-    """Drain a device: it finishes its launches and gets no more."""
-    _steered(session, session.client.devices.drain(device))
-
-
-@command(app, "activate")
-def activate(session: Session, device: DeviceName) -> None:
-    """Activate a drained device again."""
-    _steered(session, session.client.devices.activate(device))
-
-
-@command(app, "trust")
-def trust(session: Session, device: DeviceName) -> None:
-    """End a device's quarantine: it gets launches again."""
-    _steered(session, session.client.devices.trust(device))
-
-
-@command(app, "revoke")
-def revoke(session: Session, device: DeviceName) -> None:
-    """Revoke a device's credential permanently. Its measurements are kept."""
-    _steered(session, session.client.devices.revoke(device))
+steering(
+    app,
+    "devices",
+    DeviceName,
+    {
+        "drain": "Drain a device: it finishes its launches and gets no more.",
+        "activate": "Activate a drained device again.",
+        "trust": "End a device's quarantine: it gets launches again.",
+        "revoke": "Revoke a device's credential permanently. Its measurements are kept.",
+    },
+    name="name",
+)
 
 
 @command(app, "reenrol")
@@ -114,10 +104,6 @@ def state_in_words(device: DeviceView) -> str:
     if device.quarantine is not None:
         words.append("in quarantine")
     return ", ".join(words)
-
-
-def _steered(session: Session, device: DeviceView) -> None:
-    session.put(device, lambda: session.out.print(f"{device.name} {device.state}", markup=False))
 
 
 tokens = group("Enrolment tokens: each allows new devices to enrol.")
@@ -179,11 +165,9 @@ def list_tokens(session: Session) -> None:
     session.put(tokens, show)
 
 
-@command(tokens, "revoke")
-def revoke_token(session: Session, token: TokenId) -> None:
-    """Revoke an enrolment token. Devices that enrolled with it stay enrolled."""
-    session.client.tokens.revoke(token)
-    session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
+steering(
+    tokens, "tokens", TokenId, {"revoke": "Revoke an enrolment token. Devices that enrolled with it stay enrolled."}
+)
 
 
 @command(keys, "create")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from edgefront.commands.base import Session
+from edgefront.commands.base import Options, Session
 from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
@@ -15,12 +16,11 @@ from edgefront.commands.options import (
     LimitOptions,
     ModelSpaceOptions,
     ProtocolOptions,
-    PublishedOptions,
     TrainingBudgetOptions,
     WhenBusy,
-    comma_separated,
 )
 from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.number_formats import WeightFormat
 from edgefront.core.states import JobState
 
 if TYPE_CHECKING:
@@ -36,6 +36,72 @@ PANELS = {
     "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
     "Published models": "published score kind licence min_context formats kv",
 }
+
+
+@dataclass(frozen=True)
+class PublishedOptions(Options):
+    """A search among published models: which, by which score, and in which formats."""
+
+    published: Annotated[
+        bool, typer.Option("--published", help="Choose among the models of `model list --published` that have a score.")
+    ] = False
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE:BENCHMARK",
+            help="Score that stands for quality, of one table. Default: mobilellm_r1_base:CommonSense Avg.",
+        ),
+    ] = None
+    kind: Annotated[str | None, typer.Option(help="base, instruct or any. Default: any.")] = None
+    licence: Annotated[
+        str | None,
+        typer.Option(help="Only models with this licence, or permissive: apache-2.0, mit and the like."),
+    ] = None
+    min_context: Annotated[int | None, typer.Option(min=1, help="Only models of this context length at least.")] = None
+    formats: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Formats of weights, with commas: {', '.join(get_args(WeightFormat))}. "
+            "Default: 8, 4 bits (of llamacpp q8_0, q4_0)."
+        ),
+    ] = None
+    kv: Annotated[
+        str | None, typer.Option("--kv", help="Formats of llama.cpp's cache, with commas: f16, q8_0 … Default: f16.")
+    ] = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Fields of `core.wire.published.PublishedRequest` that are given."""
+        given = {"score": self.score, "kind": self.kind, "licence": self.licence, "min_context": self.min_context}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def variants(self) -> dict[str, list[str]]:
+        """Fields of `core.wire.published.Variants` that are given, without the runtimes."""
+        return {
+            name: comma_separated(given)
+            for name, given in (("formats", self.formats), ("kv_caches", self.kv))
+            if given is not None
+        }
+
+    def check_alone(self) -> None:
+        """Raises `InvalidInput` where one of them is given without --published."""
+        from edgefront.core.errors import InvalidInput
+
+        if self.published:
+            return
+        for name in (*self.request, *self.variants):
+            option = "kv" if name == "kv_caches" else name.replace("_", "-")
+            raise InvalidInput(
+                f"--{option} is of a search among published models: add --published",
+                field=option,
+                allowed="--published",
+            )
+
+
+def comma_separated(given: str) -> list[str]:
+    """`a, b` → ["a", "b"]."""
+    return [part.strip() for part in given.split(",") if part.strip()]
 
 
 def find(

@@ -146,9 +146,28 @@ def parent(session: Session, within: ModelSpaceOptions) -> str | None:
             value=within.model,
             allowed="a folder of `edgefront model import --output`, after `edgefront inherit study FOLDER --data DATA`",
         )
-    imported: TrainingView = session.client.trainings.import_model(within.model)
-    session.note(f"parts of {imported.name}, imported as {imported.id}")
-    return imported.id
+    training = imported(session, within.model)
+    session.note(f"parts of {training.name}, imported as {training.id}")
+    return training.id
+
+
+def start_of(session: Session, given: str) -> str:
+    """The id of the training to start from; a model on this machine is imported."""
+    if not os.path.exists(given):
+        return session.identifier("training", given)
+    training = imported(session, given)
+    session.note(f"starts from {training.name}, imported as {training.id}")
+    return training.id
+
+
+def imported(session: Session, model: str, name: str | None = None, licence: str | None = None) -> TrainingView:
+    """The training that the import of a model on this machine makes."""
+    from edgefront.core.evaluation.given_model import quantised_in
+
+    if (formats := quantised_in(model)) is not None:
+        session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
+    with session.err.status(f"importing {model} …"):
+        return session.client.trainings.import_model(model, name=name, licence=licence)
 
 
 def facts(law: CutLaw) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command, group
+from edgefront.commands.base import Session, command, group, steering
 from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
@@ -221,11 +221,7 @@ def show_job(session: Session, job: JobId) -> None:
 
 
 @command(app, "watch")
-def watch_job(
-    session: Session,
-    job: JobId,
-    after: After = 0,
-) -> None:
+def watch_job(session: Session, job: JobId, after: After = 0) -> None:
     """Watch a job until it ends. With --json: one event per line. Ctrl-C leaves the job running."""
     _watch(session, job, after)
 
@@ -340,33 +336,17 @@ def extend(
     session.put(extended, show)
 
 
-@command(app, "pause")
-def pause(session: Session, job: JobId) -> None:
-    """Pause a job: nothing new is measured until it is resumed. Running measurements still count."""
-    _steered(session, session.client.jobs.pause(job))
-
-
-@command(app, "resume")
-def resume(session: Session, job: JobId) -> None:
-    """Resume a paused job."""
-    _steered(session, session.client.jobs.resume(job))
-
-
-@command(app, "cancel")
-def cancel(session: Session, job: JobId) -> None:
-    """End a job permanently; its results are kept."""
-    _steered(session, session.client.jobs.cancel(job))
-
-
-@command(app, "delete")
-def delete(session: Session, job: JobId) -> None:
-    """Delete a job with its candidates. Measurements are kept for other jobs."""
-    session.client.jobs.delete(job)
-    session.put({"deleted": job}, lambda: session.note(f"deleted {job}"))
-
-
-def _steered(session: Session, job: JobView) -> None:
-    session.put(job, lambda: session.out.print(f"{job.id} {job.state}"))
+steering(
+    app,
+    "jobs",
+    JobId,
+    {
+        "pause": "Pause a job: nothing new is measured until it is resumed. Running measurements still count.",
+        "resume": "Resume a paused job.",
+        "cancel": "End a job permanently; its results are kept.",
+        "delete": "Delete a job with its candidates. Measurements are kept for other jobs.",
+    },
+)
 
 
 def _print(session: Session, job: JobView) -> None:

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session
-from edgefront.commands.options import (
-    DTYPE,
-    MEMORY_LENGTH,
-    MODE,
-    MODEL_HELP,
-    NEW,
-    PROMPT,
-    SEQUENCE_LENGTH,
-    WEIGHTS,
-    KvCacheFormat,
-)
+from edgefront.commands.options import MODEL_HELP, PassOptions
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE
+from edgefront.show.output import NONE, megabytes, milliseconds, table
 
 if TYPE_CHECKING:
+    from edgefront.show.fitting import FittingTable
     from edgefront.workflows.measure import Measured
 
 
@@ -51,21 +43,12 @@ def measure(
     ] = None,
     provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
-    mode: Annotated[
-        Literal["forward", "prefill", "decode", "generate"] | None, typer.Option(help=f"{MODE} Default: forward.")
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option(min=1, help=SEQUENCE_LENGTH)] = None,
-    memory_length: Annotated[int | None, typer.Option(min=0, help=MEMORY_LENGTH)] = None,
+    how: PassOptions = PassOptions(),
     batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help=DTYPE)] = "float32",
-    weights: Annotated[Quantisation, typer.Option(help=WEIGHTS)] = "full",
     block_size: Annotated[int, typer.Option(help="With weights int4: weights that share a scale.")] = BLOCK_SIZE,
-    kv_cache: KvCacheFormat = None,
     logits: Annotated[
         Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
     ] = "last",
-    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
-    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
     context: Annotated[
         str | None,
         typer.Option(
@@ -104,11 +87,10 @@ def measure(
     from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
-    from edgefront.requests.jobs import contexts, generation_fields
+    from edgefront.requests.jobs import contexts
     from edgefront.workflows.measure import find_model, run, time_limit_s
 
-    lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
-    fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context)
+    fields = how.protocol_fields(context=context)
     befores = contexts(context) if fields.get("mode") == "generate" else []
     if runtime is None:
         runtime = "llamacpp" if is_gguf(model) else "onnxruntime"
@@ -117,10 +99,7 @@ def measure(
         "provider": provider,
         "threads": threads,
         "batch": batch,
-        "dtype": dtype,
-        "weights": weights,
         "block_size": block_size,
-        "kv_cache": kv_cache,
         "logits": logits,
         "warmup": warmup,
         "repeats": repeats,
@@ -187,12 +166,9 @@ def _show(session: Session, name: str, measured: Measured) -> None:
 
 
 def _show_curve(session: Session, name: str, measured: Sequence[Measured]) -> None:
-    from edgefront.show.generations import curve, generations_table
-
     protocol = measured[0].protocol
     title = f"{name}: {protocol.new_tokens} tokens from a prompt of {protocol.sequence_length}"
     session.out.print(generations_table(title, measured))
-    session.out.print(curve(measured))
     session.note(str(measured[-1].generation()["energy"]))
     _note(session, measured[-1], measured)
 
@@ -221,3 +197,25 @@ def _note(session: Session, measured: Measured, every: Sequence[Measured] = ()) 
     for at_context in every or (measured,):
         if (said := at_context.marked()) is not None:
             session.note(f"! {said}")
+
+
+_COLUMNS = ("context", "first token (ms)", "further token (ms)", "whole (ms)", "tokens/s", "peak (MB)", "mJ/token")
+
+
+def generations_table(title: str, measured: Sequence[Measured]) -> FittingTable:
+    """A row for each context."""
+    shown = table(*_COLUMNS, title=title, right=_COLUMNS, less=("mJ/token", "whole (ms)", "peak (MB)", "tokens/s"))
+    for setting in measured:
+        report = setting.report()
+        made, energy = report["generation"], report["generation"]["energy_token_mj"]
+        shown.add_row(
+            str(setting.protocol.memory_length),
+            *(
+                milliseconds(made[f"{name}_ms"], made[f"{name}_half_width_ms"])
+                for name in ("first_token", "token", "total")
+            ),
+            f"{made['tokens_per_s']:.1f}",
+            megabytes(report["memory"]["peak_bytes"]),
+            NONE if energy is None else f"{energy:.3g}",
+        )
+    return shown

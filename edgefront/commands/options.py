@@ -9,7 +9,7 @@ import typer
 
 from edgefront.commands.base import Identifies, Options
 from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat, WeightFormat
+from edgefront.core.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
 
 NumberName = Literal[NumberFormat, "f32", "f16"]
 """A number format, also as llama.cpp calls it."""
@@ -28,29 +28,6 @@ WAYS = (
 """The ways in which every command takes a model (`core.evaluation.given_model`)."""
 MODEL_HELP = f"{WAYS[0].upper()}{WAYS[1:]}."
 
-# Help texts of the options of a measurement protocol, whose types differ between commands.
-MODE = "Kind of pass: all tokens at once, the same returning the state, one token after a state, or a whole generation."
-PROMPT = "Mode generate: tokens of the prompt. Default: 192."
-NEW = "Mode generate: tokens that are generated, the first included. Default: 64."
-CONTEXT = "Mode generate: tokens in the state before the prompt. Default: 0."
-LATENCY = "Mode generate: the time that is the latency: total, first_token or token (each further one). Default: total."
-SEQUENCE_LENGTH = "Tokens of a pass. Default: 192; in decode 1."
-MEMORY_LENGTH = (
-    "Tokens before the pass, in the state or (mode forward) a segment memory. Default: in decode 192, else 0."
-)
-DTYPE = "Number format of weights, activations and state."
-WEIGHTS = (
-    "Of the linear layers of the blocks. int8: their inputs are quantised too, dynamically. int4: a scale per block. "
-    f"{', '.join(get_args(GgufQuantisation))}: llamacpp's, of all matrices."
-)
-
-KvCacheFormat = Annotated[
-    KvCache | None,
-    typer.Option(
-        "--kv-cache",
-        help="Runtime llamacpp: what its cache of keys and values holds. Default: f16, llama.cpp's own.",
-    ),
-]
 Explain = Annotated[
     bool,
     typer.Option("--explain", help="Also every model with its identifier, how sure the figures are, and all commands."),
@@ -100,35 +77,77 @@ class LimitOptions(PassLimitOptions):
 
 
 @dataclass(frozen=True)
-class ProtocolOptions(Options):
-    """How a search measures: the pass or the generation, and the number formats."""
+class PassOptions(Options):
+    """What is measured: a pass or a generation, and the number formats."""
 
     mode: Annotated[
         str | None,
-        typer.Option(help=f"forward, prefill, decode or generate. {MODE}"),
+        typer.Option(
+            help="forward, prefill, decode or generate: all tokens at once, the same returning the state, one token "
+            "after a state, or a whole generation."
+        ),
     ] = None
-    sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None
-    memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None
-    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None
-    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None
-    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None
-    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None
-    dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None
-    weights: Annotated[str | None, typer.Option(help=f"full, or a format. {WEIGHTS}")] = None
-    kv_cache: KvCacheFormat = None
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens of a pass. Default: 192; in decode 1.")] = None
+    memory_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens before the pass, in the state or (mode forward) a segment memory. Default: in decode 192, "
+            "else 0."
+        ),
+    ] = None
+    prompt: Annotated[int | None, typer.Option(min=1, help="Mode generate: tokens of the prompt. Default: 192.")] = None
+    new: Annotated[
+        int | None,
+        typer.Option(min=2, help="Mode generate: tokens that are generated, the first included. Default: 64."),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16 or float16. Number format of weights, activations and state."),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="full, or a format. Of the linear layers of the blocks. int8: their inputs are quantised too, "
+            f"dynamically. int4: a scale per block. {', '.join(get_args(GgufQuantisation))}: llamacpp's, of all "
+            "matrices."
+        ),
+    ] = None
+    kv_cache: Annotated[
+        KvCache | None,
+        typer.Option(help="Runtime llamacpp: what its cache of keys and values holds. Default: f16, llama.cpp's own."),
+    ] = None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Values for the fields of the measurement protocol that are given. Raises `ProtocolError` where the mode and
-        the options of a generation do not go together.
+    def protocol_fields(self, **generation: int | str | None) -> dict[str, Any]:
+        """Values for the fields of the measurement protocol that are given, here or as further options of a
+        `generation`. Raises `ProtocolError` where the mode and the options of a generation do not go together.
         """
         from edgefront.requests.jobs import generation_fields
 
         lengths = {"sequence_length": self.sequence_length, "memory_length": self.memory_length}
-        generation = {"prompt": self.prompt, "new": self.new, "context": self.context, "latency": self.latency}
         formats = {"dtype": self.dtype, "weights": self.weights, "kv_cache": self.kv_cache}
         given = {name: value for name, value in formats.items() if value is not None}
-        return generation_fields(self.mode, lengths, **generation) | given
+        return generation_fields(self.mode, lengths, prompt=self.prompt, new=self.new, **generation) | given
+
+
+@dataclass(frozen=True)
+class ProtocolOptions(PassOptions):
+    """How a search measures."""
+
+    context: Annotated[
+        int | None, typer.Option(min=0, help="Mode generate: tokens in the state before the prompt. Default: 0.")
+    ] = None
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            help="Mode generate: the time that is the latency: total, first_token or token (each further one). "
+            "Default: total."
+        ),
+    ] = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Values for the fields of the measurement protocol that are given."""
+        return self.protocol_fields(context=self.context, latency=self.latency)
 
 
 @dataclass(frozen=True)
@@ -256,72 +275,6 @@ class ModelSpaceOptions(SpaceOptions):
             "study`). The model is imported into the service.",
         ),
     ] = False
-
-
-@dataclass(frozen=True)
-class PublishedOptions(Options):
-    """A search among published models: which, by which score, and in which formats."""
-
-    published: Annotated[
-        bool, typer.Option("--published", help="Choose among the models of `model list --published` that have a score.")
-    ] = False
-    score: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TABLE:BENCHMARK",
-            help="Score that stands for quality, of one table. Default: mobilellm_r1_base:CommonSense Avg.",
-        ),
-    ] = None
-    kind: Annotated[str | None, typer.Option(help="base, instruct or any. Default: any.")] = None
-    licence: Annotated[
-        str | None,
-        typer.Option(help="Only models with this licence, or permissive: apache-2.0, mit and the like."),
-    ] = None
-    min_context: Annotated[int | None, typer.Option(min=1, help="Only models of this context length at least.")] = None
-    formats: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Formats of weights, with commas: {', '.join(get_args(WeightFormat))}. "
-            "Default: 8, 4 bits (of llamacpp q8_0, q4_0)."
-        ),
-    ] = None
-    kv: Annotated[
-        str | None, typer.Option("--kv", help="Formats of llama.cpp's cache, with commas: f16, q8_0 … Default: f16.")
-    ] = None
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """Fields of `core.wire.published.PublishedRequest` that are given."""
-        given = {"score": self.score, "kind": self.kind, "licence": self.licence, "min_context": self.min_context}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def variants(self) -> dict[str, list[str]]:
-        """Fields of `core.wire.published.Variants` that are given, without the runtimes."""
-        return {
-            name: comma_separated(given)
-            for name, given in (("formats", self.formats), ("kv_caches", self.kv))
-            if given is not None
-        }
-
-    def check_alone(self) -> None:
-        """Raises `InvalidInput` where one of them is given without --published."""
-        from edgefront.core.errors import InvalidInput
-
-        if self.published:
-            return
-        for name in (*self.request, *self.variants):
-            option = "kv" if name == "kv_caches" else name.replace("_", "-")
-            raise InvalidInput(
-                f"--{option} is of a search among published models: add --published",
-                field=option,
-                allowed="--published",
-            )
-
-
-def comma_separated(given: str) -> list[str]:
-    """`a, b` → ["a", "b"]."""
-    return [part.strip() for part in given.split(",") if part.strip()]
 
 
 @dataclass(frozen=True)

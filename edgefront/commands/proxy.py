@@ -12,6 +12,7 @@ import typer
 
 from edgefront.commands.base import Options, Session, command, group
 from edgefront.commands.options import Described, Force
+from edgefront.commands.quality import conditions
 
 if TYPE_CHECKING:
     from edgefront.core.proxies.law_study import Judged
@@ -27,12 +28,7 @@ QUALITY_LAW = "quality_law"
 app = group("Proxies: scores that stand for quality; score a model, and study how well they rank trained ones.")
 
 Proxies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--proxy",
-        "-p",
-        help="Name of a proxy, as `proxy list` shows it; several times.",
-    ),
+    list[str] | None, typer.Option("--proxy", "-p", help="Name of a proxy, as `proxy list` shows it; several times.")
 ]
 
 
@@ -365,18 +361,6 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
     for row in rows:
         parts.setdefault(str(row.get(by)), []).append(row)
     return dict(sorted(parts.items()))
-
-
-def conditions(given: Sequence[str]) -> dict[str, str]:
-    from edgefront.core.errors import InvalidInput
-
-    values = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
-        values[name] = value
-    return values
 
 
 def _direction(given: str | None) -> tuple[str | None, bool | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +123,6 @@ def fit_law(
     over ten folds, each architecture in one of them. With a column `tokens`, or after a law of several tables
     (`--prior own-data-llama`), your trainings refine that law, from one on; rows of one model are its learning curve.
     """
-    from edgefront.commands.proxy import conditions
     from edgefront.core.files import check_free, whole_file
     from edgefront.core.proxies.law_fit import fit
     from edgefront.core.proxies.table import quality_of, read_table
@@ -197,6 +197,19 @@ def predict(
         session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
+
+
+def conditions(given: Sequence[str]) -> dict[str, str]:
+    """`--where COLUMN=VALUE`, each given once."""
+    from edgefront.core.errors import InvalidInput
+
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
+        values[name] = value
+    return values
 
 
 def token_count(tokens: str | None) -> int | None:

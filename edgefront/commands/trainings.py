@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefront.commands.base import Identifies, Session, command, group
+from edgefront.commands.base import Identifies, Session, command, group, steering
+from edgefront.commands.inherit import imported, start_of
 from edgefront.commands.options import (
     After,
     Force,
@@ -29,7 +29,7 @@ from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.states import TrainingState
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.trainings import TrainingRequest, TrainingView
+    from edgefront.core.wire.trainings import TrainingRequest
 
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
@@ -118,7 +118,7 @@ def submit(
                 field="architecture",
                 allowed="--architecture MODEL, --candidate CANDIDATE or --frontier JOB",
             )
-        begin = None if start is None else _start(session, start)
+        begin = None if start is None else start_of(session, start)
         if begin is not None and not subject:
             subject = training_request.model_of(session.client.trainings.get(begin))
         request = checked(
@@ -135,15 +135,6 @@ def submit(
             },
         )
     _submit(session, request, idempotency_key, watch)
-
-
-def _start(session: Session, given: str) -> str:
-    """The id of the training to start from; a model on this machine is imported."""
-    if not os.path.exists(given):
-        return session.identifier("training", given)
-    training = _imported(session, given, None, None)
-    session.note(f"starts from {training.name}, imported as {training.id}")
-    return training.id
 
 
 @command(app, "import")
@@ -167,7 +158,7 @@ def import_model(
     ] = None,
 ) -> None:
     """Import a model with its weights as a training that is done, to download it or start trainings from it."""
-    training = _imported(session, model, name, licence)
+    training = imported(session, model, name, licence)
 
     def show() -> None:
         session.out.print(training.id)
@@ -175,15 +166,6 @@ def import_model(
         session.note(f"train from it with `edgefront train submit --start {training.id} --data DATA`")
 
     session.put(training, show)
-
-
-def _imported(session: Session, model: str, name: str | None, licence: str | None) -> TrainingView:
-    from edgefront.core.evaluation.given_model import quantised_in
-
-    if (formats := quantised_in(model)) is not None:
-        session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
-    with session.err.status(f"importing {model} …"):
-        return session.client.trainings.import_model(model, name=name, licence=licence)
 
 
 def _submit(session: Session, request: TrainingRequest, idempotency_key: str | None, watch: bool) -> None:
@@ -279,11 +261,7 @@ def show_training(session: Session, training: TrainingId) -> None:
 
 
 @command(app, "watch")
-def watch_training(
-    session: Session,
-    training: TrainingIds,
-    after: After = 0,
-) -> None:
+def watch_training(session: Session, training: TrainingIds, after: After = 0) -> None:
     """Watch trainings until they end. With --json: one event per line, of one training. Ctrl-C leaves them running."""
     _watch(session, training, after)
 
@@ -322,10 +300,7 @@ def log(
 
 
 @command(app, "layers")
-def layers(
-    session: Session,
-    training: TrainingId,
-) -> None:
+def layers(session: Session, training: TrainingId) -> None:
     """Show the current probability of each block in each layer of a supernet."""
     from edgefront.show.training_tables import layers_table
 
@@ -340,29 +315,17 @@ def layers(
     session.put(probabilities, show)
 
 
-@command(app, "pause")
-def pause(session: Session, training: TrainingId) -> None:
-    """Pause a training after its current step, with a checkpoint. Its slot becomes free."""
-    _steered(session, session.client.trainings.pause(training))
-
-
-@command(app, "resume")
-def resume(session: Session, training: TrainingId) -> None:
-    """Resume a paused or failed training from its last checkpoint."""
-    _steered(session, session.client.trainings.resume(training))
-
-
-@command(app, "cancel")
-def cancel(session: Session, training: TrainingId) -> None:
-    """End a training permanently; its checkpoints are kept."""
-    _steered(session, session.client.trainings.cancel(training))
-
-
-@command(app, "delete")
-def delete(session: Session, training: TrainingId) -> None:
-    """Delete a training with its curves and files. The scores of its architecture are kept."""
-    session.client.trainings.delete(training)
-    session.put({"deleted": training}, lambda: session.note(f"deleted {training}"))
+steering(
+    app,
+    "trainings",
+    TrainingId,
+    {
+        "pause": "Pause a training after its current step, with a checkpoint. Its slot becomes free.",
+        "resume": "Resume a paused or failed training from its last checkpoint.",
+        "cancel": "End a training permanently; its checkpoints are kept.",
+        "delete": "Delete a training with its curves and files. The scores of its architecture are kept.",
+    },
+)
 
 
 @command(app, "download")
@@ -431,12 +394,3 @@ def download(
     if kind is not None:
         result |= {"folder": str(folder if folder.is_dir() else folder.parent), "format": kind, "numbers": numbers}
     session.put(result, lambda: session.say(str(folder)))
-
-
-def _steered(session: Session, training: TrainingView) -> None:
-    def show() -> None:
-        session.out.print(f"{training.id} {training.state}")
-        if training.note:
-            session.note(training.note)
-
-    session.put(training, show)

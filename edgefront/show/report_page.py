@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from edgefront.core.measurement.protocol import LATENCY_NAMES
-from edgefront.core.measurement.statistics import median
 from edgefront.core.pareto.options import OptionLimits
 from edgefront.core.states import ENDED_JOBS
-from edgefront.core.wire.candidates import CandidateView, LaunchView
 from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.show import choices, recommendation
 from edgefront.show.fitting import table_html
-from edgefront.show.output import NONE, gigabytes, megabytes, milliseconds, moment
+from edgefront.show.output import NONE, gigabytes, moment
 from edgefront.show.tables import frontier_label
 
 CHOICES = "choices"
@@ -62,7 +60,6 @@ def page(report: Report, pictures: Mapping[str, str]) -> str:
             *_answers(report, pictures),
             *_devices(report.devices),
             *_again(report),
-            *_samples(report),
             "</html>\n",
         ]
     )
@@ -174,69 +171,6 @@ def _again(report: Report) -> Iterator[str]:
     yield _soft("In this folder, where edgefront is installed. The files that commands read lie beside this page.")
     for each in report.commands:
         yield f"<h3>{escape(each.title[:1].upper() + each.title[1:])}</h3><pre>{escape(each.command)}</pre>"
-
-
-def _samples(report: Report) -> Iterator[str]:
-    yield "<h2>Raw samples</h2>"
-    devices = {device.id: device.name for device in report.devices}
-    everything = [launch for launches in report.launches.values() for launch in launches]
-    common = _common(everything)
-    if common:
-        yield _wide(table_html("Common to all launches", ("fact", "value"), [*common.items()]))
-    names = _names(report)
-    for candidate in report.shown:
-        launches = report.launches.get(candidate.id, ())
-        count = f"{len(launches)} launch{'es' if len(launches) != 1 else ''}"
-        yield f"<details><summary>{escape(names.get(candidate.id, candidate.id))}: {count}</summary>"
-        for launch in launches:
-            yield _wide(_launch(launch, devices, common))
-        yield "</details>"
-
-
-def _names(report: Report) -> dict[str, str]:
-    """What candidates are called, by id."""
-    if report.choices is not None:
-        rows = [row for view in report.choices.every for row in choices.choice_rows(view)]
-        return {choice.candidate.id: f"{choices.choice_name(choice)} ({name})" for name, choice in rows}
-    targets = {target.id: target.name for target in report.job.targets}
-    recommended = {candidate.id for _, candidate in report.recommended}
-
-    def name(candidate: CandidateView) -> str:
-        kind = "recommended" if candidate.id in recommended else str(candidate.role)
-        return f"{candidate.id} ({kind}, {targets.get(candidate.target_id, NONE)})"
-
-    return {candidate.id: name(candidate) for candidate in report.shown}
-
-
-def _launch(launch: LaunchView, devices: Mapping[str, str], common: Collection[str]) -> str:
-    rows = [("device", devices.get(launch.device_id or "", NONE)), ("started", moment(launch.started_at))]
-    rows.append(("state", f"{launch.state}{f': {launch.reason}' if launch.reason else ''}"))
-    if launch.mark:
-        rows.append(("mark", launch.mark))
-    result = launch.result
-    if result is not None:
-        times = {} if result.latency is None else {"latency": result.latency.samples_ms}
-        if result.generation is not None:
-            times |= {"first token": result.generation.first_token_ms, "further token": result.generation.token_ms}
-        for name, samples in times.items():
-            rows.append((f"{name}, median (ms)", milliseconds(median(samples))))
-            rows.append((f"{name}, samples (ms)", ", ".join(f"{sample:.6g}" for sample in samples)))
-        if result.memory is not None:
-            rows.append((f"peak memory (MB, {result.memory.method})", megabytes(result.memory.peak_bytes)))
-        rows += [(name, str(value)) for name, value in result.environment.items() if name not in common]
-    return table_html(f"Launch {launch.id}, {launch.purpose}", ("", ""), rows)
-
-
-def _common(launches: Collection[LaunchView]) -> dict[str, str]:
-    """What the environments of all launches that have a result agree in."""
-    environments = [launch.result.environment for launch in launches if launch.result is not None]
-    if not environments:
-        return {}
-    return {
-        name: str(value)
-        for name, value in environments[0].items()
-        if all(other.get(name, ...) == value for other in environments)
-    }
 
 
 def _figure(svg: str | None, label: str) -> str:

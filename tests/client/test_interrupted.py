@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.processes.program import INTERRUPTED
-from edgefront.embedded.lock import own_home
-from edgefront.embedded.service import BrokenOff, EmbeddedService
+from edgefront.embedded.service import BrokenOff, EmbeddedService, own_home
 
 
 def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:

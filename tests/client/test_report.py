@@ -89,9 +89,6 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
         "edgefront measure",
     ):
         assert words in html
-    launch = report.launches[view.recommended.id][0].result
-    assert launch is not None
-    assert ", ".join(f"{sample:.6g}" for sample in launch.timed.samples_ms) in html
     commands = (out / "commands.txt").read_text(encoding="utf-8")
     assert "\nedgefront report verify report.json\n" in commands
 
@@ -117,10 +114,6 @@ def test_the_page_loads_and_runs_nothing(running: Running, tmp_path: Path) -> No
 def test_text_is_escaped(report: Report) -> None:
     hostile = "<script>alert(1)</script>"
     facts = report.devices[0].facts.model_copy(update={"cpu": hostile, "extra": {hostile: hostile}})
-    launches = {
-        name: tuple(each.model_copy(update={"mark": hostile}) for each in kept)
-        for name, kept in report.launches.items()
-    }
     target = report.targets[0]
     hostile_target = target.model_copy(
         update={"recommendation": target.recommendation.model_copy(update={"sentence": hostile, "note": hostile})}
@@ -130,14 +123,13 @@ def test_text_is_escaped(report: Report) -> None:
             update={
                 "job": report.job.model_copy(update={"name": hostile, "reason": hostile}),
                 "devices": (report.devices[0].model_copy(update={"name": hostile, "facts": facts}),),
-                "launches": launches,
                 "targets": (hostile_target,),
             }
         ),
         {},
     )
     assert "<script" not in html
-    assert html.count("&lt;script&gt;") > 8
+    assert html.count("&lt;script&gt;") >= 8
 
 
 def test_the_commands_do_it_again(running: Running, report: Report, folder: Path) -> None:
