@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product
-from math import gcd, prod
+from itertools import product
+from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.base_space import Frame, FramedSpace
+from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
+from edgefront.core.spaces.kinds import MIN_ATTENTION
 from edgefront.core.spaces.layer_genes import (
     ATTENTION,
     ENDS,
@@ -31,11 +31,9 @@ from edgefront.core.spaces.layer_genes import (
     UNIFORM,
     UNIFORM_GENES,
     UNTIED,
-    LayerChoices,
-    Widths,
     not_proportional,
-    proportional_widths,
 )
+from edgefront.core.spaces.layer_stacks import LayerStacks
 from edgefront.core.spaces.space import Genome, Loader
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LayeredSpace(FramedSpace):
+class LayeredSpace(LayerStacks):
     """Decoders of n_layer layers.
 
     Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
@@ -64,10 +62,6 @@ class LayeredSpace(FramedSpace):
     """A model around which the search looks, and which is its baseline."""
     origin: Genome | None = field(default=None, kw_only=True, compare=False)
     """Its genome before any narrowing."""
-
-    @cached_property
-    def depth(self) -> int:
-        return max(int(depth) for depth in self.gene("n_layer").values)
 
     def make_rules(self) -> LayerRules:
         from edgefront.core.spaces.rules.layered import LayerRules
@@ -110,115 +104,6 @@ class LayeredSpace(FramedSpace):
         deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
         fitted = {name: (value + value[-1:] * self.depth)[: self.depth] for name, value in deep.items()}
         return self.repair({**self.origin, **fitted})
-
-    # Counting ----------------------------------------------------------------------------------------------------
-
-    def size(self) -> int:
-        """Σ over d_model, ends and n_layer of the stacks: those that attend, for each d_head or n_head of the whole
-        model, and once those that do not."""
-        return self._size
-
-    def enumerate(self) -> Iterator[Genome]:
-        floor = {MIN_ATTENTION: self._least_percent} if MIN_ATTENTION in self._genes else {}
-        layers = {"layers": self._layers_value} if "layers" in self._genes else {}
-        ends = [[(name, value) for value in self._genes[name].values] for name in ENDS if name in self._genes]
-        for width in self._widths:
-            every_heads = self._whole_heads(width)
-            for chosen, n_layer, heads in product(product(*ends), map(int, self.gene("n_layer").values), every_heads):
-                whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
-                if self.all_proportional:
-                    widths = self.proportional[width, heads["d_head"]]
-                    genome = whole | {name: [value] * self.depth for name, value in widths.items()}
-                    yield {name: genome[name] for name in self._genes}
-                    continue
-                for mixers in self._mixers(n_layer, ()):
-                    # What no layer shows is said once.
-                    if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
-                        yield from self._shaped(whole, mixers)
-
-    def _mixers(self, n_layer: int, begun: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-        """The values of the deciding gene in the layers of every permitted stack that begins so."""
-        if len(begun) == n_layer:
-            yield begun
-            return
-        skipped, least = sum(value not in self.can_attend for value in begun), self.floor(n_layer, self._least_percent)
-        for value in self._genes[self.deciding].values if skipped < n_layer - least else self.attending_values:
-            if self.deciding == "n_head" and self._layers_value == UNIFORM:
-                if value in self.can_attend or not least:
-                    yield (value,) * n_layer
-            else:
-                yield from self._mixers(n_layer, (*begun, value))
-
-    def _shaped(self, whole: Genome, mixers: tuple[Value, ...]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to these layers; what they do not show has the first value."""
-        n_layer, uniform = len(mixers), self._layers_value == UNIFORM
-        heads = mixers if self.deciding == "n_head" else (whole["n_head"],) * n_layer
-        attends = [value in self.can_attend for value in mixers]
-        mixed = [self.deciding == "mixer" or attending for attending in attends]
-        groups = [self.groups_of(int(number)) for number in heads]
-        choices: dict[str, list[Sequence[Value]]] = {
-            "n_kv_head": [values if shown else values[:1] for values, shown in zip(groups, attends, strict=True)],
-            "d_inner": [
-                self.gene("d_inner").values if first and second else self.inner_values
-                for first, second in pairwise([*mixed, True])
-            ],
-        }
-        if uniform:
-            choices["n_kv_head"] = [groups[0] if any(attends) else groups[0][:1]]
-            choices["d_inner"] = choices["d_inner"][:1]
-        if "window" in self._genes:
-            windows = self._genes["window"].values
-            choices["window"] = [windows if shown else windows[:1] for shown in attends]
-        beyond = {name: gene.values[0] for name, gene in self._genes.items()}
-        beyond["n_kv_head"] = self.groups_of(int(whole.get("n_head", beyond["n_head"])))[0]
-        shown = [(name, values) for name in self._genes for values in choices.get(name, ())]
-        # All places in one product, which is lazy in its results and not in its arguments.
-        for assigned in product(*(values for _, values in shown)):
-            layers: dict[str, list[Value]] = {self.deciding: list(mixers), **{name: [] for name in choices}}
-            for (name, _), value in zip(shown, assigned, strict=True):
-                layers[name].append(value)
-            genome: Genome = dict(whole)
-            for name, values in layers.items():
-                same = uniform and name in UNIFORM_GENES
-                genome[name] = values + [values[0] if same else beyond[name]] * (self.depth - len(values))
-            yield {name: genome[name] for name in self._genes}
-
-    @cached_property
-    def _size(self) -> int:
-        total, choices = 0, self._choices
-        ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
-        depths = [int(n) for n in self.gene("n_layer").values]
-        for width in self._widths:
-            if self.all_proportional:
-                total += ends * len(depths) * len(self._whole_heads(width))
-                continue
-            attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
-            for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
-                pointwise = choices.count(n_layer, 0, least)
-                total += ends * (
-                    pointwise + sum(choices.count(n_layer, ways, least) - pointwise for ways in attentions)
-                )
-        return total
-
-    def _attentions(self, heads: Mapping[str, int]) -> int:
-        """Number of ways in which a layer may attend, its window apart."""
-        numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
-        return sum(len(self.groups_of(number)) for number in numbers)
-
-    @cached_property
-    def _choices(self) -> LayerChoices:
-        mixer = self.deciding == "mixer"
-        return LayerChoices(
-            depth=self.depth,
-            inner=len(self.inner_values_left),
-            lacking=0 in self.gene("d_inner").values,
-            windows=len(self._genes["window"].values) if "window" in self._genes else 1,
-            attention=bool(self.can_attend),
-            convolution=mixer and SHORT_CONV in self.gene("mixer").values,
-            neither=not mixer and 0 in self.gene("n_head").values,
-            alike=self._layers_value == UNIFORM,
-            by_mixer=mixer,
-        )
 
     # Baselines ---------------------------------------------------------------------------------------------------
 
@@ -348,15 +233,6 @@ class LayeredSpace(FramedSpace):
         attends: bool = _at(genome[self.deciding], layer) in self.can_attend
         return attends
 
-    def groups_of(self, n_head: int) -> tuple[int, ...]:
-        """The heads of keys and values that go with so many heads of queries; all of them where there is none."""
-        values = tuple(map(int, self.gene("n_kv_head").values))
-        return tuple(value for value in values if n_head % value == 0)
-
-    def floor(self, n_layer: int, percent: int) -> int:
-        """How many layers attend at least."""
-        return MinimumShare(percent, 0).attention(n_layer)
-
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def _consistent(self) -> LayeredSpace:
@@ -418,45 +294,7 @@ class LayeredSpace(FramedSpace):
         used = {group for group in groups if any(number and number % group == 0 for number in fitting)}
         return self._keeping({"n_head": fitting, "n_kv_head": used or set(groups)})
 
-    @property
-    def _fitted(self) -> tuple[str, ...]:
-        return () if self._genes["n_head"].per_layer else ("n_head",)
-
-    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        if name == "d_head" and self.all_proportional:
-            return tuple(value for value in self.gene(name).values if (d_model, value) in self.proportional)
-        return super().values_with(name, d_model)
-
-    def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
-        """Heads divide d_model into even widths: rotary positions turn pairs."""
-        return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
-
     # What follows from the genes ---------------------------------------------------------------------------------
-
-    @cached_property
-    def deciding(self) -> str:
-        """The gene that says whether a layer attends."""
-        return "mixer" if "mixer" in self._genes else "n_head"
-
-    @cached_property
-    def attending_values(self) -> tuple[Value, ...]:
-        """Values of the deciding gene with attention; all where none has."""
-        values = self._genes[self.deciding].values
-        return tuple(value for value in values if value in self.can_attend) or values
-
-    @cached_property
-    def can_attend(self) -> frozenset[Value]:
-        """Values of the deciding gene that mean attention."""
-        return frozenset(value for value in self._genes[self.deciding].values if value not in (0, SHORT_CONV))
-
-    @cached_property
-    def inner_values(self) -> tuple[Value, ...]:
-        """Values of d_inner of a feed-forward block; 0 alone where there is none."""
-        return self.inner_values_left or self.gene("d_inner").values
-
-    @property
-    def inner_values_left(self) -> tuple[Value, ...]:
-        return tuple(value for value in self.gene("d_inner").values if value)
 
     def _frame_of(self, genome: Genome) -> Frame:
         vocab_size = genome.get("vocab_size", self.frame.embedding.vocab_size)
@@ -498,30 +336,6 @@ class LayeredSpace(FramedSpace):
         if isinstance(mixer, Attention):
             values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
         return values
-
-    def _whole_heads(self, width: int) -> list[dict[str, int]]:
-        """What says the width of heads in the whole model: d_head, or n_head."""
-        if "d_head" in self._genes:
-            return [{"d_head": int(value)} for value in self.values_with("d_head", width)]
-        return [{"n_head": value} for value in self._widths[width]["n_head"]]
-
-    @cached_property
-    def _least_percent(self) -> int:
-        return min(map(int, self._genes[MIN_ATTENTION].values)) if MIN_ATTENTION in self._genes else 0
-
-    @cached_property
-    def _layers_value(self) -> str:
-        """The value of `layers` whose architectures include those of the others."""
-        values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
-        return next(value for value in (PER_LAYER, UNIFORM, PROPORTIONAL) if value in values)
-
-    @property
-    def all_proportional(self) -> bool:
-        return self._layers_value == PROPORTIONAL
-
-    @cached_property
-    def proportional(self) -> Widths:
-        return proportional_widths(self._genes)
 
 
 def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:

@@ -7,18 +7,16 @@ ends, as the paper prints them. The heads of a layer divide d_model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, FramedSpace, Stock
+from edgefront.core.spaces.base_space import FramedSpace
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
-from edgefront.core.spaces.gene import Gene, Value, steps
+from edgefront.core.spaces.gene import Value
 from edgefront.core.spaces.space import Genome, Loader
-from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.rules.base import LtsRules
@@ -112,58 +110,3 @@ def _blocks(layers: Iterable[tuple[int, int]]) -> list[Block]:
     for n_head, d_inner in layers:
         blocks += [Attention(n_head=n_head), FeedForward(d_inner=d_inner)]
     return blocks
-
-
-_DEPTHS_AND_WIDTHS = (Gene("n_layer", steps(2, 16, 1)), Gene("d_model", steps(128, 1024, 64)))
-_EMBEDDINGS = (
-    # The paper's searches fix k at 4 and let the embedding be as wide as the model (Appendix I); both are free on
-    # request, as in its random samples (§3).
-    Gene("div", (4,), options=(1, 2, 4)),
-    Gene("d_embed", (LIKE_D_MODEL,), options=(LIKE_D_MODEL, 128, 256, 512)),
-)
-_LAYERS = (Gene("n_head", (2, 4, 8), per_layer=True), Gene("d_inner", steps(256, 4096, 64), per_layer=True))
-
-LTS_GPT2 = LtsSpace(
-    name="lts-gpt2",
-    title="GPT-2 with its own heads and inner width in every layer",
-    source="LTS (arXiv 2203.02094) §3",
-    gene_list=(*_DEPTHS_AND_WIDTHS, *_EMBEDDINGS, *_LAYERS),
-    # Tables 6 and 7: 1024 wide, inner width 3072. Their 12 heads do not divide 1024; the most that this space has do.
-    stock=Stock(d_model=1024, n_head=8, d_inner=3072, div=4),
-    frame=Frame(
-        # Transformer-XL's cut-offs for WikiText-103 that lie within this vocabulary.
-        embedding=Embedding(vocab_size=50264, cutoffs=(19997, 39997)),
-        # As many as GPT-2 has. The reference code keeps a row for each of the 192 tokens that it trains with.
-        positions=LearnedPositions(length=1024),
-        activation="gelu_tanh",
-    ),
-    min_inner_ratio=2,
-)
-
-LTS_TRANSFORMER_XL = LtsSpace(
-    name="lts-transformer-xl",
-    title="Transformer-XL with its own heads and inner width in every layer",
-    source="LTS (arXiv 2203.02094) §3, Tables 4 and 5",
-    gene_list=(*_DEPTHS_AND_WIDTHS, *_EMBEDDINGS, *_LAYERS),
-    stock=replace(BASE, div=4),
-    frame=OWN_BIASES,
-    min_inner_ratio=2,
-)
-
-LTS_OPT = LtsSpace(
-    name="lts-opt",
-    title="Decoders of the size of OPT-350M with their own heads and inner width in every layer",
-    source="LTS (arXiv 2203.02094) Appendix H",
-    gene_list=(
-        Gene("n_layer", steps(3, 29, 1)),
-        Gene("d_model", steps(512, 1472, 64)),
-        Gene("div", (1,)),
-        Gene("d_embed", (LIKE_D_MODEL,)),
-        Gene("n_head", (2, 4, 8, 16), per_layer=True),
-        Gene("d_inner", steps(512, 6080, 64), per_layer=True),
-    ),
-    stock=Stock(d_model=1024, n_head=16, d_inner=4096),
-    frame=Frame(
-        embedding=Embedding(vocab_size=50272), positions=LearnedPositions(length=2048, offset=2), activation="relu"
-    ),
-)

@@ -15,7 +15,7 @@ from edgefront.core.errors import ArchitectureError, SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.decoders import LFM, LLAMA
+from edgefront.core.spaces.catalogue import LFM, LLAMA
 from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps

@@ -22,7 +22,7 @@ from edgefront.core.search.interface import Answer, Context, Evaluated, Observat
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import LTS_GPT2
 from edgefront.core.spaces.space import SearchSpace
 
 SPACE = LTS_GPT2.narrow({"n_layer": {"max": 8}, "d_model": {"max": 768}, "d_embed": ["d_model", 128, 256]})

@@ -21,9 +21,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
 from edgefront.core.search.registry import algorithms, make
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_GPT2, PAR_32, SRUPP, spaces
 from edgefront.core.spaces.space import SearchSpace
 
 pytestmark = pytest.mark.slow

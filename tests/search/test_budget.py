@@ -12,7 +12,7 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.search.interface import Evaluated, Snapshot
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import LTS_GPT2
 
 NAMES = ["lts", "nsga2"]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgefront.core.search.interface import Evaluated, Snapshot, generator
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings, times_used
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import LTS_GPT2
 
 DEFAULTS = make("lts", {}, LTS_GPT2)
 

@@ -15,8 +15,7 @@ from edgefront.core.search.par_supernet import ParSupernet, block_latencies
 from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.block_stack import PAR_32
-from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.catalogue import PAR_32, spaces
 from edgefront.core.spaces.pattern import expand
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.supernet.settings import CHOICES, SupernetSettings

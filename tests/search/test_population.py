@@ -10,10 +10,7 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.search.population_shapes import PopulationShapes
-from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.decoders import LFM, LLAMA
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import BERT, HYBRID, LFM, LLAMA, LTS_GPT2, PAR_32, SRUPP, spaces
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import SearchSpace

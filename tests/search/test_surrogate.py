@@ -27,8 +27,7 @@ from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.catalogue import LTS_GPT2, spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.units import MIB
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.decoders import LFM, LLAMA
+from edgefront.core.spaces.catalogue import LFM, LLAMA
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.neighbourhood import space_around

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
-from edgefront.core.spaces.block_stack import BERT, HYBRID, PAR_32, SRUPP, StackSpace
+from edgefront.core.spaces.block_stack import StackSpace
+from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_TRANSFORMER_XL, PAR_32, SRUPP
 from edgefront.core.spaces.kinds import MIN_ATTENTION, MIN_MIXING, MinimumShare
-from edgefront.core.spaces.lts import LTS_TRANSFORMER_XL
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.pattern import expand, par_pattern
 
