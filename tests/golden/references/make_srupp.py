@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from archive import assert_close, draw, randomise, write
-from formulas import attention_mask, sru_layer, srupp_layer
-from torch.nn.functional import cross_entropy, linear, log_softmax
+from archive import draw, randomise, write
+from torch.nn.functional import cross_entropy, log_softmax
 
 VERSION = "3.0.0.dev6"
 BATCH = 2
@@ -81,20 +80,8 @@ def _make(sru: Any, name: str, seed: int, folder: Path) -> None:
         h, c, bank = _quietly(model, x, c, memory=memory, attn_mask=mask)
         return h, c, bank["saved_inputs"]
 
-    def formula(x: Any, c: Any, memory: Any, mask: Any) -> Any:
-        states, inputs = [], []
-        for layer in range(layers):
-            inputs.append(x)
-            given = None if memory is None else memory[layer]
-            x, state = srupp_layer(x, c[layer], given, mask, leaves, f"rnn_lst.{layer}", config)
-            states.append(state)
-        return x, torch.stack(states), inputs
-
     results = _run(reference, arrays, config, memory_from, mask_kind)
-    leaves = _leaves(model)
-    for key, value in _run(formula, arrays, config, memory_from, mask_kind).items():
-        assert_close(value, results[key], f"{name}: {key}")
-    _compare_gradients(model, leaves)
+    _check_gradients(model)
     arrays |= results | _weights_and_gradients(model)
     write(folder, name, arrays, {
         "reference": f"sru {VERSION}, SRUpp", "config": config, "segments": segments, "segment_length": length,
@@ -116,8 +103,6 @@ def _run(step: Any, arrays: dict[str, Any], config: dict[str, Any], memory_from:
         mask = None
         if mask_kind != "none":
             mask = _reference_mask(length, before, length, mask_kind == "banded")
-            ours = attention_mask(length, before, length if mask_kind == "banded" else None)
-            assert_close(ours, mask, "mask")
             results[f"mask/{segment}"] = mask
         h, state, saved = step(x, state if segment == 0 else state.detach(), memory, mask)
         total = total + (h * arrays["cotangents/outputs"][segment]).sum() + (state * arrays["cotangents/state"]).sum()
@@ -151,35 +136,24 @@ def _make_language_model(sru: Any, folder: Path) -> None:
         "output_layer": torch.nn.Linear(16, VOCABULARY),
     }).double()  # fmt: skip
     randomise(model, generator)
-    leaves = _leaves(model)
     stream = torch.randint(VOCABULARY, (2 * 6 + 1, BATCH), generator=generator)
     tokens, targets = stream[:-1].view(2, 6, BATCH), stream[1:].view(2, 6, BATCH)
     arrays: dict[str, Any] = {"tokens": tokens, "targets": targets}
     state = torch.zeros(2, BATCH, 16, dtype=torch.float64)
     memory: list[Any] | None = None
-    losses, ours = [], []
+    losses = []
     for segment, (x, y) in enumerate(zip(tokens, targets, strict=True)):
         mask = _reference_mask(6, 6 * segment, 6, banded=False)
-        again, states = leaves["embedding_layer.weight"][x], []
-        for layer in range(2):
-            given = None if memory is None else memory[layer]
-            again, c = srupp_layer(again, state[layer], given, mask, leaves, f"rnn.rnn_lst.{layer}", config)
-            states.append(c.detach())
-        scores = linear(again, leaves["output_layer.weight"], leaves["output_layer.bias"])
-        ours.append(cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none"))
         h, state, bank = _quietly(model["rnn"], model["embedding_layer"](x), state, memory=memory, attn_mask=mask)
         state, memory = state.detach(), [part.detach() for part in bank["saved_inputs"]]
         logits = model["output_layer"](h)
         losses.append(cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none"))
-        assert_close(scores, logits, "logits")
-        assert_close(torch.stack(states), state, "state")
         arrays |= {f"logits/{segment}": logits.detach(), f"state/{segment}": state}
         arrays[f"log_probs/{segment}"] = log_softmax(logits, dim=-1).detach()
         arrays |= {f"memory/{segment}/{layer}": part for layer, part in enumerate(memory)}
     loss = torch.cat(losses).mean()
     loss.backward()
-    torch.cat(ours).mean().backward()
-    _compare_gradients(model, leaves)
+    _check_gradients(model)
     write(folder, "language_model", arrays | _weights_and_gradients(model) | {"loss": loss.detach()}, {
         "reference": f"sru {VERSION}, SRUpp between torch's Embedding and Linear",
         "config": {**config, "vocab_size": VOCABULARY}, "segments": 2, "segment_length": 6, "batch": BATCH,
@@ -199,18 +173,8 @@ def _make_sru(sru: Any, folder: Path, name: str, seed: int, changes: dict[str, A
         "cotangents/outputs": draw((2, 5, BATCH, 16), generator), "cotangents/state": draw((2, BATCH, 16), generator),
     }  # fmt: skip
 
-    def formula(x: Any, c: Any, *_: Any) -> Any:
-        states = []
-        for layer in range(2):
-            x, state = sru_layer(x, c[layer], leaves, f"rnn_lst.{layer}", config)
-            states.append(state)
-        return x, torch.stack(states), []
-
     results = _run(lambda x, c, *_: (*_quietly(model, x, c), []), arrays, config, "none", "none")
-    leaves = _leaves(model)
-    for key, value in _run(formula, arrays, config, "none", "none").items():
-        assert_close(value, results[key], key)
-    _compare_gradients(model, leaves)
+    _check_gradients(model)
     write(folder, name, arrays | results | _weights_and_gradients(model), {
         "reference": f"sru {VERSION}, SRU", "config": config, "segments": 2, "segment_length": 5, "batch": BATCH,
     })  # fmt: skip
@@ -223,14 +187,8 @@ def _quietly(module: Any, *args: Any, **kwargs: Any) -> Any:
         return module(*args, **kwargs)
 
 
-def _leaves(model: Any) -> dict[str, Any]:
-    trained = dict(model.named_parameters())
-    return {key: value.detach().clone().requires_grad_(key in trained) for key, value in model.state_dict().items()}
-
-
-def _compare_gradients(model: Any, leaves: dict[str, Any]) -> None:
+def _check_gradients(model: Any) -> None:
     for key, parameter in model.named_parameters():
-        assert_close(leaves[key].grad, parameter.grad, f"gradient of {key}")
         assert parameter.grad.abs().max() > 1e-6, f"{key} does not matter"
 
 
