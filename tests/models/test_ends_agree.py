@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weigh
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.graph.writer import OPSET
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
@@ -140,27 +138,6 @@ def test_every_parameter_matters(name: str) -> None:
     out = twin(**given)
     (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(0), dtype=out.dtype)).sum().backward()
     assert [key for key, value in twin.named_parameters() if value.grad is None or not value.grad.abs().max() > 0] == []
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_graph_is_valid(name: str) -> None:
-    for logits in ("all", "last", "none"):
-        built = build(MODELS[name], GraphOptions(logits=logits))
-        onnx.checker.check_model(built, full_check=True)
-        assert [(entry.domain, entry.version) for entry in built.opset_import] == [("", OPSET)]
-        assert [node.domain for node in built.graph.node if node.domain] == []
-        names = [node.name for node in built.graph.node]
-        assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_last_is_the_last_of_all(name: str) -> None:
-    model = MODELS[name]
-    twin = load(LanguageModel(model), as_tensors(lively_weights(model, 2, "float64")))
-    given = inputs(model, 2, 9)
-    every, last = in_torch(twin, given, "all"), in_torch(twin, given, "last")
-    reads_first = model.output.kind in ("pooled", "classes", "none")
-    np.testing.assert_allclose(last, every if reads_first else every[:, -1], rtol=1e-12, atol=1e-12)
 
 
 def test_absent_segments_are_the_first_kind() -> None:

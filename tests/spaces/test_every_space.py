@@ -217,31 +217,6 @@ def test_repair_moves_a_value_that_no_gene_has_to_the_nearest() -> None:
     assert repaired == {**stranger, "div": 4, "d_embed": "d_model", "n_head": [2, 4], "d_inner": [384, 512]}
 
 
-@given(narrowed_spaces(), seeds)
-@settings(parent=many, max_examples=30)
-def test_one_genome_is_a_batch_of_one(narrowed: SearchSpace, seed: int) -> None:
-    def rng() -> np.random.Generator:
-        return np.random.default_rng(seed)
-
-    rules, genomes = narrowed.rules, narrowed.samples(2, rng())
-    codes = rules.encode(genomes)
-    assert rules.decode(codes) == genomes
-    assert narrowed.sample(rng()) == narrowed.samples(1, rng())[0]
-    assert narrowed.mutate(genomes[0], rng(), 0.3) == rules.decode(rules.mutate(codes[:1], rng(), 0.3))[0]
-    assert narrowed.crossover(*genomes, rng()) == rules.decode(rules.cross(codes[:1], codes[1:], rng()))[0]
-
-
-@given(st.sampled_from(SPACES), seeds)
-@settings(max_examples=30)
-def test_the_same_seed_draws_the_same(space: SearchSpace, seed: int) -> None:
-    def drawn() -> list[Genome]:
-        rng = np.random.default_rng(seed)
-        a, b = space.sample(rng), space.sample(rng)
-        return [a, b, space.mutate(a, rng, 0.3), space.crossover(a, b, rng)]
-
-    assert drawn() == drawn()
-
-
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_mutating_never_and_always(space: SearchSpace) -> None:
     rng = np.random.default_rng(0)

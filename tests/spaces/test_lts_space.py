@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from every_space import respects_genes
 
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import SpaceError
@@ -105,44 +103,6 @@ def test_where_the_papers_count_of_lts_gpt2_comes_from() -> None:
     assert 10**36 < LTS_GPT2.size() < 10**37
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_layer": [2, 3], "d_model": [128, 256], "d_inner": [256, 512, 1024], "n_head": [2, 4]},
-        # d_embed 128 and d_model 128 are the same embedding, and count once.
-        {"n_layer": [2], "d_model": [128, 192], "d_inner": [512], "d_embed": ["d_model", 128, 256], "div": [1, 4]},
-    ],
-)
-def test_counting_agrees_with_walking_through(changes: dict[str, Any]) -> None:
-    space = LTS_GPT2.narrow(changes)
-    architectures = [space.architecture(genome) for genome in space.enumerate()]
-    assert len({architecture.digest for architecture in architectures}) == len(architectures) == space.size()
-    assert all(space.contains(architecture) for architecture in architectures)
-    assert all(respects_genes(space, genome) for genome in space.enumerate())
-
-
-def test_mutation_changes_about_the_given_share_of_genes() -> None:
-    rng = np.random.default_rng(0)
-    fixed = LTS_GPT2.narrow({"d_model": 256, "n_layer": 16})
-    changed, places = 0, 0
-    for _ in range(100):
-        genome = fixed.sample(rng)
-        mutant = fixed.mutate(genome, rng, 0.3)
-        changed += sum(a != b for a, b in zip(genome["d_inner"], mutant["d_inner"], strict=True))
-        places += 16
-    expected = 0.3 * (1 - 1 / len(fixed.gene("d_inner").values[4:]))
-    assert abs(changed / places - expected) < 4 * math.sqrt(expected * (1 - expected) / places)
-
-
-def test_crossover_repairs_the_inner_width() -> None:
-    narrow = {"n_layer": 2, "d_model": 128, "n_head": [2] * 16, "d_inner": [256] * 16, "div": 4, "d_embed": "d_model"}
-    wide = {**narrow, "d_model": 1024, "d_inner": [4096] * 16}
-    rng = np.random.default_rng(0)
-    children = [LTS_GPT2.crossover(narrow, wide, rng) for _ in range(50)]
-    widths = {(child["d_model"], inner) for child in children for inner in child["d_inner"]}
-    assert widths == {(128, 256), (128, 4096), (1024, 2048), (1024, 4096)}
-
-
 def test_hidden_layers_stay_and_come_back() -> None:
     rng = np.random.default_rng(5)
     genome = {**LTS_GPT2.sample(rng), "n_layer": 2}
@@ -155,15 +115,6 @@ def test_hidden_layers_stay_and_come_back() -> None:
     assert LTS_GPT2.architecture(hidden) == LTS_GPT2.architecture(genome)
     mutants = [LTS_GPT2.mutate(genome, rng, 0.3) for _ in range(20)]
     assert any(mutant["d_inner"][2:] != genome["d_inner"][2:] for mutant in mutants)
-
-
-def test_samples_are_uniform_over_depth_and_width() -> None:
-    rng = np.random.default_rng(0)
-    drawn = [LTS_GPT2.sample(rng) for _ in range(1500)]
-    for name in ("n_layer", "d_model"):
-        counts = np.unique([genome[name] for genome in drawn], return_counts=True)[1]
-        assert len(counts) == 15
-        assert ((counts - 100) ** 2 / 100).sum() < 36.1  # χ² with 14 degrees of freedom, 0.1 %
 
 
 @pytest.mark.parametrize(
