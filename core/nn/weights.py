@@ -2,16 +2,80 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefront.core.graph.formats import RANDOM_SCALE, Format, format_of, is_linear_map
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache, values
-from edgefront.core.nn.int8 import use_int8
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.layers import Linear
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.number_formats import Quantisation
+
+# Linear layers with int8 weights on the CPU, as `core.graph.formats` defines them.
+#
+# PyTorch's own kernels (`torch.ops.quantized`) behind `torch.ao.quantization.quantize_dynamic`, which is deprecated and
+# would compute its own weights; here they are those of the ONNX builder.
+
+Quantised = Callable[[str], tuple[Tensor, float]]
+"""Name of a weight → its int8 values (out, in) and their scale."""
+
+
+class Int8Linear(nn.Module):
+    """`Linear` with its weight packed for the CPU's int8 kernels; inputs are quantised as they come.
+
+    `edges`: rows 0 to out, in parts that are packed apart: `rows` gives whole parts.
+    """
+
+    def __init__(self, weight: Tensor, scale: float, bias: Tensor | None, edges: Sequence[int]) -> None:
+        super().__init__()
+        self.edges = tuple(edges)
+        self.out_features, self.in_features = weight.shape
+        with warnings.catch_warnings():
+            # Tensors of torch's quantised types are deprecated; packing still takes no other.
+            warnings.filterwarnings("ignore", category=UserWarning)
+            self._parts = [
+                torch.ops.quantized.linear_prepack(
+                    torch._make_per_tensor_quantized_tensor(weight[low:high].contiguous(), scale, 0),
+                    None if bias is None else bias[low:high].float(),
+                )
+                for low, high in pairwise(self.edges)
+            ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(x, 0, self.out_features)
+
+    def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """The outputs `start` to `stop` - 1 alone, two of the `edges`: [..., in] → [..., stop - start]."""
+        # Inputs keep all eight bits (`reduce_range` off), as in ONNX Runtime: the weights leave room for the sums.
+        first, last = self.edges.index(start), self.edges.index(stop)
+        outputs = [torch.ops.quantized.linear_dynamic(x, part, False) for part in self._parts[first:last]]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+
+
+def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
+    """Replaces the weights of the blocks' linear layers by int8 ones; returns the model, which is then for inference
+    only.
+
+    The model's other parameters, biases included, are filled already. `with_memory`: it will run segments after a
+    memory, of which only keys and values are needed, so they are packed separately from queries.
+    """
+    for name, module in list(model.named_modules()):
+        if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):
+            continue
+        owner = model.get_submodule(name.rpartition(".")[0])
+        out = module.out_features
+        apart = isinstance(owner, AttentionBlock) and name.endswith(".qkv") and (with_memory or owner.attends != "self")
+        weight, scale = quantised(f"{name}.weight")
+        edges = (0, owner.width, out) if apart else (0, out)
+        setattr(owner, name.rpartition(".")[2], Int8Linear(weight, scale, module.bias, edges))
+    return model
 
 
 def fill(
@@ -29,7 +93,7 @@ def fill(
     used, and training such a model changes no file. The model is then on the CPU, in the `dtype` asked for. Without one
     the values are computed and copied into the model's own memory, whatever its type and device.
 
-    `quantisation` int8 needs a cache, and makes the model one for inference (`core.nn.int8`, also for `with_memory`).
+    `quantisation` int8 needs a cache, and makes the model one for inference (`use_int8`, also for `with_memory`).
     """
     specs = parameters(model.architecture)
     if cache is None:

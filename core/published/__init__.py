@@ -1,35 +1,136 @@
 """Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
 
-`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`. The
-file that `EDGEFRONT_CATALOGUE` names has models of one's own in the same form; one with the id of a row here replaces
-it.
+`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`.
 """
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
-from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput
 from edgefront.core.json_lines import lines_of, object_in
-from edgefront.core.published.rows import (
-    FormatLoss,
-    PublishedCatalogue,
-    PublishedModel,
-    PublishedView,
-    Score,
-    ScoreTable,
-    agrees,
-)
-from edgefront.core.validation import existing, invalid_input
+from edgefront.core.validation import existing, form
+
+# The types of the catalogue of published models: one row a model, with its scores, and one row a table of scores.
+
+Kind = Literal["base", "instruct", "post-trained"]
+
+HUB_ID = form(r"^[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*$", "an id of the Hugging Face Hub: OWNER/NAME")
+_STATED = form(r"^([0-9]{1,18}|[0-9]{1,9}(\.[0-9]{1,6})?[KMB])$", "a count such as 134515008, 362M or 1.71B")
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Id = Annotated[str, Field(max_length=200, pattern=HUB_ID)]
+Count = Annotated[int, Field(strict=True, ge=1, le=10**18)]
+Value = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Score(BaseModel):
+    """What one table says of one model. Values of different tables are not comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: Text
+    values: Annotated[dict[str, Value], Field(min_length=1)]
+    """Benchmark → value, in the table's own words and units."""
+    weight_format: Text | None = None
+    """Format of the weights that were evaluated; absent: those that were published."""
+    note: Text | None = None
+
+
+class PublishedModel(BaseModel):
+    """The facts about a model that somebody published. What no source states is absent, never a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Id
+    kind: Kind
+    base: Id | None = None
+    """The model that it was trained from."""
+    licence: Text | None = None
+    context_length: Count | None = None
+    """Tokens."""
+    training_tokens: Count | None = None
+    parameters: Annotated[str, Field(pattern=_STATED)] | None = None
+    """Number of parameters as stated: `134515008`, `362M`."""
+    vocab_size: Count | None = None
+    """Tokens of its tokenizer, as the embedding has rows."""
+    config: dict[str, Any] | None = None
+    """The fields of its config.json that describe the architecture."""
+    unknown: tuple[Text, ...] = ()
+    """Fields of its config.json that no source states and without which there is no architecture."""
+    needs: Text | None = None
+    """What the architecture has that a description may lack."""
+    notes: tuple[Text, ...] = ()
+    sources: dict[str, Text] = Field(default_factory=dict)
+    """Field → where it was read."""
+    scores: tuple[Score, ...] = ()
+
+
+class PublishedView(PublishedModel):
+    """The facts about a published model, and what is counted from its architecture."""
+
+    # Clients of an older release pass over fields that they do not know.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    digest: str | None = None
+    counted_parameters: int | None = None
+    not_expressible: str | None = None
+    """Why no description has this model; absent where one has."""
+
+
+class ScoreTable(BaseModel):
+    """The source of a table of scores, and how they were made."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: Text
+    protocol: Text
+    """Harness, shots, and what the values are."""
+    source: Text
+    licence: Text | None = None
+    """Licence of the source, where it was read."""
+
+
+class FormatLoss(BaseModel):
+    """What is published of the quality that a format of weights costs a model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Id
+    bits: Count
+    """Bits of one weight, as `core.number_formats.BITS` has them."""
+    what: Text
+    source: Text
+
+
+class PublishedCatalogue(BaseModel):
+    """Published models and the tables of their scores."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    tables: tuple[ScoreTable, ...]
+    models: tuple[PublishedView, ...]
+
+
+def agrees(stated: str, counted: int) -> bool:
+    """Whether a stated count is the counted one, rounded or cut off at the digits that are stated."""
+    match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
+    assert match is not None
+    whole, decimals, unit = match[1], match[2] or "", match[3]
+    step = Fraction(_UNITS[unit], 10 ** len(decimals))
+    distance = counted - int(whole + decimals) * step
+    return distance == 0 if unit == "" else -step / 2 <= distance < step
+
 
 PERMISSIVE = "permissive"
 PERMISSIVE_LICENCES = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc0-1.0"})
@@ -106,39 +207,19 @@ def is_permitted(model: PublishedModel, licence: str) -> bool:
     return model.licence.lower() == licence.lower()
 
 
-__all__ = [
-    "CATALOGUE",
-    "FormatLoss",
-    "PublishedCatalogue",
-    "PublishedModel",
-    "PublishedView",
-    "Score",
-    "ScoreTable",
-    "agrees",
-    "format_loss",
-    "published_models",
-    "read_catalogue",
-    "score_tables",
-]
-
-CATALOGUE = "EDGEFRONT_CATALOGUE"
-"""The environment variable that names a file with models of one's own."""
-MAX_CATALOGUE_BYTES = 1 << 26
 _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
 
+@lru_cache(maxsize=1)
 def published_models() -> Mapping[str, PublishedModel]:
-    """Every published model by Hub id, those of one's own included. Each file is read once a process.
-
-    Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
-    """
-    return _with_own(os.environ.get("EDGEFRONT_CATALOGUE", ""))
+    """Every published model by Hub id."""
+    return MappingProxyType(_rows(PublishedModel, "models.jsonl"))
 
 
 @lru_cache(maxsize=1)
 def score_tables() -> Mapping[str, ScoreTable]:
     """The tables of the scores by id, in the order in which they are listed."""
-    return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
+    return MappingProxyType(_rows(ScoreTable, "tables.jsonl"))
 
 
 def format_loss(model: str, bits: int) -> FormatLoss | None:
@@ -152,57 +233,10 @@ def _format_losses() -> Mapping[tuple[str, int], FormatLoss]:
     return MappingProxyType({(row.model, row.bits): row for row in rows})
 
 
-def read_catalogue(path: Path) -> dict[str, PublishedModel]:
-    """The models in a JSON lines file.
-
-    Raises `NotFound` where there is none, and `InvalidInput` that names the first bad line and its field.
-    """
-    try:
-        if path.stat().st_size > MAX_CATALOGUE_BYTES:
-            allowed = f"at most {MAX_CATALOGUE_BYTES} bytes"
-            raise InvalidInput(f"{path} has more than {MAX_CATALOGUE_BYTES} bytes", field=CATALOGUE, allowed=allowed)
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is not UTF-8 text", field=CATALOGUE, allowed="a JSON lines file") from None
-    except OSError as error:
-        raise NotFound(f"the catalogue {path} cannot be read: {error.strerror}", allowed="a JSON lines file") from None
-    return _rows(PublishedModel, text, str(path))
-
-
-@lru_cache(maxsize=8)
-def _with_own(path: str) -> Mapping[str, PublishedModel]:
-    models = _shipped()
-    return MappingProxyType({**models, **read_catalogue(Path(path))} if path else models)
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> dict[str, PublishedModel]:
-    return _rows(PublishedModel, _text("models.jsonl"), "models.jsonl")
-
-
 def _text(name: str) -> str:
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _rows(kind: type[_Row], text: str, name: str) -> dict[str, _Row]:
-    rows: dict[str, _Row] = {}
-    numbers: dict[str, int] = {}
-    for number, line in lines_of(text):
-        where = f"{name}, line {number}"
-        try:
-            row = kind.model_validate(object_in(line))
-        except ValidationError as error:  # a ValueError, too
-            raise _at(where, invalid_input(error, InvalidInput, model=kind)) from None
-        except ValueError as error:
-            raise InvalidInput(f"{where} {error}", allowed="one JSON object a line") from None
-        if (earlier := numbers.setdefault(row.id, number)) != number:
-            allowed = "an id that no other line has"
-            raise InvalidInput(
-                f"{where}: id {row.id} is on line {earlier}, too", field="id", value=row.id, allowed=allowed
-            )
-        rows[row.id] = row
-    return rows
-
-
-def _at(where: str, error: InvalidInput) -> InvalidInput:
-    return InvalidInput(f"{where}: {error.detail}", field=error.path, value=error.value, allowed=error.allowed)
+def _rows(kind: type[_Row], name: str) -> dict[str, _Row]:
+    rows = (kind.model_validate(object_in(line)) for _, line in lines_of(_text(name)))
+    return {row.id: row for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
@@ -14,6 +14,7 @@ from edgefront.core.spaces.architecture import Activation, Architecture, NormKin
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
 from edgefront.core.spaces.gene import Gene, Value, in_words
+from edgefront.core.spaces.kinds import WIDTHS, block_of
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 LIKE_D_MODEL = "d_model"
@@ -82,6 +83,21 @@ class FramedSpace(SearchSpace, ABC):
     stock: Stock
     min_inner_ratio: int = field(default=0, kw_only=True)
     """Minimum of d_inner / d_model."""
+    depth_gene: str = field(default="n_layer", kw_only=True)
+    stock_layer: tuple[str, ...] = field(default=("attention", "feed_forward"), kw_only=True)
+    """Kinds of the blocks that make a layer of the stock model."""
+
+    @cached_property
+    def depth(self) -> int:
+        return max(map(int, self.gene(self.depth_gene).values))
+
+    @abstractmethod
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        """A genome that describes this architecture if any does: as near as its genes come, before any repair."""
+
+    def contains(self, architecture: Architecture) -> bool:
+        genome = self.genome_of(architecture)
+        return genome is not None and self.architecture(self.repair(genome)) == architecture
 
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
         """The values of a gene that fit this d_model."""
@@ -170,18 +186,28 @@ class FramedSpace(SearchSpace, ABC):
         """The frame of a genome's model, without what d_model, div and d_embed say."""
         return self.frame
 
-    def _is_built_of(self, architecture: Architecture, blocks: Sequence[Block]) -> bool:
-        """Whether this is a model of these blocks as the space builds it, with an embedding that it permits."""
+    def _ends_of(self, architecture: Architecture) -> Genome | None:
+        """The genes of its d_model and embedding; None where no value of `d_embed` means its width."""
         width = architecture.d_model
         value = self._d_embeds(width).get(architecture.d_embed)
-        if value is None or architecture.embedding.div not in self._divs():
-            return False
-        genome = {"d_model": width, "d_embed": value, "div": architecture.embedding.div}
-        if "d_embed" not in self._genes:
-            del genome["d_embed"]
-        return self.build(genome, blocks) == architecture
+        if value is None:
+            return None
+        genome = {"d_model": width, "div": architecture.embedding.div, "d_embed": value}
+        return {name: value for name, value in genome.items() if name in self._genes}
 
     # Baselines ---------------------------------------------------------------------------------------------------
+
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The stock model, or the nearest shape that this space permits, at each depth, with the stock's embedding if
+        it can.
+
+        Depths need not be permitted, nor the kinds, nor need a floor hold: people take the stock model as it is.
+        """
+        genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
+        layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
+        deepest = max(1, self.depth // len(layer)) if self.depth_gene == "n_block" else self.depth
+        depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
+        return tuple(self.build(genome, layer * depth) for depth in depths)
 
     def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
         """d_model and embedding of the baselines, and these widths for all their layers.

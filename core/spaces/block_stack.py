@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import FramedSpace
-from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Value, in_words
 from edgefront.core.spaces.kinds import (
     GENES,
@@ -48,14 +47,6 @@ class StackSpace(FramedSpace):
     attn_ratio and attends as far as the kinds need them, each width per layer or one for the whole model.
     """
 
-    depth_gene: str
-    stock_layer: tuple[str, ...]
-    """Kinds of the blocks that make a layer of the stock model."""
-
-    @property
-    def depth(self) -> int:
-        return self._deepest
-
     def make_rules(self) -> StackRules:
         from edgefront.core.spaces.rules.stack import StackRules
 
@@ -71,27 +62,20 @@ class StackSpace(FramedSpace):
                 blocks.append(block_of(kind, genome["d_model"], values))
         return self.build(genome, blocks)
 
-    def contains(self, architecture: Architecture) -> bool:
-        fitting = self._widths.get(architecture.d_model)
-        if fitting is None or len(architecture.blocks) not in self._lengths:
-            return False
-        blocks: list[Block] = []
-        shared: dict[str, Any] = {}
-        attention = mixing = 0
-        for block in architecture.blocks:
-            values = genes_of(block, architecture.d_model)
-            if values is None or block.kind not in self._kinds:
-                return False
-            for name, value in values.items():
-                if value not in fitting.get(name, self._genes[name].values):
-                    return False
-                if not self._genes[name].per_layer and shared.setdefault(name, value) != value:
-                    return False
-            blocks.append(block_of(block.kind, architecture.d_model, values))
-            (choice,) = choices([block.kind], [values.get("attends", "none")])
-            attention += choice.sees == "attention"
-            mixing += choice.sees != "pointwise"
-        return self._loosest.holds(len(blocks), attention, mixing) and self._is_built_of(architecture, blocks)
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        ends, length = self._ends_of(architecture), len(architecture.blocks)
+        room = min((depth for depth in map(int, self.gene(self.depth_gene).values) if depth >= length), default=None)
+        values = [genes_of(block, architecture.d_model) for block in architecture.blocks]
+        if ends is None or room is None or None in values:
+            return None
+        top = {self.depth_gene: room, **ends, **self._least_percents}
+        genome = self._first_values(top, [block.kind for block in architecture.blocks])
+        shown = [block or {} for block in values]
+        for name, first in {name: value for block in reversed(shown) for name, value in block.items()}.items():
+            if name in self._genes:
+                layers = [block.get(name, first) for block in shown] + [first] * (self.depth - length)
+                genome[name] = layers if self._genes[name].per_layer else first
+        return genome
 
     def size(self) -> int:
         """Sum over d_model, embeddings and lengths of the stacks that the floor permits (`MinimumShare.count`)."""
@@ -104,17 +88,6 @@ class StackSpace(FramedSpace):
                 top = {self.depth_gene: room, "d_model": width, **self._least_percents, **embedding}
                 for stack in self._stacks(length, ()):
                     yield from self._shaped(top, stack)
-
-    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock model, or the nearest shape that this space permits, at each depth.
-
-        Depths need not be permitted, nor the kinds, nor need the floor hold: people take the stock model as it is.
-        """
-        genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
-        layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
-        deepest = max(1, self.depth // len(layer))
-        depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
-        return tuple(self.build(genome, layer * depth) for depth in depths)
 
     @cached_property
     def _loosest(self) -> MinimumShare:
@@ -181,13 +154,7 @@ class StackSpace(FramedSpace):
     def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
         """One genome for each assignment of widths to these blocks; genes that no block uses have their first value."""
         fitting = self._widths[top["d_model"]]
-        hidden: Genome = dict(top)
-        for name, gene in self._genes.items():
-            if name not in top:
-                value = fitting.get(name, gene.values)[0]
-                hidden[name] = [value] * self.depth if gene.per_layer else value
-        beyond = [IDENTITY if IDENTITY in self._kinds else self._kinds[0]] * (self.depth - len(stack))
-        hidden["kind"] = [choice.kind for choice in stack] + beyond
+        hidden = self._first_values(top, [choice.kind for choice in stack])
         for layer, choice in enumerate(stack):
             if choice.attends is not None:
                 hidden["attends"][layer] = choice.attends
@@ -204,6 +171,18 @@ class StackSpace(FramedSpace):
                 else:
                     genome[name][place] = value
             yield genome
+
+    def _first_values(self, top: Genome, kinds: Sequence[str]) -> Genome:
+        """A genome of these kinds of blocks, the genes beside `top` at their first values."""
+        fitting = self._widths.get(top["d_model"], {})
+        genome: Genome = dict(top)
+        for name, gene in self._genes.items():
+            if name not in top:
+                value = fitting.get(name, gene.values)[0]
+                genome[name] = [value] * self.depth if gene.per_layer else value
+        beyond = [IDENTITY if IDENTITY in self._kinds else self._kinds[0]] * (self.depth - len(kinds))
+        genome["kind"] = [*kinds, *beyond]
+        return genome
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
@@ -233,10 +212,6 @@ class StackSpace(FramedSpace):
         return super(StackSpace, self._keeping(left))._consistent()
 
     # What follows from the genes ---------------------------------------------------------------------------------
-
-    @cached_property
-    def _deepest(self) -> int:
-        return max(map(int, self.gene(self.depth_gene).values))
 
     @cached_property
     def _kinds(self) -> tuple[Value, ...]:

@@ -98,10 +98,6 @@ class LayerChoices:
 class LayerStacks(FramedSpace, ABC):
     """The genes of layers, and every stack that they describe."""
 
-    @cached_property
-    def depth(self) -> int:
-        return max(int(depth) for depth in self.gene("n_layer").values)
-
     def size(self) -> int:
         """Σ over d_model, ends and n_layer of the stacks: those that attend, for each d_head or n_head of the whole
         model, and once those that do not."""

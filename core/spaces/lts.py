@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 class LtsSpace(FramedSpace):
     """Decoders with genes n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner."""
 
-    @property
-    def depth(self) -> int:
-        return self._deepest
-
     def make_rules(self) -> LtsRules:
         from edgefront.core.spaces.rules.base import LtsRules
 
@@ -39,22 +34,15 @@ class LtsSpace(FramedSpace):
         visible = range(genome["n_layer"])
         return self.build(genome, _blocks((genome["n_head"][layer], genome["d_inner"][layer]) for layer in visible))
 
-    def contains(self, architecture: Architecture) -> bool:
-        attention, feed_forward = architecture.blocks[0::2], architecture.blocks[1::2]
-        fitting = self._widths.get(architecture.d_model)
-        if fitting is None or len(attention) != len(feed_forward):
-            return False
-        if len(attention) not in self.gene("n_layer").values:
-            return False
-        layers = [
-            (mixer.n_head, inner.d_inner)
-            for mixer, inner in zip(attention, feed_forward, strict=True)
-            if isinstance(mixer, Attention) and isinstance(inner, FeedForward)
-        ]
-        if not all(n_head in fitting["n_head"] and d_inner in fitting["d_inner"] for n_head, d_inner in layers):
-            return False
-        # What is left (vocabulary, positions, activation …) is not searched: it must be as this space builds it.
-        return len(layers) == len(attention) and self._is_built_of(architecture, _blocks(layers))
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        ends, blocks = self._ends_of(architecture), architecture.blocks
+        heads = [block.n_head for block in blocks if isinstance(block, Attention)]
+        inners = [block.d_inner for block in blocks if isinstance(block, FeedForward)]
+        if ends is None or not 0 < len(heads) == len(inners) <= self.depth:
+            return None
+        room = self.depth - len(heads)
+        layers = {"n_head": heads + heads[-1:] * room, "d_inner": inners + inners[-1:] * room}
+        return {"n_layer": len(heads), **ends, **layers}
 
     def size(self) -> int:
         """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
@@ -88,20 +76,6 @@ class LtsSpace(FramedSpace):
         """Loaders have one width in all layers: the stock's, or the nearest that is left."""
         stock = self._stock()
         return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}
-
-    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock shape, or the nearest that this space permits, at each depth, with the stock's embedding if it can.
-
-        Depths need not be permitted: the paper's baselines start at one layer.
-        """
-        genome = self._stock()
-        layer = (genome["n_head"], genome["d_inner"])
-        depths = range(1, self.depth + 1) if layers is None else sorted(set(layers))
-        return tuple(self.build(genome, _blocks([layer] * depth)) for depth in depths)
-
-    @cached_property
-    def _deepest(self) -> int:
-        return max(int(depth) for depth in self.gene("n_layer").values)
 
 
 def _blocks(layers: Iterable[tuple[int, int]]) -> list[Block]:

@@ -33,9 +33,8 @@ from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK
 from edgefront.core.graph.weights import WeightCache, values
-from edgefront.core.nn.int8 import Int8Linear
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.weights import fill
+from edgefront.core.nn.weights import Int8Linear, fill
 from edgefront.core.number_formats import GGUF_BLOCKS
 from edgefront.core.spaces.architecture import Architecture
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_supernets import one_hot
 
-from edgefront.core.supernet.mixture import Mixture
+from edgefront.core.supernet.search import Mixture
 from edgefront.core.supernet.settings import LatencyTerm
 
 

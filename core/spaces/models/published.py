@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import lru_cache
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.published import CATALOGUE, PublishedModel, published_models
+from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface import from_config
 
@@ -15,13 +14,9 @@ _CONFIG = "config.json"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
+@lru_cache(maxsize=1)
 def described_models() -> Mapping[str, Architecture]:
-    """Hub id → the architecture of every published model that has one. Each catalogue is read once a process."""
-    return _described_in(os.environ.get(CATALOGUE, ""))
-
-
-@lru_cache(maxsize=8)
-def _described_in(_catalogue: str) -> Mapping[str, Architecture]:
+    """Hub id → the architecture of every published model that has one."""
     expressions = ((id_, expressed(model)) for id_, model in published_models().items())
     return {id_: expression for id_, expression in expressions if isinstance(expression, Architecture)}
 
