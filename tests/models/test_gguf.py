@@ -11,13 +11,11 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from in_llama_cpp import error_of
 from test_gguf_families import gpt2
 
-from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.formats import encode
-from edgefront.core.graph.gguf import cached_gguf, write_gguf
+from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.model_file import file_name, formats_of, write_model
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GgufFormat
@@ -33,39 +31,6 @@ ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_for
 def of_heads(count: int) -> Architecture:
     """Models of the same size."""
     return gpt2(blocks=[{**ATTENTION, "n_head": count}, FEED_FORWARD] * 3)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "bound"),
-    [
-        ("float16", 0.02),
-        ("q8_0", 0.05),
-        ("q4_0", 0.6),
-        ("q4_k_m", 0.4),
-        ("q5_k_m", 0.3),
-        ("q6_k", 0.1),
-        ("iq4_nl", 0.5),
-    ],
-)
-def test_the_error_of_each_format_is_bounded(tmp_path: Path, numbers: GgufFormat, bound: float) -> None:
-    assert error_of(gpt2(), numbers, tmp_path / "model.gguf") < bound
-
-
-@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0", "q4_k_m", "iq4_nl"])
-def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(tmp_path: Path, numbers: GgufFormat) -> None:
-    import gguf
-
-    model, cache = gpt2(), WeightCache(tmp_path / "cache")
-    write_gguf(model, 7, tmp_path / "model.gguf", numbers)
-    with cached_gguf(cache, model, 7, numbers) as path:
-        one, two = gguf.GGUFReader(tmp_path / "model.gguf"), gguf.GGUFReader(path)
-    assert [tensor.name for tensor in one.tensors] == [tensor.name for tensor in two.tensors]
-    for left, right in zip(one.tensors, two.tensors, strict=True):
-        if left.name != "position_embd.weight":
-            assert np.array_equal(left.data, right.data)
-    kind = "full" if numbers == "float32" else numbers
-    expected = costs(model, CostOptions(sequence_length=24, weights=kind)).weight_bytes
-    assert sum(tensor.n_bytes for tensor in one.tensors) == expected
 
 
 @pytest.mark.parametrize("numbers", get_args(GgufFormat))

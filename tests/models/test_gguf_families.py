@@ -155,16 +155,25 @@ def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
     assert max(abs(score - float(first[token])) for token, score in scores.items()) < 0.03
 
 
-@pytest.mark.parametrize("name", ["llama", "deci without a feed_forward", "qwen2", "qwen3", "lfm2"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "deci without a feed_forward", "qwen2", "qwen3", "lfm2"])
 @pytest.mark.parametrize(
-    ("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.06), ("q4_0", 0.8), ("q4_k_m", 0.8), ("iq4_nl", 0.8)]
+    ("numbers", "bound"),
+    [
+        ("float16", 0.02),
+        ("q8_0", 0.06),
+        ("q4_0", 0.8),
+        ("q4_k_m", 0.8),
+        ("q5_k_m", 0.5),
+        ("q6_k", 0.2),
+        ("iq4_nl", 0.8),
+    ],
 )
 def test_the_error_of_each_format_is_bounded(tmp_path: Path, name: str, numbers: GgufFormat, bound: float) -> None:
     assert error_of(STACKS[name], numbers, tmp_path / "model.gguf") < bound
 
 
 @pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0", "q4_k_m", "iq4_nl"])
-@pytest.mark.parametrize("name", ["llama", "deci", "lfm2"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "deci", "lfm2"])
 def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
     tmp_path: Path, name: str, numbers: GgufFormat
 ) -> None:
@@ -176,7 +185,9 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
     with cached_gguf(WeightCache(tmp_path / "cache"), model, 7, numbers) as path:
         two = gguf.GGUFReader(path)
     for left, right in zip(one.tensors, two.tensors, strict=True):
-        assert (left.name, left.data.tolist()) == (right.name, right.data.tolist())
+        assert left.name == right.name
+        if left.name != "position_embd.weight":  # measured with one position more
+            assert np.array_equal(left.data, right.data)
     kind = "full" if numbers == "float32" else numbers
     expected = costs(model, CostOptions(sequence_length=24, weights=kind)).weight_bytes
     assert sum(tensor.n_bytes for tensor in one.tensors) == expected

@@ -19,6 +19,7 @@ from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.gguf_reading import GgufFile
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import owning, parameters
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import KIND_RULES
 
 pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed")
@@ -164,7 +165,8 @@ def test_a_file_states_the_name_and_the_licence_of_its_model(tmp_path: Path) -> 
         ("gptneox", "use_parallel_residual"),
         ("granite", "logit_scale"),
         ("llama", "context_length"),
-        ("llama", "attention.layer_norm_rms_epsilon"),
+        *((name, "attention.layer_norm_rms_epsilon") for name in ("llama", "deci", "olmo2", "gemma3")),
+        *((name, "attention.layer_norm_epsilon") for name in ("stablelm", "phi2", "bloom")),
     ],
 )
 def test_a_field_that_llama_cpp_needs_is_needed(tmp_path: Path, name: str, field: str) -> None:
@@ -172,6 +174,29 @@ def test_a_field_that_llama_cpp_needs_is_needed(tmp_path: Path, name: str, field
     kind = GgufFile(tmp_path / "model.gguf").header.kind
     with pytest.raises(InvalidInput, match=rf"lacks {kind}\.{field}"):
         GgufFile(rewritten(tmp_path / "model.gguf", {}, ("edgefront.", f"{kind}.{field}")))
+
+
+@pytest.mark.parametrize("name", ["gemma3", "stablelm", "phi2", "olmo2", "bloom", "deci"])
+def test_a_field_that_llama_cpp_does_not_need_has_its_default(tmp_path: Path, name: str) -> None:
+    """As many heads of keys, of d_model / n_head features, all of which turn, by 10,000."""
+    described = STACKS[name].canonical
+    for block in described["blocks"][::2]:
+        block |= {"n_head": 4, "n_kv_head": 4, "d_head": 16}
+    if described["positions"]["kind"] == "rotary":
+        described["positions"] = {"kind": "rotary"}
+    model = Architecture.parse(described)
+    write_gguf(model, 1, tmp_path / "model.gguf")
+    fields = ("rope.", "attention.head_count_kv", "attention.key_length", "attention.value_length", "vocab_size")
+    left_out = ("edgefront.", *(f"{name}.{field}" for field in fields))
+    assert GgufFile(rewritten(tmp_path / "model.gguf", {}, left_out)).architecture == model
+
+
+def test_gemma_3_without_a_window_is_refused(tmp_path: Path) -> None:
+    """Which llama.cpp would run without windows, and divide by the missing cap of its scores."""
+    write_gguf(STACKS["gemma3"], 1, tmp_path / "model.gguf")
+    path = rewritten(tmp_path / "model.gguf", {}, ("edgefront.", "gemma3.attention.sliding_window"))
+    with pytest.raises(InvalidInput, match=r"blocks\.0\.window None: its gemma3 has one in all layers but every sixth"):
+        GgufFile(path).weights()
 
 
 def test_todays_gemma_3_states_the_base_of_its_local_layers(tmp_path: Path) -> None:
