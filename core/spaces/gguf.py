@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
-from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, Parallel, QkNorm, ShortConv
+from edgefront.core.spaces.block import Attention, Biases, FeedForward, Identity, Parallel, QkNorm, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
+from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
 from edgefront.core.spaces.gguf_mixtures import MIXTURES
 
 GgufKind = Literal[
@@ -35,8 +36,7 @@ GgufKind = Literal[
     "deci",
 ]
 _MAX_IN_MESSAGE = 3
-"""Maximum number of faults in an error's sentence; `errors` lists up to `_MAX_ERRORS`."""
-_MAX_ERRORS = 20
+"""Maximum number of faults in an error's sentence."""
 _GEMMA3_27B_LAYERS = 62
 LOCAL_LAYERS = 6
 """All layers of Gemma 3 but every so many are local: they have a window, and this rotary base."""
@@ -57,17 +57,6 @@ class GgufForm:
 
     kind: GgufKind
     layers: tuple[GgufLayer, ...]
-
-
-class Fault(NamedTuple):
-    """A field that cannot be expressed, its value and the reason."""
-
-    field: str
-    value: Any
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.field} {self.value}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -125,14 +114,10 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
     "qwen2": KindRules(biases=("qkv",), square=True),
     "qwen3": KindRules(qk_norm=True),
     # llama.cpp computes every GELU by its tanh, and its own converter writes models of both kinds so.
-    "gptneox": KindRules(
-        norm_kind="layer",
+    "gptneox": replace(
+        _GPT2,
+        positions="rotary",
         activations=("gelu", "gelu_tanh"),
-        gated=False,
-        biases=("all",),
-        feed_forward_biases=(True,),
-        grouped=False,
-        square=True,
         partial=True,
         parallel=(None, "own_norm"),
         tied=(False,),
@@ -145,13 +130,10 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
         parallel=(None, "shared_norm"),
         tied=(False,),
     ),
-    "phi2": KindRules(
-        norm_kind="layer",
-        activations=("gelu_tanh",),
-        gated=False,
-        biases=("all",),
-        feed_forward_biases=(True,),
-        square=True,
+    "phi2": replace(
+        _GPT2,
+        positions="rotary",
+        grouped=True,
         partial=True,
         parallel=("shared_norm",),
         output_bias=True,
@@ -182,10 +164,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
             field="architecture",
             value=architecture.digest,
             allowed=EXPRESSIBLE,
-            errors=[
-                {"field": fault.field, "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
-                for fault in faults[:_MAX_ERRORS]
-            ],
+            errors=listed(faults),
         )
     return GgufForm(kind, _layers(architecture))
 
@@ -258,7 +237,7 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
     yield from _attention_faults(architecture, kind, rules)
     if rules.convolutions:
         yield from _convolution_faults(architecture, kind)
-    for index, block in _of(architecture, FeedForward):
+    for index, block in of_kind(architecture, FeedForward):
         if block.gated != rules.gated:
             yield Fault(f"blocks.{index}.gated", block.gated, f"its {kind} has {rules.gated}")
         if block.bias not in rules.feed_forward_biases:
@@ -266,9 +245,9 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
         if block.parallel not in rules.parallel:
             allowed = " or ".join(str(parallel or "none") for parallel in rules.parallel)
             yield Fault(f"blocks.{index}.parallel", block.parallel, f"its {kind} has {allowed}")
-    yield from _uneven(_of(architecture, FeedForward), kind, parallel=lambda block: block.parallel)
+    yield from uneven(of_kind(architecture, FeedForward), f"its {kind} has", parallel=lambda block: block.parallel)
     if "d_inner" not in rules.free:
-        yield from _uneven(_of(architecture, FeedForward), kind, d_inner=lambda block: block.d_inner)
+        yield from uneven(of_kind(architecture, FeedForward), f"its {kind} has", d_inner=lambda block: block.d_inner)
 
 
 def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
@@ -317,7 +296,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) 
 
 
 def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
-    attentions = _of(architecture, Attention)
+    attentions = of_kind(architecture, Attention)
     if not attentions:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} has an attention among them")
     for index, block in attentions:
@@ -348,24 +327,24 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
         turns = rules.without_positions is None or layer % rules.without_positions > 0
         if architecture.positions.kind == "rotary" and block.rope != turns:
             yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {turns} in layer {layer}")
-    yield from _uneven(attentions, kind, d_head=architecture.d_head)
+    yield from uneven(attentions, f"its {kind} has", d_head=architecture.d_head)
     if rules.local:
         yield from _local_faults(architecture, kind)
     else:
-        yield from _uneven(attentions, kind, window=lambda block: block.window)
+        yield from uneven(attentions, f"its {kind} has", window=lambda block: block.window)
     if rules.multipliers:
-        yield from _uneven(attentions, kind, scale=architecture.attention_scale)
+        yield from uneven(attentions, f"its {kind} has", scale=architecture.attention_scale)
     if "n_head" not in rules.free:
-        yield from _uneven(attentions, kind, n_head=lambda block: block.n_head)
+        yield from uneven(attentions, f"its {kind} has", n_head=lambda block: block.n_head)
     if "n_kv_head" not in rules.free:
-        yield from _uneven(attentions, kind, n_kv_head=lambda block: block.kv_heads)
+        yield from uneven(attentions, f"its {kind} has", n_kv_head=lambda block: block.kv_heads)
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
     """Faults of windows and rotary bases by layer. llama.cpp takes 62 layers for the 27B model, which has another
     scale.
     """
-    attentions = _of(architecture, Attention)
+    attentions = of_kind(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} of {_GEMMA3_27B_LAYERS} layers has another scale")
     first = next((block.window for _, block in attentions if block.window is not None), None)
@@ -385,23 +364,13 @@ def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]
 
 
 def _convolution_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    convolutions = _of(architecture, ShortConv)
+    convolutions = of_kind(architecture, ShortConv)
     if not convolutions:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
     for index, block in convolutions:
         if block.bias:
             yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
-    yield from _uneven(convolutions, kind, kernel=lambda block: block.kernel)
-
-
-def _uneven(blocks: list[tuple[int, Any]], kind: GgufKind, **fields: Any) -> Iterator[Fault]:
-    """Blocks of which one of these fields differs from the first's."""
-    for field, of in fields.items():
-        for index, block in blocks[1:]:
-            first = of(blocks[0][1])
-            if of(block) != first:
-                reason = f"its {kind} has one in all layers, and blocks.{blocks[0][0]} has {first}"
-                yield Fault(f"blocks.{index}.{field}", of(block), reason)
+    yield from uneven(convolutions, f"its {kind} has", kernel=lambda block: block.kernel)
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
@@ -409,15 +378,9 @@ def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
     if numbers not in GGUF_QUANTISED - MIXTURES:
         return
     rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]
-    rows += [(f"blocks.{index}.d_inner", block.d_inner) for index, block in _of(architecture, FeedForward)]
-    for index, block in _of(architecture, Attention):
+    rows += [(f"blocks.{index}.d_inner", block.d_inner) for index, block in of_kind(architecture, FeedForward)]
+    for index, block in of_kind(architecture, Attention):
         rows.append((f"blocks.{index}.n_head · d_head", block.n_head * architecture.d_head(block)))
     for field, width in rows:
         if width % GGUF_BLOCK:
             yield Fault(field, width, f"{numbers} keeps blocks of {GGUF_BLOCK} weights, so that it must be a multiple")
-
-
-def _of(architecture: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
-    """The blocks of this kind with their indices."""
-    blocks: tuple[Block, ...] = architecture.blocks
-    return [(index, block) for index, block in enumerate(blocks) if isinstance(block, kind)]

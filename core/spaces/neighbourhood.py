@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from edgefront.core.errors import ArchitectureError, SpaceError
 from edgefront.core.spaces.architecture import Architecture
@@ -17,12 +18,12 @@ from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.catalogue import LFM, LLAMA
 from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
+from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.kinds import MIN_ATTENTION
 from edgefront.core.spaces.layer_genes import ENDS, TIED, UNTIED
 from edgefront.core.spaces.layers import LayeredSpace
-from edgefront.core.validation import short
 
 BASES = (LLAMA, LFM)
 AUTO = "auto"
@@ -31,17 +32,6 @@ NEAR = (0.5, 1.5)
 """Minimum and maximum width around a model, as factors of its own; depth grows by a quarter at most."""
 MAX_LAYERS = 256
 _MAX_FAULTS = 20
-
-
-class Fault(NamedTuple):
-    """A field of a model that keeps it out of a space."""
-
-    field: str
-    value: Any
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.field} {short(self.value)}: {self.reason}"
 
 
 def space_around(model: Mapping[str, Any] | Architecture, name: str, *, parts: bool = False) -> LayeredSpace:
@@ -78,10 +68,7 @@ def _around(name: str, text: str, parts: bool) -> LayeredSpace:
             field="model",
             value=model.digest,
             allowed=f"decoders of attention{' or short_conv' * (base is LFM)} and feed_forward in layers{other}",
-            errors=[
-                {"field": f"model.{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
-                for fault in faults[:_MAX_FAULTS]
-            ],
+            errors=listed(faults, "model."),
         )
     return space
 
@@ -118,32 +105,27 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
             yield Fault(f"blocks.{index}.kind", block.kind, f"its blocks are {allowed}")
     if has_mixers:
         yield from _unpaired(model)
-    for index, attention in _of(model, Attention):
+    for index, attention in of_kind(model, Attention):
         if attention.attends != "self":
             yield Fault(f"blocks.{index}.attends", attention.attends, "its attention sees its own sequence")
         width = attention.n_head * model.d_head(attention)
         if has_mixers and width != model.d_model:
             reason = f"n_head · d_head is d_model there, {model.d_model}, and not {width}"
             yield Fault(f"blocks.{index}.d_head", model.d_head(attention), reason)
-    for index, fed in _of(model, FeedForward):
+    for index, fed in of_kind(model, FeedForward):
         if fed.parallel is not None:
             yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
     for index, block in enumerate(model.blocks):
         if model.owner(index) != index:
             yield Fault(f"blocks.{index}.shares", getattr(block, "shares"), "its blocks have weights of their own")  # noqa: B009
-    yield from _uneven(model, Attention, "rope", lambda block: block.rope)
-    yield from _uneven(model, Attention, "qk_norm", lambda block: block.qk_norm)
-    yield from _uneven(model, Attention, "theta", lambda block: block.theta)
-    yield from _uneven(model, Attention, "scale", lambda block: block.scale)
-    yield from _uneven(model, Attention, "bias", model.attention_bias)
-    if has_mixers:
-        yield from _uneven(model, Attention, "n_head", lambda block: block.n_head)
-    else:
-        yield from _uneven(model, Attention, "window", lambda block: block.window)
-        yield from _uneven(model, Attention, "d_head", model.d_head)
-    for kind, names in ((FeedForward, ("gated", "bias")), (ShortConv, ("kernel", "bias"))):
-        for name in names:
-            yield from _uneven(model, kind, name, lambda block, name=name: getattr(block, name))
+    attentions, who = of_kind(model, Attention), "the space has"
+    for name in ("rope", "qk_norm", "theta", "scale", *(["n_head"] if has_mixers else ["window"])):
+        yield from uneven(attentions, who, **{name: attrgetter(name)})
+    yield from uneven(attentions, who, bias=model.attention_bias)
+    if not has_mixers:
+        yield from uneven(attentions, who, d_head=model.d_head)
+    yield from uneven(of_kind(model, FeedForward), who, gated=attrgetter("gated"), bias=attrgetter("bias"))
+    yield from uneven(of_kind(model, ShortConv), who, kernel=attrgetter("kernel"), bias=attrgetter("bias"))
 
 
 def _unpaired(model: Architecture) -> Iterator[Fault]:
@@ -156,26 +138,13 @@ def _unpaired(model: Architecture) -> Iterator[Fault]:
         yield Fault("blocks", len(model.blocks), "its layers have two blocks each")
 
 
-def _uneven(model: Architecture, kind: type[Any], name: str, of: Any) -> Iterator[Fault]:
-    blocks = _of(model, kind)
-    for index, block in blocks[1:]:
-        first = of(blocks[0][1])
-        if of(block) != first:
-            reason = f"all layers have one, and blocks.{blocks[0][0]} has {short(first)}"
-            yield Fault(f"blocks.{index}.{name}", of(block), reason)
-
-
-def _of(model: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
-    return [(index, block) for index, block in enumerate(model.blocks) if isinstance(block, kind)]
-
-
 # The space ------------------------------------------------------------------------------------------------------------
 
 
 def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace | None:
     """The space around a model without faults; None if no values of the genes describe it."""
     attention, feed_forward, convolution = (
-        next((block for _, block in _of(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
+        next((block for _, block in of_kind(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
     bias = None if attention is None else model.attention_bias(attention)
     made = replace(
@@ -206,7 +175,7 @@ def _plain(block: Attention | None, default: Attention, **changes: Any) -> Atten
 
 def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
     """The base's genes with the model's values and values near them; of parts only lower ones."""
-    attentions = [block for _, block in _of(model, Attention)]
+    attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
         "n_layer": [_layers_of(model)],
         "d_model": [model.d_model],
@@ -214,7 +183,7 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
         "n_head": sorted({block.n_head for block in attentions}),
         "n_kv_head": sorted({block.kv_heads for block in attentions}),
         "window": sorted({block.window or 0 for block in attentions}),
-        "d_inner": sorted({block.d_inner for _, block in _of(model, FeedForward)}),
+        "d_inner": sorted({block.d_inner for _, block in of_kind(model, FeedForward)}),
     }
     for gene in base.gene_list:
         if gene.name in ENDS:
