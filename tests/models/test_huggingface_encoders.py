@@ -16,7 +16,6 @@ from loaders import from_bert, from_distilbert
 from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.spaces.architecture import Architecture
@@ -152,25 +151,3 @@ def test_the_pooled_model_has_their_hidden_states_too() -> None:
         expected = _theirs(theirs, inputs).last_hidden_state.numpy()
         hidden = twin_of(theirs, ours, rename)(**inputs, logits="none").numpy()
     assert difference(hidden, expected) < 1e-9
-
-
-def test_distilberts_classifier_is_refused() -> None:
-    theirs = _distilbert("DistilBertForSequenceClassification")
-    with pytest.raises(InvalidInput, match="DistilBERT has no output of kind classes"):
-        from_distilbert(theirs.state_dict(), encoder(0, kind="classes", classes=2))
-
-
-def test_a_model_without_the_head_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"the state dict has no pooler\.dense\.weight"):
-        from_bert(_bert("BertForQuestionAnswering").state_dict(), encoder(2, kind="pooled"))
-
-
-def test_another_pattern_of_blocks_is_refused() -> None:
-    ours = encoder(2, kind="none").canonical
-    blocks = {
-        "pattern": "(sff)x2",
-        "s": {"kind": "attention", "n_head": 4},
-        "f": {"kind": "feed_forward", "d_inner": 8},
-    }
-    with pytest.raises(InvalidInput, match="the layers of BERT are an attention block and a feed-forward block each"):
-        from_bert(_bert("BertModel").state_dict(), Architecture.parse({**ours, "blocks": blocks}))

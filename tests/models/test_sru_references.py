@@ -7,7 +7,6 @@ inputs are here the rows of an embedding table, each token its own: so the model
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from loaders import from_sru, from_srupp
+from loaders import from_sru
 from tiny_models import onnx_session
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.context import Context
@@ -32,15 +30,6 @@ CARRIED = [
     *("sru/plain", "sru/projected", "sru/newer_names", "sru/newer_names_two_maps"),
     *("srupp/every_layer", "srupp/every_second_two_heads", "srupp/last_layer_banded"),
 ]
-NOT_DESCRIBED = {
-    "sru/newer_names_projected": "rnn_lst.0 projects to 64 features, not to candidate, forget and reset of 16 each",
-    "sru/norm_after": "layer_norm.* has no place",
-    "sru/norm_before": "layer_norm.* has no place",
-    "sru/projected_rescaled": r"scale_x is 1\.\d+: no description rescales the highway",
-    "sru/wider_than_input": "rnn_lst.0 projects to 64 features",
-    "srupp/norm_after_wider_than_input": "rnn_lst.0 projects to 64 features",
-    "srupp/norm_before_rescaled": "the state dict has no rnn_lst.0.transform_module.layer_norm.weight",
-}
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
@@ -89,7 +78,7 @@ class Golden:
         )
 
     def renamed(self, state: dict[str, torch.Tensor], architecture: Architecture) -> dict[str, torch.Tensor]:
-        return (from_sru if self.name.startswith("sru/") else from_srupp)(state, architecture)
+        return from_sru(state, architecture)
 
     def weights(self, architecture: Architecture) -> dict[str, torch.Tensor]:
         renamed = self.renamed(self.under("weights/"), architecture)
@@ -243,7 +232,7 @@ def test_a_whole_language_model_its_loss_and_gradients() -> None:
             "output": {"tied": False, "bias": True},
         }
     )
-    model = load(LanguageModel(architecture), from_srupp(golden.under("weights/"), architecture))
+    model = load(LanguageModel(architecture), from_sru(golden.under("weights/"), architecture))
     state = model.start(2, form="memory")
     losses = []
     for segment, (tokens, targets) in enumerate(zip(golden["tokens"], golden["targets"], strict=True)):
@@ -255,84 +244,3 @@ def test_a_whole_language_model_its_loss_and_gradients() -> None:
     torch.testing.assert_close(loss, golden["loss"], **CLOSE)
     loss.backward()
     check_gradients(golden, model)
-
-
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_the_word_level_scripts_embedding_and_softmax(tied: str) -> None:
-    """Their script is not in the package: this is its arithmetic, the last cluster's entry first."""
-    golden = Golden("srupp/every_layer")
-    edges = [0, 9, 20, 35]
-    architecture = Architecture.parse(
-        {
-            "d_model": 16,
-            "positions": {"kind": "none"},
-            "norm": "post",
-            "embedding": {"vocab_size": 35, "d_embed": 12, "cutoffs": edges[1:-1], "div": 2, "scaled": False},
-            "blocks": golden.blocks(),
-            "output": {"tied_projections": tied},
-        }
-    )
-    rng = torch.Generator().manual_seed(1)
-    state = {f"rnn.{name}": value for name, value in golden.under("weights/").items()}
-    for index, (start, stop) in enumerate(pairwise(edges)):
-        width, rows = 12 // 2**index, stop - start + (2 if index == 0 else 0)
-        layer = f"output_layer.out_layers.{index}"
-        state[f"{layer}.weight"] = torch.randn(rows, width, generator=rng, dtype=torch.float64)
-        state[f"{layer}.bias"] = torch.randn(rows, generator=rng, dtype=torch.float64)
-        own = torch.randn(16, width, generator=rng, dtype=torch.float64)
-        state[f"output_layer.out_projs.{index}"] = own
-        state[f"embedding_layer.emb_projs.{index}"] = own if tied == "all" else own.flip(0)
-    model = load(LanguageModel(architecture), from_srupp(state, architecture))
-
-    tokens = torch.tensor([[3, 9, 34, 8, 20, 19]])
-    embedded, logs = [], []
-    hidden = model(tokens, "none")[0]
-    head = hidden @ state["output_layer.out_projs.0"] @ state["output_layer.out_layers.0.weight"].T
-    head = torch.log_softmax(head + state["output_layer.out_layers.0.bias"], -1)
-    for index, (start, stop) in enumerate(pairwise(edges)):
-        table = state[f"output_layer.out_layers.{index}.weight"]
-        embedded.append(table[: stop - start] @ state[f"embedding_layer.emb_projs.{index}"].T)
-        if index == 0:
-            logs.append(head[:, :stop])
-        else:
-            tail = hidden @ state[f"output_layer.out_projs.{index}"] @ table.T
-            tail = torch.log_softmax(tail + state[f"output_layer.out_layers.{index}.bias"], -1)
-            logs.append(tail + head[:, -index, None])
-    torch.testing.assert_close(model.embedding(tokens)[0], torch.cat(embedded)[tokens[0]], **CLOSE)
-    torch.testing.assert_close(model(tokens)[0], torch.cat(logs, -1), **CLOSE)
-
-    state["embedding_layer.emb_projs.1"] = state["embedding_layer.emb_projs.1"] + 1
-    if tied == "all":
-        with pytest.raises(InvalidInput, match=r"emb_projs\.1 differs from output_layer\.out_projs\.1"):
-            from_srupp(state, architecture)
-
-
-@pytest.mark.parametrize("name", NOT_DESCRIBED)
-def test_models_that_no_description_covers_are_refused(name: str) -> None:
-    golden = Golden(name)
-    with pytest.raises(InvalidInput, match=NOT_DESCRIBED[name]):
-        golden.renamed(golden.under("weights/"), golden.architecture())
-
-
-def test_a_layer_of_another_kind_or_too_few_layers_are_refused() -> None:
-    golden = Golden("srupp/every_layer")
-    state = golden.under("weights/")
-    blocks = golden.blocks()
-    with pytest.raises(InvalidInput, match=r"blocks\.1 is feed_forward, but all layers of the state dict are srupp"):
-        from_srupp(state, golden.architecture(blocks=[blocks[0], {"kind": "feed_forward", "d_inner": 4}]))
-    with pytest.raises(InvalidInput, match=r"rnn_lst\.1\.\S+ has no place in this architecture"):
-        from_srupp(state, golden.architecture(blocks=blocks[:1]))
-    with pytest.raises(InvalidInput, match=r"no rnn_lst\.2\.transform_module\.linear1\.weight"):
-        from_srupp(state, golden.architecture(blocks=[*blocks, blocks[0]]))
-    with pytest.raises(
-        InvalidInput, match=r"rnn_lst\.1 projects to 12 features, not to candidate, forget and reset of 16"
-    ):
-        from_srupp(state, golden.architecture(blocks=[blocks[0], {**blocks[1], "attends": "none"}]))
-
-
-def test_every_file_is_compared_or_refused() -> None:
-    files = {
-        f"{path.parent.name}/{path.stem}" for folder in ("sru", "srupp") for path in (REFERENCES / folder).glob("*.npz")
-    }
-    compared = {*CARRIED, "srupp/source_as_memory", "srupp/unmasked", "srupp/language_model"}
-    assert files == compared | NOT_DESCRIBED.keys()

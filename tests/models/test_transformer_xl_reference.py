@@ -19,7 +19,6 @@ from loaders import from_transformer_xl
 from numpy.typing import NDArray
 from tiny_models import onnx_session
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.nn.load import load
@@ -167,20 +166,3 @@ def test_the_cases_cover_what_the_description_can_say() -> None:
     assert {model.output.tied_projections for model in models} == {"tails", "none"}
     assert len({model.positions.clamp for model in models}) > 2
     assert {bool(model.embedding.cutoffs) for model in models} == {True, False}
-
-
-def test_a_shared_bias_that_is_not_shared_is_refused() -> None:
-    case = Case("shared_biases")
-    state = {key.removeprefix("weights/"): torch.from_numpy(value) for key, value in case.arrays.items()}
-    state = {key: value for key, value in state.items() if key.startswith(("transformer.", "crit."))}
-    state |= {alias: state[name] for alias, name in case.about["aliases"].items()}
-    state["transformer.layers.1.dec_attn.r_w_bias"] = state["transformer.r_w_bias"] + 1
-    with pytest.raises(InvalidInput, match=r"layers\.1\.dec_attn\.r_w_bias differs from r_w_bias"):
-        from_transformer_xl(state, case.architecture)
-
-
-def test_other_positions_are_refused() -> None:
-    case = Case("shared_biases")
-    absolute = case.architecture.model_copy(update={"positions": Architecture.model_fields["positions"].default})
-    with pytest.raises(InvalidInput, match="Transformer-XL has relative positions, not learned"):
-        from_transformer_xl({}, absolute)
