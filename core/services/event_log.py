@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import BindParameter, Integer, Table, bindparam, select, update
+from sqlalchemy import BindParameter, Integer, Table, bindparam, insert, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -21,7 +21,7 @@ from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.stored import RowReader
 from edgefront.core.states import JobEventKind, TrainingEventKind
-from edgefront.core.store.sql import Document, insert_rows
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
 from edgefront.core.wire import events as wire
 
@@ -95,7 +95,7 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
         }
         for number, entry in enumerate(entries, last - len(entries) + 1)
     ]
-    insert_rows(session, log.events, rows)
+    session.execute(insert(log.events), rows)
     return last
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, Prepared, any_of
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Device, Launch
 from edgefront.core.store.tables.base import UtcDateTime, new_id
 from edgefront.core.store.tables.device import digest_of_facts
@@ -98,9 +98,7 @@ class OwnDevice:
 
 # Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
 _DEVICES = cast(Table, Device.__table__)
-_OWN = Prepared(
-    select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
-)
+_OWN = select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
 _SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
 _FACTS = select(_DEVICES.c.facts).where(_DEVICES.c.id == bindparam("device"))
 _LOCK_FACTS = _FACTS.with_for_update(key_share=True)
@@ -110,17 +108,15 @@ _SET_FACTS = (
     .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
 )
 _INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
-_WORKED = Prepared(
-    _SEEN.values(
-        reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
-        busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
-        measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
-    )
+_WORKED = _SEEN.values(
+    reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
+    busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
+    measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
 )
 
 
 def own(session: Session, device_id: str) -> OwnDevice | None:
-    return next((OwnDevice(*row) for row in _OWN.run(session, {"device": device_id})), None)
+    return next((OwnDevice(*row) for row in session.execute(_OWN, {"device": device_id})), None)
 
 
 def facts_of(session: Session, device_id: str) -> Document:
@@ -152,4 +148,4 @@ def worked(
 ) -> None:
     """Updates when the device was last seen, and had a result; adds the time that it worked since its last report."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
-    _WORKED.run(session, {**values, "result_at": now if has_result else None})
+    session.execute(_WORKED, {**values, "result_at": now if has_result else None})

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
+from edgefront.core.store.sql import Document, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED
@@ -22,9 +22,6 @@ _AT_ONCE = 10_000
 
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
-_HELD = Prepared(
-    select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
-)
 _DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
 _ADD = insert(_LEASES).values(
     id=bindparam("lease"),
@@ -44,7 +41,6 @@ _LEASE_OUT = (
         started_at=None,
     )
 )
-_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
 )
@@ -91,8 +87,8 @@ def held(session: Session, device_id: str) -> int:
     """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
     after its lock was released.
     """
-    ((count,),) = _HELD.run(session, {"device": device_id})
-    return int(count)
+    query = select(func.count()).select_from(Launch).where(Launch.device_id == device_id, Launch.state == LEASED)
+    return session.scalar(query) or 0
 
 
 def longest_limit_s(session: Session, device_id: str) -> float:
@@ -112,17 +108,9 @@ def add(session: Session, device_id: str, launch_ids: Collection[str], now: date
         "until": expires_at,
         "ids": list(launch_ids),
     }
-    if _sqlite(session):
-        session.execute(_ADD, values)
-        session.execute(_LEASE_OUT, values)
-    else:
-        _ADD_AND_LEASE_OUT.run(session, values)
+    session.execute(_ADD, values)
+    session.execute(_LEASE_OUT, values)
     return lease_id
-
-
-def _sqlite(session: Session) -> bool:
-    """It has one writer at a time, and runs one statement where Postgres takes several."""
-    return session.get_bind().dialect.name == "sqlite"
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
