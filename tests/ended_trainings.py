@@ -49,7 +49,6 @@ def end_trainings(
                     recipe=how.model_dump(mode="json"),
                     budget={},
                     seed=0,
-                    sharding="ddp",
                     device="cuda" if gpus else "cpu",
                     gpus=gpus,
                     queue="gpu" if gpus else "cpu",

@@ -42,17 +42,6 @@ def _is_recurrent(architecture: Architecture) -> bool:
     return any(isinstance(block, Sru | Srupp) for block in architecture.blocks)
 
 
-def check_sharding(architecture: Architecture, sharding: str) -> None:
-    """`InvalidInput` for a model whose blocks share weights where each block's weights are sharded by themselves."""
-    if sharding == "fsdp" and architecture.has_shared_blocks:
-        raise InvalidInput(
-            "sharding: fsdp shards the weights of each block apart, and this model has blocks that share weights",
-            field="requires.sharding",
-            value="fsdp",
-            allowed="ddp",
-        )
-
-
 def check_task(architecture: Architecture, recipe: Recipe) -> None:
     """`InvalidInput`, with the recipe's field, unless this architecture can be trained by this recipe."""
     kind, needs = architecture.output.kind, None

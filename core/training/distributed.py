@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -87,25 +87,9 @@ def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator
             dist.destroy_process_group()
 
 
-def share(module: nn.Module, blocks: nn.ModuleList, ranks: Ranks, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
-    """The module with its gradients averaged over the ranks (DDP), or its parameters sharded by block (FSDP2).
-
-    Forward hooks do all of it, so what is returned is called as `module` was.
-    """
-    if ranks.ranks == 1:
-        return module
-    if sharding == "fsdp":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        # By default it takes the machine's GPUs, whatever the training is on.
-        mesh = init_device_mesh(ranks.device.type, (ranks.ranks,))
-        for block in blocks:
-            if any(True for _ in block.parameters()):
-                fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
-        return module
-    return nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
+def share(module: nn.Module, ranks: Ranks) -> nn.Module:
+    """The module with its gradients averaged over the ranks (DDP): what is returned is called as `module` was."""
+    return module if ranks.ranks == 1 else nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
 
 
 @contextmanager
@@ -114,8 +98,5 @@ def gradients_kept(module: nn.Module, last: bool) -> Iterator[None]:
     if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
         with module.no_sync():
             yield
-        return
-    if hasattr(module, "set_requires_gradient_sync"):
-        sharded: Any = module
-        sharded.set_requires_gradient_sync(last)
-    yield
+    else:
+        yield

@@ -28,12 +28,11 @@ from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.evaluation.perplexity import Perplexity
 from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.evaluation.validation import Validation
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import carries_state, check_sharding, check_task
+from edgefront.core.recipes.task import carries_state, check_task
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.checkpoint import (
     Checkpoints,
@@ -98,7 +97,6 @@ class Trainer:
             self.data.source_vocab_size,
         )
         check_task(self.architecture, self.recipe)
-        check_sharding(self.architecture, spec.sharding)
         self.batches = make_batches(
             self.data, self.recipe, split="train", seed=spec.seed, rank=ranks.rank, ranks=ranks.ranks
         )
@@ -114,7 +112,7 @@ class Trainer:
         memory = self.recipe.memory if self._carries else 0
         self.teacher = load_teacher(spec.teacher, self.recipe, self.data, ranks.device)
         objective = Objective(self.model, memory, self.recipe.label_smoothing, self.teacher)
-        self._shared = share(objective, self.model.blocks, ranks, spec.sharding)
+        self._shared = share(objective, ranks)
         self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
         self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
         self._meter = Meter(ranks)
@@ -192,11 +190,8 @@ class Trainer:
         return best
 
     def whole_model(self) -> LanguageModel | None:
-        """The model with all of its parameters; None on every rank but the first. All ranks call it."""
-        if self.spec.sharding == "ddp" or self.ranks.ranks == 1:
-            return self.model if self.ranks.is_first else None
-        parameters = get_model_state_dict(self.model, options=_WHOLE)
-        return load(LanguageModel(self.architecture), parameters).to(self.ranks.device) if parameters else None
+        """The model; None on every rank but the first."""
+        return self.model if self.ranks.is_first else None
 
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
         """On a split, or the part of it that is looked at during the training. None on every rank but the first."""
@@ -246,7 +241,7 @@ class Trainer:
                 with autocast(self.ranks.device, self.recipe.precision):
                     part = None if before is None else before.rows(start, stop)
                     loss, parts, state = self._call(rows_of(batch.rows(start, stop), self.ranks.device), part)
-                # DDP and FSDP average over the ranks, and `targets` counts those of all.
+                # DDP averages over the ranks, and `targets` counts those of all.
                 self._scaler.scale(loss * (self.ranks.ranks / targets)).backward()
             total = total + parts
             if state is not None:
@@ -264,7 +259,7 @@ class Trainer:
         self._scaler.unscale_(self.optimizer)
         limit = self.recipe.clip if self.recipe.clip is not None else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return norm
 
     def _halve(self, step: int) -> None:
         """Fewer rows at a time from now on; the batch, and so what is learnt, stays as it was."""

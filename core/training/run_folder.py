@@ -75,8 +75,6 @@ class RunSpec(BaseModel):
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int | None = Field(default=None, ge=1)
     """Of the CPU, for one rank; None: torch's choice."""
-    sharding: Literal["ddp", "fsdp"] = "ddp"
-    """How several ranks share the model."""
     supernet: dict[str, Any] | None = None
     """Settings of `core.supernet`."""
     about: dict[str, Any] = Field(default_factory=dict)

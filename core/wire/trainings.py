@@ -15,7 +15,6 @@ from edgefront.core.wire.messages import Request, View
 
 Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CANCEL]
 Device = Literal["cpu", "cuda"]
-Sharding = Literal["ddp", "fsdp"]
 
 MAX_PICKS = 64
 """Trainings of one request."""
@@ -59,8 +58,6 @@ class Requirements(Request):
     """How many on one machine; for `cuda`."""
     memory_gb: Positive | None = None
     """GiB that each GPU has at least, or without GPU the machine."""
-    sharding: Sharding = "ddp"
-    """How several GPUs share the model."""
 
 
 class TrainingRequest(Request):

@@ -40,7 +40,7 @@ app = group("Train models of a frontier or any others: submit, watch, control, d
     panels={
         "Model": "architecture candidate frontier target count max_latency_ms max_memory_mb start inherit",
         "Training": "data recipe setting steps tokens hours seed",
-        "Machine": "device gpus memory_gb sharding",
+        "Machine": "device gpus memory_gb",
     },
 )
 def submit(
@@ -93,7 +93,6 @@ def submit(
     memory_gb: Annotated[
         float | None, typer.Option(help="Minimum memory in GiB of each GPU, or of the machine.")
     ] = None,
-    sharding: Annotated[str, typer.Option(help="ddp or fsdp: how several GPUs share the model.")] = "ddp",
     seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
     idempotency_key: Annotated[
@@ -130,7 +129,7 @@ def submit(
                 "start": begin,
                 "inherit": inherit,
                 "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
-                "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
+                "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb},
                 "seed": seed,
             },
         )

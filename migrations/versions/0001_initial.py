@@ -30,7 +30,7 @@ METADATA = sa.MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "sharding", "device", "gpus", "queue")
+TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "device", "gpus", "queue")
 
 required = partial(sa.Column, nullable=False)
 
@@ -409,7 +409,6 @@ sa.Table(
     sa.Column("budget", JSON),
     sa.Column("supernet", JSON),
     sa.Column("seed", sa.BigInteger),
-    sa.Column("sharding", sa.String(10)),
     sa.Column("device", sa.String(10)),
     sa.Column("gpus", sa.Integer),
     sa.Column("memory_bytes", sa.BigInteger),

@@ -71,7 +71,7 @@ def trained(service: Service, owner: str, job_id: str, canary: str) -> str:
                 request_digest="", architecture=row.architecture, trained=row.architecture, digest=row.digest,
                 decoder_parameters=row.decoder_parameters, job_id=job_id, target_id=row.target_id,
                 candidate_id=row.id, dataset=f"{canary}-data", dataset_digest="0" * 64, recipe_name=how.name,
-                recipe=how.model_dump(mode="json"), budget={}, seed=0, sharding="ddp", device="cpu", gpus=0,
+                recipe=how.model_dump(mode="json"), budget={}, seed=0, device="cpu", gpus=0,
                 queue="cpu", state=TrainingState.DONE, wanted=TrainingCommand.RUN, note=f"{canary} note",
                 worker="trainer", tokens=10**6, seconds=100.0, created_at=now, updated_at=now, finished_at=now,
             )  # fmt: skip

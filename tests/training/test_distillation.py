@@ -284,15 +284,12 @@ def test_compiled_it_learns_the_same(
     assert_nearly_the_same(tmp_path / "plain", tmp_path / "compiled")
 
 
-@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
-def test_two_ranks_learn_what_one_learns(
-    sharding: str, data: Path, teacher: Path, tmp_path: Path, start: Start
-) -> None:
+def test_two_ranks_learn_what_one_learns(data: Path, teacher: Path, tmp_path: Path, start: Start) -> None:
     spec = spec_of(data, teacher, steps=4)
     one, two = tmp_path / "one", tmp_path / "two"
-    for folder, given in ((one, spec), (two, spec.model_copy(update={"sharding": sharding}))):
+    for folder in (one, two):
         folder.mkdir()
-        (folder / SPEC).write_text(given.model_dump_json())
+        (folder / SPEC).write_text(spec.model_dump_json())
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(servers.free_port()), "WORLD_SIZE": "2"}
     ranks = [start(two, RANK=rank, LOCAL_RANK=rank, **meeting) for rank in "01"]
     assert run(one, threading.Event()) == EXIT_DONE

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from prepared_text import prepared_text
 from test_loop import ALONE, spec_of, trainer
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from edgefront.core.training.distributed import Ranks, share
+from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.loop import Trainer
 from edgefront.core.training.run_folder import CHECKPOINTS, METRICS
 from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory
@@ -86,19 +84,6 @@ def test_counts_of_a_resumed_state_stay_on_the_cpu() -> None:
         "position": "cpu",
         "blocks.0.memory": "meta",
     }
-
-
-def test_a_training_on_cpus_is_sharded_over_these_where_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_get_accelerator", lambda *_: GPU)
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    try:
-        module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-        blocks = torch.nn.ModuleList(module)
-        shared = share(module, blocks, Ranks(0, 2, ALONE.device), "fsdp")
-        meshes = {parameter.device_mesh.device_type for parameter in shared.parameters()}  # type: ignore[attr-defined]
-    finally:
-        dist.destroy_process_group()
-    assert meshes == {"cpu"}
 
 
 @pytest.mark.parametrize(

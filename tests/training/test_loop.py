@@ -454,21 +454,19 @@ def test_the_process_stops_on_sigterm_dies_of_sigkill_and_ends_with_a_model(
 
 
 @pytest.mark.parametrize(
-    ("sharding", "optimizer", "model"),
+    ("optimizer", "model"),
     [
-        ("ddp", "radam", "transformer-xl"),
-        ("fsdp", "lamb", "transformer-xl"),  # which has parts to cut
-        ("fsdp", "adamw", "decoder"),  # in groups of their own rates, on shuffled segments
+        ("radam", "transformer-xl"),
+        ("lamb", "transformer-xl"),
+        ("adamw", "decoder"),  # in groups of their own rates, on shuffled segments
     ],
 )
-def test_two_ranks_learn_what_one_learns(
-    sharding: str, optimizer: str, model: str, data: Path, tmp_path: Path, start: Start
-) -> None:
+def test_two_ranks_learn_what_one_learns(optimizer: str, model: str, data: Path, tmp_path: Path, start: Start) -> None:
     recipe = {"dropout": dict.fromkeys(DROPOUT, 0.0), "steps": 6, "optimizer": {"name": optimizer}}
     spec = spec_of(data, model, **(recipe | MODERN if model == "decoder" else recipe))
-    run = folder_with(spec.model_copy(update={"sharding": sharding}), tmp_path / "run")
+    run = folder_with(spec, tmp_path / "run")
     one = folder_with(spec, tmp_path / "one")
-    if sharding == "ddp":
+    if optimizer == "radam":
         ranks = [start(run, torchrun=2)]
     else:  # as `torchrun` starts them, which needs as long as they do
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(servers.free_port()), "WORLD_SIZE": "2"}
@@ -478,9 +476,6 @@ def test_two_ranks_learn_what_one_learns(
     assert_nearly_the_same(one, run)
     scores = [json.loads((folder / RESULT / "result.json").read_text())["test"]["loss"] for folder in (one, run)]
     assert scores[0] == pytest.approx(scores[1], rel=2e-4)
-    if optimizer == "lamb":  # one rank's bias is cut within a cluster, whose norm is that of both shards
-        biases = [load_safetensors(folder / RESULT / "model.safetensors").output.bias for folder in (one, run)]
-        torch.testing.assert_close(*biases, rtol=1e-5, atol=1e-8)
 
 
 def test_a_failure_is_reported_before_the_other_ranks_are_left(

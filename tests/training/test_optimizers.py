@@ -155,35 +155,6 @@ def test_parts_step_as_parameters_of_their_own(kind: Any) -> None:
     }
 
 
-def test_shards_step_as_the_whole(tmp_path: Any) -> None:
-    """FSDP's shards, here of a world of one: states are shards as well, and what is stored is loaded."""
-    from torch.distributed import destroy_process_group, init_process_group
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-
-    init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        for kind in (Lamb, NvLamb):
-            plain = [nn.Parameter(torch.from_numpy(w.copy())) for w in some_arrays(5)]
-            shards = [nn.Parameter(distribute_tensor(p.detach().clone(), mesh, [Shard(0)])) for p in plain]
-            one, other = (
-                kind(parameters, lr=0.01, weight_decay=0.01, parts={parameters[0]: (1, 4)})
-                for parameters in (plain, shards)
-            )
-            for step in range(3):
-                for a, b, g in zip(plain, shards, gradients(step), strict=True):
-                    a.grad = torch.from_numpy(g)
-                    b.grad = distribute_tensor(a.grad.clone(), mesh, [Shard(0)])
-                one.step()
-                other.step()
-            for a, b in zip(plain, shards, strict=True):
-                assert isinstance(other.state[b]["exp_avg"], DTensor)
-                torch.testing.assert_close(b.full_tensor(), a)
-    finally:
-        destroy_process_group()
-
-
 DESCRIPTION = {
     "d_model": 16,
     "positions": {"kind": "relative"},

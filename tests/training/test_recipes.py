@@ -12,8 +12,8 @@ from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.default import DEFAULTS, default_recipe
 from edgefront.core.recipes.papers import recipe, recipes
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import check_sharding, check_task
-from edgefront.core.spaces.models import named_model, named_models
+from edgefront.core.recipes.task import check_task
+from edgefront.core.spaces.models import named_models
 from edgefront.core.training.optimizers import learning_rate
 
 # PAR (arXiv 2009.04534) Table A1 and §3.1; NVIDIA DeepLearningExamples wt103_base.yaml and wt103_large.yaml, train.py.
@@ -323,11 +323,3 @@ def test_the_page_has_every_recipe_and_field() -> None:
     for field, value in (recipe("modern").model_dump() | {"distil": recipe("distil").model_dump()["distil"]}).items():
         for path in [f"{field}.{inner}" for inner in value] if isinstance(value, dict) else [field]:
             assert f"`{path}`" in page, path
-
-
-def test_blocks_that_share_weights_are_not_sharded_apart() -> None:
-    shared = named_model("facebook/MobileLLM-125M-layer-share").architecture
-    check_sharding(shared, "ddp")
-    check_sharding(named_model("smollm2-135m").architecture, "fsdp")
-    with pytest.raises(InvalidInput, match="blocks that share weights"):
-        check_sharding(shared, "fsdp")

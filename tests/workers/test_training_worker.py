@@ -100,14 +100,14 @@ def test_the_embedded_worker_serves_what_this_machine_can_run(
     pool = Pool(open_database(sqlite_url, send=sender(settings)), settings)
     try:
         with EmbeddedWorker(settings, pool.database):
-            request = asked("wait", requires={"device": "cuda", "gpus": 2, "sharding": "fsdp"})
+            request = asked("wait", requires={"device": "cuda", "gpus": 2})
             training = pool.create(request)[0].id
             view = pool.until_state(training, "training")
             assert view.worker == "here"
         assert stop_all(settings.home, 20)
         assert pool.get(training).state == "queued"
         spec = json.loads((pool.folder(training) / "spec.json").read_text())
-        assert (spec["device"], spec["sharding"]) == ("cuda", "fsdp")
+        assert spec["device"] == "cuda"
         seen = (pool.folder(training) / "visible").read_text()
         assert seen == "0,1"
     finally:

@@ -170,7 +170,7 @@ class Supervisor:
         has_teacher, start = row["recipe"].get("distil") is not None, None
         if row["start"] is not None:
             start = str(self._stored.weights(row["start"], self._while_waiting, always=has_teacher))
-        copied = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet")
+        copied = ("kind", "recipe", "budget", "seed", "device", "supernet")
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
@@ -399,7 +399,7 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
         "gpus",
         "gpu_numbers",
     )
-    values = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
+    values = {name: getattr(training, name) for name in (*names, "supernet")}
     by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
     level = (training.recipe or {}).get("level") if by_recipe else None
     start, start_vocab_size = start_of(training), vocabulary_of_start(session, training)

@@ -14,7 +14,7 @@ from edgefront.core.evaluation.front_matter import forbids_derivatives
 from edgefront.core.recipes.default import HEALING, default_recipe
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import check_sharding, check_task
+from edgefront.core.recipes.task import check_task
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
@@ -129,7 +129,6 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
-        check_sharding(subject.architecture, request.requires.sharding)
     _check_parent(request, recipe, chosen.start)
     if chosen.start is not None:
         pairs = [(subject.name, subject.architecture) for subject in subjects]

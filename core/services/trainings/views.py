@@ -23,7 +23,6 @@ from edgefront.core.wire.trainings import (
     MeasuredCandidateView,
     MetricView,
     Requirements,
-    Sharding,
     TrainingBudget,
     TrainingView,
 )
@@ -173,7 +172,6 @@ def _requirements(training: Training) -> Requirements | None:
         device=cast(Device, training.device),
         gpus=max(1, training.gpus),
         memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
-        sharding=cast(Sharding, training.sharding),
     )
 
 

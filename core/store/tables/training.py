@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
-_TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "sharding", "device", "gpus", "queue")
+_TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "device", "gpus", "queue")
 """What only an import has not."""
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
 
@@ -54,7 +54,6 @@ class Training(Base):
     budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.TrainingBudget
     supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
     seed: Mapped[int | None] = mapped_column(BigInt)
-    sharding: Mapped[str | None] = mapped_column(String(10))
     # Requirements on the worker; None for an import.
     device: Mapped[str | None] = mapped_column(String(10))  # cpu, cuda
     gpus: Mapped[int | None]

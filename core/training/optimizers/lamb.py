@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefront.core.training.optimizers.parts import Parts, by_part, local, norms
+from edgefront.core.training.optimizers.parts import Parts, by_part, norms
 
 LARGEST_WEIGHT_NORM = 10.0
 LARGEST_GRADIENT_NORM = 1.0
@@ -17,7 +17,7 @@ LARGEST_GRADIENT_NORM = 1.0
 class Layerwise(torch.optim.Optimizer):
     """Adam's two averages of each parameter; subclasses make a step of them (`_step_group`).
 
-    Parameters and averages may be FSDP's shards. `state_dict` has, for each parameter, `step`, `exp_avg` and
+    `state_dict` has, for each parameter, `step`, `exp_avg` and
     `exp_avg_sq`, as torch's own optimisers do. The `parts` of a parameter are scaled as if each were one.
     """
 
@@ -67,11 +67,11 @@ class Layerwise(torch.optim.Optimizer):
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
         states = [self.state[parameter] for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
-        gradients = local([parameter.grad for parameter in parameters])
+        gradients = [parameter.grad for parameter in parameters]
         if divisor is not None:
             gradients = torch._foreach_div(gradients, divisor)
-        first = local([state["exp_avg"] for state in states])
-        second = local([state["exp_avg_sq"] for state in states])
+        first = [state["exp_avg"] for state in states]
+        second = [state["exp_avg_sq"] for state in states]
         beta1, beta2 = group["betas"]
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
@@ -82,9 +82,8 @@ class Layerwise(torch.optim.Optimizer):
         self, weights: list[Tensor], updates: list[Tensor], parameters: list[Tensor]
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Views of the updates of all parts, and the norms, [parts], of their weights and of these."""
-        weight_parts, owners = by_part(weights, parameters, self._parts)
-        update_parts, _ = by_part(updates, parameters, self._parts)
-        return update_parts, norms(weight_parts, owners), norms(update_parts, owners)
+        update_parts = by_part(updates, parameters, self._parts)
+        return update_parts, norms(by_part(weights, parameters, self._parts)), norms(update_parts)
 
 
 class Lamb(Layerwise):
@@ -100,7 +99,7 @@ class Lamb(Layerwise):
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
         first, second, _ = self._averages(group, parameters, divisor)
-        weights = local(parameters)
+        weights = [parameter.detach() for parameter in parameters]
         roots = torch._foreach_sqrt(second)
         torch._foreach_add_(roots, group["eps"])
         updates = torch._foreach_div(first, roots)
@@ -126,15 +125,12 @@ class NvLamb(Layerwise):
     """
 
     def _divisor(self) -> Tensor | None:
-        owners = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if not owners:
-            return None
-        whole = norms(local([owner.grad for owner in owners]), owners).norm()
-        return (whole / LARGEST_GRADIENT_NORM).clamp(min=1)
+        gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return (norms(gradients).norm() / LARGEST_GRADIENT_NORM).clamp(min=1) if gradients else None
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
         first, second, step = self._averages(group, parameters, divisor)
-        weights = local(parameters)
+        weights = [parameter.detach() for parameter in parameters]
         beta1, beta2 = group["betas"]
         roots = torch._foreach_div(second, 1 - beta2**step)
         torch._foreach_sqrt_(roots)
