@@ -76,7 +76,7 @@ def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
 def owners_of(session: Session, target_ids: Collection[str]) -> dict[str, str]:
     """Target id → the owner of its job; targets that do not exist are left out."""
     query = select(Target.id, Job.owner).join(Job, Job.id == Target.job_id).where(any_of(Target.id, target_ids))
-    return dict(session.execute(query))
+    return dict(session.execute(query).all())
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:

@@ -267,7 +267,7 @@ def reported(session: Session, target_id: str | None, limit: int) -> dict[str, s
         .order_by(Launch.finished_at, Launch.id)
         .limit(limit)
     )
-    return dict(session.execute(query))
+    return dict(session.execute(query).all())
 
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
