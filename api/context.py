@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import anyio
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
@@ -19,8 +16,6 @@ from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
-
-Result = TypeVar("Result")
 
 
 @dataclass
@@ -38,12 +33,6 @@ class Context:
     """Threads for readiness checks, which may hang."""
     overview: Fresh
     loop: asyncio.AbstractEventLoop
-
-    async def fetch(self, read: Callable[[], Result]) -> Result:
-        """Reads files of trainings in a thread; one of those for slow work if they are on an object store, which may
-        hang.
-        """
-        return await (run_in_threadpool(read) if self.settings.artifact_url is None else self.slow.run(read))
 
     def changed(self) -> None:
         """Notifies the pollers of this process of a commit. Thread-safe."""

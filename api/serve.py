@@ -19,8 +19,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.objects import check_store
-from edgefront.core.services.trainings.files.removal import finish_deletions
 from edgefront.core.store.database import Database
 
 GRACE_S = 10
@@ -95,14 +93,12 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. `InvalidInput` or `Unavailable` for settings that it cannot run with, `Conflict`
+    """Runs until SIGTERM or Ctrl-C. `InvalidInput` for settings that it cannot run with, `Conflict`
     for a database of another release.
     """
     check_bind(settings)
-    check_store(settings.artifact_url)
     switch_often()
     Database(settings.database_url, pool_size=1).refuse_other_release()
-    finish_deletions(settings)
     if settings.embedded:
         _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")
     server = make_server(settings)

@@ -16,7 +16,6 @@ _EXTRAS = {
         "alembic",
         "celery",
         "fastapi",
-        "fsspec",
         "jinja2",
         "kombu",
         "moocore",

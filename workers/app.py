@@ -23,7 +23,6 @@ from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import work
 from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.store.database import Database
 from edgefront.workers.sweeps import Sweeps
 from edgefront.workers.tasks import register
@@ -98,7 +97,6 @@ def __getattr__(name: str) -> Any:
         switch_often()
         try:
             settings = Settings()
-            check_store(settings.artifact_url)
             database = open_database(settings)
             database.refuse_other_release()
         except (EdgefrontError, OSError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import anyio.to_thread
 from fastapi import Header, Request, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, StreamingResponse
+from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from edgefront.core.errors import Unavailable
@@ -37,41 +37,13 @@ def send_file(
     sent = _headers(sha256) | dict(headers or {})
     if if_none_match is not None and _names(if_none_match, sent["ETag"]):
         return Response(status_code=304, headers=sent)
-    whole = _part(request, sent["ETag"], size) is None
+    whole = not _is_partial(request, sent["ETag"], size)
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
 
 
 def send_view(view: BaseModel, headers: Mapping[str, str] | None = None) -> Response:
     """A view as JSON, encoded by the caller's thread: FastAPI would validate and encode it in the event loop."""
     return Response(view.model_dump_json(), media_type="application/json", headers=headers)
-
-
-async def send_chunks(
-    request: Request,
-    read: Callable[[int, int], Iterator[bytes]],
-    *,
-    sha256: str,
-    size: int,
-    name: str,
-    media_type: str,
-    if_none_match: str | None,
-    limiter: anyio.CapacityLimiter | None,
-) -> Response:
-    """As `send_file`, for a remote file of which `read` returns byte ranges.
-
-    An error at the first chunk becomes the response; an error at a later one aborts the connection, so that no client
-    takes the partial file for the whole. Chunks are read in threads of `limiter`.
-    """
-    sent = _headers(sha256)
-    if if_none_match is not None and _names(if_none_match, sent["ETag"]):
-        return Response(status_code=304, headers=sent)
-    part = _part(request, sent["ETag"], size)
-    start, stop = part or (0, size)
-    body = await streamed(read(start, stop), limiter)
-    sent |= {"Content-Length": str(stop - start), "Content-Disposition": f'attachment; filename="{name}"'}
-    if part is not None:
-        sent["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    return StreamingResponse(body, 200 if part is None else 206, sent, media_type)
 
 
 async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
@@ -115,20 +87,17 @@ def _headers(sha256: str) -> dict[str, str]:
     return {"ETag": f'"{sha256}"', "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
 
 
-def _part(request: Request, etag: str, size: int) -> tuple[int, int] | None:
-    """The requested range, as its first byte and the one after its last. None for an invalid range, or several, which
-    are ignored, as RFC 9110 permits.
+def _is_partial(request: Request, etag: str, size: int) -> bool:
+    """Whether a valid range is requested. Invalid ones, and several, are ignored, as RFC 9110 permits.
 
     416 for a range that starts after the end.
     """
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:
-        return None
+        return False
     first, last, suffix = match.groups()
     if first is not None and last and int(last) < int(first):
-        return None
+        return False
     if (suffix is not None and int(suffix) == 0) or (first is not None and int(first) >= size):
         raise HTTPException(416, f"the file has {size} bytes", {"Content-Range": f"bytes */{size}"})
-    if first is None:
-        return max(0, size - int(suffix)), size
-    return int(first), min(int(last) + 1, size) if last else size
+    return True

@@ -22,7 +22,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import training_estimate
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
-from edgefront.core.services.trainings.files.removal import mark_deleted, remove_folder
+from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS
 from edgefront.core.states import TrainingState
 from edgefront.core.wire.trainings import (
@@ -155,18 +155,14 @@ def list_training_metrics(
         **errors(404),
     },
 )
-async def read_training_log(
+def read_training_log(
     training_id: TrainingId,
     person: Reader,
     here: Here,
     tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:
     """Standard output and error of all its processes, over all starts."""
-
-    def read() -> str:
-        return files_of(here.database, person, training_id, here.settings).log(tail)
-
-    return PlainTextResponse(await here.fetch(read))
+    return PlainTextResponse(files_of(here.database, person, training_id, here.settings).log(tail))
 
 
 @router.post(
@@ -205,19 +201,15 @@ def cancel_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     summary="Delete a training",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
-async def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
+def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
     """Removes it with its log, curves and files, and stops it if it runs. Its scores are kept with the architecture."""
-
-    def delete() -> None:
-        with here.database.write() as session:
-            free = trainings.delete_training(session, person, training_id)
-        here.changed()
-        if free:
-            remove_folder(here.settings, training_id)
-        else:
-            mark_deleted(here.settings, training_id)
-
-    await here.fetch(delete)
+    with here.database.write() as session:
+        free = trainings.delete_training(session, person, training_id)
+    here.changed()
+    if free:
+        remove_folder(here.settings, training_id)
+    else:
+        mark_deleted(here.settings, training_id)
 
 
 @router.get(

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from starlette.responses import FileResponse, StreamingResponse
 
-from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
-from edgefront.api.http.file_responses import IfNoneMatch, send_chunks, send_file, streamed
+from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.graph.model_file import ModelFormat
@@ -66,13 +64,9 @@ FilePath = Annotated[
     summary="A training's files",
     responses={**answer(example("training_files")), **errors(404)},
 )
-async def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
+def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
     """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
-
-    def look() -> list[TrainingFile]:
-        return files_of(here.database, person, training_id, here.settings).listed()
-
-    return await here.fetch(look)
+    return files_of(here.database, person, training_id, here.settings).listed()
 
 
 @router.get(
@@ -94,8 +88,7 @@ async def download_training_file(
     def find() -> Download:
         return files_of(here.database, person, training_id, here.settings).file(path)
 
-    # Hashing a local file may take seconds.
-    return await _sent(request, await here.slow.run(find), here, if_none_match)
+    return _sent(request, await here.slow.run(find), if_none_match)  # hashing a file may take seconds
 
 
 @router.get(
@@ -114,8 +107,8 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     """The files of the list below `result/` under their own names, in a folder that has the training's id as its name:
     what `edgefront train download` writes.
 
-    It is made while it is sent. A file that is missing or changes its size aborts the download, and in an object store
-    one that is damaged: no archive then looks whole.
+    It is made while it is sent. A file that is missing or changes its size aborts the download: no archive then looks
+    whole.
     """
 
     def begin() -> Iterator[bytes]:
@@ -150,18 +143,16 @@ async def download_trained_model(
 ) -> Response:
     """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
     build = partial(trained_model, here.database, person, training_id, format, here.settings, numbers)
-    return await _sent(request, await here.slow.run(build), here, if_none_match)
+    return _sent(request, await here.slow.run(build), if_none_match)
 
 
-async def _sent(request: Request, file: Download, here: Context, if_none_match: str | None) -> Response:
-    """From this machine's disk, or in chunks from where it is stored."""
-    facts: dict[str, Any] = {
-        "sha256": file.sha256,
-        "size": file.size,
-        "name": file.name,
-        "media_type": _MEDIA,
-        "if_none_match": if_none_match,
-    }
-    if isinstance(file.source, Path):
-        return send_file(request, file.source, **facts)
-    return await send_chunks(request, file.source, **facts, limiter=here.slow.limiter)
+def _sent(request: Request, file: Download, if_none_match: str | None) -> Response:
+    return send_file(
+        request,
+        file.path,
+        sha256=file.sha256,
+        size=file.size,
+        name=file.name,
+        media_type=_MEDIA,
+        if_none_match=if_none_match,
+    )

@@ -54,7 +54,7 @@ def import_model(
         InvalidInput: it is no tar archive of a model, or the model is not whole; says which tensor is wrong.
         TooLarge: one of its files is.
         BoundReached: the owner would have more bytes than the admin allows.
-        Unavailable: the disk is full, or the artifact store is away.
+        Unavailable: the disk is full.
     """
     draft.unpack()
     model = check_imported(draft.result, name=name, licence=licence)
@@ -64,9 +64,8 @@ def import_model(
             return training_view(session, former), False
     law = _law_of_cuts(draft.result, model)
     check_stored(database, principal.owner, settings, draft.size())
-    manifest = draft.place()
+    draft.place()
     training = _row(principal.owner, draft.training_id, model, name=name, licence=licence)
-    training.manifest = None if manifest is None else manifest.model_dump(mode="json")
     with database.write() as session:
         now = database.now(session)
         training.created_at = training.updated_at = training.finished_at = now

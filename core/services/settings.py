@@ -180,10 +180,8 @@ class Settings(BaseSettings):
 
     home: Path = Field(default_factory=lambda: Path(user_data_dir("edgefront")))
     """Data folder: SQLite file, artifacts, keys of the embedded service."""
-    artifacts: str | None = Field(default=None, repr=False)
-    """Where artifacts are kept: a folder (`artifacts` in the data folder if absent), or the URL of a store that fsspec
-    supports (`s3://bucket/prefix`) for the files of trainings; `artifacts` in the data folder is then the working
-    copy."""
+    artifacts: Path | None = None
+    """Folder of artifacts, which the API and all workers share; `artifacts` in the data folder if absent."""
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
@@ -214,15 +212,19 @@ class Settings(BaseSettings):
     def database_url(self) -> str:
         return self.database.url or f"sqlite:///{self.home / 'edgefront.db'}"
 
-    @property
-    def artifact_folder(self) -> Path:
-        """The folder of artifacts on this machine."""
-        return Path(self.artifacts) if self.artifacts and self.artifact_url is None else self.home / "artifacts"
+    @field_validator("artifacts", mode="before")
+    @classmethod
+    def _folder(cls, artifacts: Any) -> Any:
+        if isinstance(artifacts, str) and "://" in artifacts:
+            raise InvalidInput(
+                "artifacts are kept in a folder, not at a URL", allowed="a folder that API and workers share"
+            )
+        return artifacts
 
     @property
-    def artifact_url(self) -> str | None:
-        """The artifact store's URL, which may contain credentials; None if artifacts are kept in a folder."""
-        return self.artifacts if self.artifacts and "://" in self.artifacts else None
+    def artifact_folder(self) -> Path:
+        """The folder of artifacts."""
+        return self.artifacts or self.home / "artifacts"
 
     @property
     def embedded(self) -> bool:

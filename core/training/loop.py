@@ -258,8 +258,7 @@ class Trainer:
     def _clipped(self) -> Tensor:
         self._scaler.unscale_(self.optimizer)
         limit = self.recipe.clip if self.recipe.clip is not None else math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
-        return norm
+        return torch.nn.utils.clip_grad_norm_(self._parameters, limit)
 
     def _halve(self, step: int) -> None:
         """Fewer rows at a time from now on; the batch, and so what is learnt, stays as it was."""

@@ -75,8 +75,7 @@ class EmbeddedService:
 
     Raises:
         BrokenOff: the start was. Conflict: a service runs in this folder, or the port is in use. InvalidInput: the host
-        is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`; or the artifact store is
-        invalid. Unavailable: the artifact store cannot be reached.
+        is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`.
     """
 
     def __init__(
@@ -133,8 +132,6 @@ class EmbeddedService:
 
         self._go_on()
         from edgefront.core.services.dispatch import sender
-        from edgefront.core.services.trainings.files.objects import check_store
-        from edgefront.core.services.trainings.files.removal import finish_deletions
         from edgefront.core.store.database import Database
 
         self._go_on()
@@ -142,8 +139,6 @@ class EmbeddedService:
         from edgefront.workers.training.launch import stop_all
 
         self._go_on()
-        check_store(settings.artifact_url)
-        finish_deletions(settings)
         database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
         started.callback(database.dispose)
         database.migrate()

@@ -435,7 +435,6 @@ sa.Table(
     sa.Column("seconds_left", sa.Double),
     sa.Column("last_metric", JSON),
     sa.Column("result", JSON),
-    sa.Column("manifest", JSON),
     required("created_at", UTC),
     sa.Column("started_at", UTC),
     required("updated_at", UTC),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import random
-import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -23,8 +21,6 @@ from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.recipes.papers import recipes as all_recipes
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.services.trainings.files.removal import finish_deletions
-from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.events import Event
@@ -34,29 +30,14 @@ from edgefront.workers.training.supervisor import Supervisor
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}
 
 
-def publish(service: Service, training_id: str, files: dict[str, Path]) -> None:
-    """Publishes files to the artifact store under a new claim."""
-    stored = training_store(service.settings, service.database, training_id)
-    assert stored is not None
-
-    def record(manifest: TrainingManifest) -> None:
-        with service.database.write() as session:
-            row = session.get(Training, training_id)
-            assert row is not None
-            row.fence, row.manifest = manifest.fence, manifest.model_dump(mode="json")
-
-    Publisher(stored, 99, record).publish(files)
-
-
 def training(**changes: Any) -> dict[str, Any]:
     return {"architecture": ARCHITECTURE, "dataset": DATA, "overrides": OVERRIDES, **changes}
 
 
-def train(service: Service, home: Path | None = None, artifacts: str | None = None) -> None:
+def train(service: Service) -> None:
     """Runs the oldest queued training in this process, as a worker does."""
     url = service.database.url.render_as_string(hide_password=False)
-    settings = settings_for(url, home or service.settings.home)
-    settings.artifacts = artifacts
+    settings = settings_for(url, service.settings.home)
     claim = Pool(service.database, settings).claim()
     assert isinstance(claim, TrainingClaim)
     Supervisor(service.database, settings, claim.training_id, claim.fence).run()
@@ -121,8 +102,14 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     assert etag == f'"{hashlib.sha256(downloaded.content).hexdigest()}"'
     url = f"{path}/files/result/model.safetensors"
     assert client.get(url, headers={"If-None-Match": etag}).status_code == 304
-    part = client.get(url, headers={"Range": "bytes=790-", "If-Range": etag})
-    assert (part.status_code, part.content) == (206, downloaded.content[790:])
+    for asked, start, stop in (("790-", 790, 800), ("0-0", 0, 1), ("5-90", 5, 91), ("-7", 793, 800)):
+        part = client.get(url, headers={"Range": f"bytes={asked}", "If-Range": etag})
+        assert (part.status_code, part.content) == (206, downloaded.content[start:stop])
+        assert part.headers["content-range"] == f"bytes {start}-{stop - 1}/800"
+    other = client.get(url, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
+    assert (other.status_code, len(other.content)) == (200, 800)
+    behind = client.get(url, headers={"Range": "bytes=800-"})
+    assert (behind.status_code, behind.headers["content-range"]) == (416, "bytes */800")
     assert client.delete(path).status_code == 204
     problem(client.get(path), 404)
     assert not (service.settings.artifact_folder / "trainings" / view.id).exists()
@@ -239,81 +226,6 @@ def test_recipes_and_data_sets_are_listed(bob: httpx.Client, sqlite_service: Ser
     assert sets[1]["digest"] is None
 
 
-def test_files_come_from_the_store_where_the_training_has_not_run(
-    sqlite_service: Service, bob: httpx.Client, tmp_path: Path
-) -> None:
-    sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    path = f"/v1/trainings/{made}"
-    assert (bob.get(f"{path}/files").json(), bob.get(f"{path}/log").text) == ([], "")
-    train(sqlite_service, tmp_path / "worker", artifacts=sqlite_service.settings.artifacts)
-    (tmp_path / "worker" / "artifacts").rename(tmp_path / "away")
-    assert {file["path"]: file["size"] for file in bob.get(f"{path}/files").json()}["result/model.safetensors"] == 800
-    url = f"{path}/files/checkpoints/step-000000004/model.safetensors"
-    downloaded = bob.get(url)
-    assert (downloaded.content, downloaded.headers["etag"]) == (
-        b"after 4",
-        f'"{hashlib.sha256(downloaded.content).hexdigest()}"',
-    )
-    assert not (sqlite_service.settings.artifact_folder / "trainings").exists()  # nothing is kept here
-    problem(bob.get(f"{path}/files/checkpoints/step-000000002/model.safetensors"), 404)  # kept, and not listed
-    assert bob.get(f"{path}/log").text == ""  # this run prints nothing
-    (damaged,) = (tmp_path / "store" / "trainings" / made).glob("*/*-result.json")
-    damaged.write_bytes(b"x")
-    assert "is damaged on the artifact store" in problem(bob.get(f"{path}/files/result/result.json"), 503)["detail"]
-    (tmp_path / "store").rename(tmp_path / "elsewhere")
-    (tmp_path / "store").write_text("a file in the way")
-    assert "artifact store" in problem(bob.get(url), 503)["detail"]
-    assert bob.delete(path).status_code == 204  # now, and there when the store is back
-    (tmp_path / "store").unlink()
-    (tmp_path / "elsewhere").rename(tmp_path / "store")
-    finish_deletions(sqlite_service.settings)
-    assert not (tmp_path / "store" / "trainings" / made).exists()
-    assert not list(sqlite_service.settings.artifact_folder.glob("*/*"))
-
-
-def test_a_large_file_is_streamed_from_the_store(sqlite_service: Service, bob: httpx.Client, tmp_path: Path) -> None:
-    sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    content, weights = random.Random(0).randbytes(20 << 20), tmp_path / "weights"
-    weights.write_bytes(content)
-    (tmp_path / "empty").touch()
-    publish(sqlite_service, made, {"result/model.safetensors": weights, "result/empty": tmp_path / "empty"})
-    url = f"/v1/trainings/{made}/files/result/model.safetensors"
-    downloaded = bob.get(url)
-    etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    assert (downloaded.status_code, downloaded.headers["etag"], downloaded.content == content) == (200, etag, True)
-    assert downloaded.headers["content-disposition"] == f'attachment; filename="{made}-result-model.safetensors"'
-    assert bob.get(f"/v1/trainings/{made}/files/result/empty").content == b""
-    assert bob.get(url, headers={"If-None-Match": etag}).status_code == 304
-    size = len(content)
-    for asked, start, stop in (
-        ("0-0", 0, 1),
-        ("5-9000000", 5, 9_000_001),
-        ("20971000-", 20_971_000, size),
-        ("-7", size - 7, size),
-    ):
-        part = bob.get(url, headers={"Range": f"bytes={asked}", "If-Range": etag})
-        assert (part.status_code, part.content == content[start:stop]) == (206, True)
-        assert part.headers["content-range"] == f"bytes {start}-{stop - 1}/{size}"
-    other = bob.get(url, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
-    assert (other.status_code, len(other.content)) == (200, size)
-    behind = bob.get(url, headers={"Range": f"bytes={size}-"})
-    assert (behind.status_code, behind.headers["content-range"]) == (416, f"bytes */{size}")
-    with zipfile.ZipFile(io.BytesIO(bob.get(f"/v1/trainings/{made}/archive").content)) as stored_too:
-        assert stored_too.read(f"{made}/model.safetensors") == content
-        assert stored_too.read(f"{made}/empty") == b""
-    # Damage is found before the end: nobody has a file that looks whole.
-    (kept,) = (tmp_path / "store" / "trainings" / made).glob("*/*-model.safetensors")
-    kept.write_bytes(content[:-1] + b"x")
-    archive = f"/v1/trainings/{made}/archive"
-    for broken in (url, archive):
-        with pytest.raises(httpx.RemoteProtocolError):
-            bob.get(broken)
-    kept.unlink()
-    assert "result/model.safetensors" in problem(bob.get(archive), 503)["detail"]
-
-
 def test_the_result_is_downloaded_as_one_zip(sqlite_service: Service, bob: httpx.Client) -> None:
     made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
     path = f"/v1/trainings/{made}"
@@ -391,16 +303,3 @@ def test_a_damaged_result_leaves_no_file(sqlite_service: Service, bob: httpx.Cli
     assert "has 40 tokens, the model" in refused["detail"]
     kept = sqlite_service.settings.artifact_folder / "trainings" / made / "models"
     assert [file for file in kept.rglob("*") if file.is_file() and file.name != ".lock"] == []
-
-
-def test_a_trained_model_is_built_from_the_store(sqlite_service: Service, bob: httpx.Client, tmp_path: Path) -> None:
-    sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    train(sqlite_service, tmp_path / "worker", artifacts=sqlite_service.settings.artifacts)
-    trained_in_earnest(sqlite_service, made)
-    folder = sqlite_service.settings.artifact_folder / "trainings" / made
-    publish(sqlite_service, made, {f"result/{file.name}": file for file in (folder / "result").iterdir()})
-    shutil.rmtree(folder)
-    downloaded = bob.get(f"/v1/trainings/{made}/model?format=gguf")
-    assert (downloaded.status_code, downloaded.content[:4]) == (200, b"GGUF")
-    assert [file.suffix for file in folder.rglob("*") if file.is_file() and file.name != ".lock"] == [".gguf"]

@@ -50,7 +50,6 @@ NOT_SHOWN = {
     "proxy_score.architecture",
     "training.supernet",
     "training.gpu_numbers",
-    "training.manifest",
 }
 """What only workers read; the lists show nothing of it."""
 

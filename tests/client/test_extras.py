@@ -10,7 +10,7 @@ from edgefront.extras import advice
 
 
 @pytest.mark.parametrize(
-    "module", ["torch", "onnxruntime", "fsspec", "numba", "gguf", "sklearn", "lm_eval", "pandas", "xllamacpp"]
+    "module", ["torch", "onnxruntime", "numba", "gguf", "sklearn", "lm_eval", "pandas", "xllamacpp"]
 )
 def test_a_missing_package_gives_its_line(module: str) -> None:
     said = advice(ModuleNotFoundError(name=f"{module}.part"))

@@ -95,7 +95,7 @@ PROGRAMS = {
             "EDGEFRONT_BROKER__URL: this is not the URL of a broker",
             (*PROGRAMS,),
         ),
-        ({"ARTIFACTS": "nope://x"}, "is not a store that fsspec supports", ("api", "worker")),
+        ({"ARTIFACTS": "s3://x"}, "EDGEFRONT_ARTIFACTS: artifacts are kept in a folder, not at a URL", (*PROGRAMS,)),
         ({"HOME": "/proc/none"}, "No such file or directory", ("api",)),
         (
             {"HTTP__CERTIFICATE": "/c", "HTTP__CERTIFICATE_KEY": "/k", "BROKER__URL": "redis://h"},

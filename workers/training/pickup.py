@@ -15,8 +15,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN, TRAIN_QUEUES
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
-from edgefront.core.services.trainings.files.folder import training_folder
-from edgefront.core.services.trainings.files.removal import deleted_trainings, finish_deletions, remove_folder
+from edgefront.core.services.trainings.files.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of
 from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
@@ -69,7 +68,6 @@ def remove_deleted(settings: Settings) -> None:
     """Removes the files of trainings that were deleted elsewhere, or whose supervisors were lost before they removed
     them.
     """
-    finish_deletions(settings)
     for training_id in deleted_trainings(settings):
         if not is_held(training_folder(settings, training_id)):
             remove_folder(settings, training_id)

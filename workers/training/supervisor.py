@@ -3,9 +3,6 @@
 The supervisor holds the lease by heartbeats, starts the run as a separate process, copies the run's reports into the
 database in short transactions, passes on the owner's requests, and stores the outcome when the run has ended. A
 supervisor that has lost its lease kills its run and writes nothing more.
-
-With an artifact store (`core.services.trainings.files.store`), it downloads the files from which the run resumes,
-uploads what the run writes, and stores the outcome only after the upload.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,9 +35,9 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.datasets import find_dataset
-from edgefront.core.services.trainings.files.folder import tail, training_folder
-from edgefront.core.services.trainings.files.removal import remove_folder
+from edgefront.core.services.trainings.files.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
 from edgefront.core.services.trainings.machine import default_threads
+from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.starts import vocabulary_of_start
 from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of
 from edgefront.core.services.work import interval_s
@@ -52,7 +49,6 @@ from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
 from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
 from edgefront.workers.training.run_reader import RunReader
-from edgefront.workers.training.stored_training import StoredTraining
 
 Result = TypeVar("Result")
 
@@ -89,7 +85,6 @@ class Supervisor:
         self._config = settings.training
         self._id, self._fence = training_id, fence
         self._folder = training_folder(settings, training_id)
-        self._stored = StoredTraining(settings, database, training_id, fence, self._folder)
         self._poll_s = min(_POLL_S, self._config.poll_s / 4)
         self._heartbeat_at = float("-inf")
         self._last_report = Report()
@@ -105,19 +100,16 @@ class Supervisor:
             self._train(lock)
         except Deleted:
             _log.info("the training was deleted")
-            self._stored.end(self._config.grace_s)
             remove_folder(self._settings, self._id)
         except LeaseLost as lost:
             _log.warning("the lease is lost: %s", lost)
         finally:
-            self._stored.end()
             lock.free()
 
     def _train(self, lock: FolderLock) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock.take(self._while_waiting, timeout_s=self._config.ttl_s)
-            self._stored.fetch(self._while_waiting)
             start = self._prepare(lock)
             state = RunReader(self._folder)
             process = self._start(start, lock)
@@ -137,17 +129,13 @@ class Supervisor:
             self._finish(Report(), Outcome(TrainingEnding.FAILED, f"the run could not be started: {why}"))
             return
         try:
-            self._stored.upload()
             with self._guarded(process):
                 outcome = self._watch(process, state)
         finally:
             if process.poll() is None:
                 process.kill()
             process.end()
-        if self._settings.artifact_url is not None:
-            self._copy(state)  # the end of the curves is visible while it waits
-        outcome = self._stored.finish(outcome, self._keep_lease, is_end_requested=self._is_end_requested)
-        self._finish(self._report(state), outcome)
+        self._finish(state.report(), outcome)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
@@ -169,7 +157,7 @@ class Supervisor:
         # A teacher is read at every start, initial weights before the first checkpoint.
         has_teacher, start = row["recipe"].get("distil") is not None, None
         if row["start"] is not None:
-            start = str(self._stored.weights(row["start"], self._while_waiting, always=has_teacher))
+            start = str(self._weights(row["start"], always=has_teacher))
         copied = ("kind", "recipe", "budget", "seed", "device", "supernet")
         spec = RunSpec(
             architecture=architecture,
@@ -191,6 +179,16 @@ class Supervisor:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in row["gpu_numbers"])
         command = command_for(self._config.command, self._folder, ranks)
         return Start(command, environment, ranks, architecture or None, manifest.digest)
+
+    def _weights(self, training_id: str, *, always: bool) -> Path:
+        """The weights of another, finished training. They are read only before the first checkpoint, unless `always`:
+        `NotFound` where they are read and that training was deleted.
+        """
+        if always or not checkpoints_in(self._folder):
+            with self._database.read() as session:
+                if rows.find(session, training_id) is None:
+                    raise NotFound(f"start: training {training_id}, whose weights it needs, was deleted")
+        return training_folder(self._settings, training_id) / WEIGHTS
 
     def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
         """The folder of the data set; a built-in one is prepared if it is not there."""
@@ -276,7 +274,7 @@ class Supervisor:
         poll.
         """
         try:
-            report = self._report(state)
+            report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():
                 with _lease_errors(), self._database.read() as session:
                     self._command = training_claims.peek(session, self._id, self._fence)
@@ -295,15 +293,6 @@ class Supervisor:
         else:
             state.accepted()
             self._last_report = report.without_metrics()
-
-    def _report(self, state: RunReader) -> Report:
-        """The run's report, with the note on the artifact store."""
-        report = state.report()
-        return replace(report, note=" ".join(text for text in (report.note, self._stored.note) if text))
-
-    def _is_end_requested(self) -> bool:
-        """Whether the owner or the worker requested an end."""
-        return self.end_requested or self._command == TrainingCommand.CANCEL
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""

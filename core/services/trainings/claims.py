@@ -211,11 +211,6 @@ def report(
     return training.wanted
 
 
-def store_manifest(session: Session, training_id: str, fence: int, manifest: Document) -> None:
-    """Stores which files on the artifact store are the training's (`files.store.TrainingManifest`)."""
-    held(session, training_id, fence).manifest = manifest
-
-
 def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
     """The run has ended: stores its last report and determines the training's new state, which is returned.
 

@@ -66,8 +66,6 @@ class Chosen:
     """Candidates with the name of their future training."""
     start: Training | None = None
     """The training whose weights initialise the new one."""
-    start_manifest: Document | None = None
-    """Of its files on the artifact store."""
 
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
@@ -78,13 +76,12 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
         start: Training | None = training_of(session, principal, request.start)
     else:
         start = _parent(session, principal, request)
-    manifest = None if start is None else rows.manifest_of(session, start.id)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
-        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start, manifest)
+        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
     if request.frontier is not None:
-        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start, manifest)
-    return Chosen(start=start, start_manifest=manifest)
+        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
+    return Chosen(start=start)
 
 
 def _parent(session: Session, principal: Principal, request: TrainingRequest) -> Training | None:
@@ -134,7 +131,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
         pairs = [(subject.name, subject.architecture) for subject in subjects]
         check_weights(chosen.start, pairs, is_part=request.inherit)
         if digest is not None:
-            check_tokens(chosen.start, chosen.start_manifest, dataset, level, digest, settings)
+            check_tokens(chosen.start, dataset, level, digest, settings)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
     check_served(device, queue, settings)
     return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
@@ -14,13 +11,10 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import training_folder
-from edgefront.core.services.trainings.files.objects import ObjectStore
-from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import start_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingKind, TrainingState
-from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import RESULT
 from edgefront.core.training.vocabulary import with_vocabulary
@@ -56,19 +50,16 @@ def check_weights(start: Training, architectures: Sequence[tuple[str, Architectu
             )
 
 
-def check_tokens(
-    start: Training, manifest: Document | None, dataset: str, level: str | None, digest: str, settings: Settings
-) -> None:
+def check_tokens(start: Training, dataset: str, level: str | None, digest: str, settings: Settings) -> None:
     """Checks that the weights were trained on the tokens of a data set that is prepared here, as the run will again.
 
-    `manifest`: of the files of `start` on the artifact store. Raises `InvalidInput` that says which command prepares
-    the data with their tokenizer; `Unavailable` where the store is.
+    Raises `InvalidInput` that says which command prepares the data with their tokenizer.
     """
     data = find_dataset(dataset, settings.data_folder, digest, level)
-    with _tokenizer_folder(start.id, manifest, settings) as folder:
-        if same_tokens(folder, data):
-            return
-        own = load_tokenizer(folder).level
+    folder = training_folder(settings, start.id) / RESULT
+    if same_tokens(folder, data):
+        return
+    own = load_tokenizer(folder).level
     options = f"--level {own}{_PREPARED_WITH.get(own, '')}"
     first = f"`edgefront train download {start.id} -o FOLDER`, then " if "FOLDER" in options else ""
     raise InvalidInput(
@@ -87,20 +78,3 @@ def vocabulary_of_start(session: Session, training: Training) -> int | None:
     if row is None or row.trained is None:
         return None
     return Architecture.parse(row.trained).embedding.vocab_size
-
-
-@contextmanager
-def _tokenizer_folder(training_id: str, manifest: Document | None, settings: Settings) -> Iterator[Path]:
-    """The folder with the tokenizer of a training's result."""
-    if settings.artifact_url is None:
-        yield training_folder(settings, training_id) / RESULT
-        return
-    kept = None if manifest is None else TrainingManifest.model_validate(manifest)
-    store = TrainingStore(ObjectStore(settings.artifact_url), training_id, lambda: kept)
-    with tempfile.TemporaryDirectory() as place:
-        newest = store.newest()
-        if newest is not None:
-            for entry in newest.below(RESULT):
-                if not entry.path.endswith(".safetensors"):
-                    store.download(newest, entry, Path(place) / entry.path)
-        yield Path(place) / RESULT

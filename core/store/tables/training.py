@@ -80,8 +80,6 @@ class Training(Base):
     seconds_left: Mapped[float | None]
     last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.MetricView
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # result.json
-    # core.services.trainings.files.store.TrainingManifest: its files on the artifact store.
-    manifest: Mapped[dict[str, Any] | None] = mapped_column(Json, deferred=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,13 +1,12 @@
-"""Downloads of a training's files: from its folder if that is the last claim's working copy, else from the store."""
+"""Downloads of a training's files."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
@@ -16,16 +15,12 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import (
-    MAX_LOG_BYTES,
     checkpoints_in,
-    claim_of,
     files_in,
     hashed,
-    last_lines,
     tail,
     training_folder,
 )
-from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore, training_store
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 from edgefront.core.wire.trainings import TrainingFile
@@ -37,8 +32,7 @@ _CHUNK = 1 << 20
 class Download:
     """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
 
-    source: Path | Callable[[int, int], Iterator[bytes]]
-    """A path on this machine, or a function that reads a range of bytes from the store."""
+    path: Path
     name: str
     size: int
     sha256: str
@@ -50,21 +44,25 @@ class TrainingFiles:
 
     training_id: str
     folder: Path
-    stored: TrainingStore | None
-    """None if the folder on this machine is used."""
 
     def listed(self) -> list[TrainingFile]:
         """The result's files, those of the newest checkpoint, and those that TensorBoard reads."""
-        return self._listed(self._manifest())
+        files: list[TrainingFile] = []
+        places = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
+        for place in places:
+            for path in files_in(place):
+                with suppress(OSError):  # the checkpoint was just replaced by the next one
+                    state = path.stat()
+                    modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
+                    name = path.relative_to(self.folder).as_posix()
+                    files.append(TrainingFile(path=name, size=state.st_size, modified_at=modified_at))
+        return files
 
     def file(self, path: str) -> Download:
         """A listed file; NotFound for any other path."""
-        manifest = self._manifest()
-        if path not in {listed.path for listed in self._listed(manifest)}:
+        if path not in {listed.path for listed in self.listed()}:
             raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
         name = f"{self.training_id}-{path.replace('/', '-')}"
-        if self.stored is not None and manifest is not None and (entry := manifest.find(path)) is not None:
-            return Download(partial(self.stored.chunks, manifest, entry), name, entry.size, entry.sha256)
         local = self.folder / path
         try:
             state, digest = hashed(local)
@@ -77,10 +75,9 @@ class TrainingFiles:
     def archive(self) -> Iterator[bytes]:
         """The files of the result under their own names, in a folder named by the training's id, as one zip.
 
-        Conflict before there is a result. What is missing or damaged when its turn comes is raised by the iterator.
+        Conflict before there is a result. What is missing when its turn comes is raised by the iterator.
         """
-        manifest = self._manifest()
-        listed = [file for file in self._listed(manifest) if file.path.startswith(f"{RESULT}/")]
+        listed = [file for file in self.listed() if file.path.startswith(f"{RESULT}/")]
         if not listed:
             raise Conflict(f"training {self.training_id} has no result yet: it has one once it is done")
         return zipped(
@@ -88,15 +85,12 @@ class TrainingFiles:
                 self.training_id + file.path.removeprefix(RESULT),
                 file.size,
                 file.modified_at,
-                self._chunks(manifest, file),
+                self._chunks(file),
             )
             for file in listed
         )
 
-    def _chunks(self, manifest: TrainingManifest | None, file: TrainingFile) -> Iterator[bytes]:
-        if self.stored is not None and manifest is not None and (entry := manifest.find(file.path)) is not None:
-            yield from self.stored.chunks(manifest, entry, 0, entry.size)
-            return
+    def _chunks(self, file: TrainingFile) -> Iterator[bytes]:
         try:
             with (self.folder / file.path).open("rb") as local:
                 while chunk := local.read(_CHUNK):
@@ -108,59 +102,21 @@ class TrainingFiles:
 
     def sha256_of(self, path: str) -> str | None:
         """SHA-256 of the bytes of a file; None if there is no such file."""
-        if self.stored is not None:
-            manifest = self.stored.newest()
-            entry = None if manifest is None else manifest.find(path)
-            return None if entry is None else entry.sha256
         try:
             return hashed(self.folder / path)[1]
         except FileNotFoundError:
             return None
 
-    def result(self, into: Path) -> Path:
-        """The folder of the result on this machine: the training's own, or a copy from the store below `into`."""
-        if self.stored is None:
-            return self.folder / RESULT
-        if not self.stored.fetch_result(into):
-            raise NotFound(f"training {self.training_id} has no result any more")
-        return into / RESULT
-
     def log(self, lines: int) -> str:
         """The last lines of the run's log; empty before the first."""
-        text = None if self.stored is None else self.stored.tail(LOG, MAX_LOG_BYTES + 1)
-        return tail(self.folder / LOG, lines) if text is None else last_lines(text, lines)
-
-    def _listed(self, manifest: TrainingManifest | None) -> list[TrainingFile]:
-        files: list[TrainingFile] = []
-        if manifest is not None:
-            for folder in (RESULT, *list(manifest.checkpoints().values())[-1:], TENSORBOARD):
-                files += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
-            return files
-        places = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
-        for place in places:
-            for path in files_in(place):
-                with suppress(OSError):  # the checkpoint was just replaced by the next one
-                    state = path.stat()
-                    modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
-                    files.append(_listed(path.relative_to(self.folder).as_posix(), state.st_size, modified_at))
-        return files
-
-    def _manifest(self) -> TrainingManifest | None:
-        return None if self.stored is None else self.stored.newest()
+        return tail(self.folder / LOG, lines)
 
 
 def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
     """The downloadable files of a training. NotFound for another owner's."""
     with database.read() as session:
-        fence = training_of(session, principal, training_id).fence
-    folder, stored = training_folder(settings, training_id), training_store(settings, database, training_id)
-    if claim_of(folder) == fence:
-        stored = None  # it runs here, or no other claim has run it since
-    return TrainingFiles(training_id, folder, stored)
-
-
-def _listed(path: str, size: int, modified_at: datetime) -> TrainingFile:
-    return TrainingFile(path=path, size=size, modified_at=modified_at)
+        training_of(session, principal, training_id)
+    return TrainingFiles(training_id, training_folder(settings, training_id))
 
 
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip has no date before

@@ -22,9 +22,7 @@ from edgefront.core.evaluation.imported_model import FILES, model_files, most_by
 from edgefront.core.evaluation.package import CARD
 from edgefront.core.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.folder import training_folder
-from edgefront.core.services.trainings.files.removal import remove_folder
-from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
+from edgefront.core.services.trainings.files.folder import remove_folder, training_folder
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables.base import new_id
@@ -69,19 +67,12 @@ class Draft:
     def size(self) -> int:
         return sum(path.stat().st_size for path in self._files().values())
 
-    def place(self) -> TrainingManifest | None:
-        """Puts the files where those of the training are: on the artifact store, whose manifest is returned, or else in
-        the training's folder.
-        """
+    def place(self) -> None:
+        """Puts the files where those of the training are."""
         (self.folder / _PLACED).touch()
-        stored = training_store(self._settings, self._database, self.training_id)
-        if stored is not None:
-            files = {f"{RESULT}/{name}": path for name, path in self._files().items()}
-            return Publisher(stored, 0, lambda _: None).publish(files)
         folder = training_folder(self._settings, self.training_id)
         folder.mkdir(parents=True)
         self.result.replace(folder / RESULT)
-        return None
 
     def close(self) -> None:
         self._file.close()

@@ -1,29 +1,28 @@
-"""The folder of a training on one machine: its checkpoints, its log, and the claim whose working copy it is.
+"""The folder of a training: its checkpoints, its log, and the mark of a deleted one.
 
-With an artifact store, the folder is the working copy of one claim on this machine, and
-`core.services.trainings.files.store` reads the files on the store.
+It is on a disk that the API and all workers share.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 from edgefront.core.errors import Unavailable
-from edgefront.core.files import sha256, whole_file
+from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
-from edgefront.core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS, RESULT, STATUS
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
 FOLDER = "trainings"
-JOURNAL = (METRICS, STATUS, LIMIT, LOG)
-"""Files in which a run reports its progress, and from which it resumes."""
 WEIGHTS = f"{RESULT}/model.safetensors"
 MAX_LOG_BYTES = 1 << 20
 """Maximum bytes of a log that are shown at once."""
 _STEP = "step-"
-_CLAIM = "claim"
+_DELETED = ".deleted"
 
 
 def training_folder(settings: Settings, training_id: str) -> Path:
@@ -31,21 +30,21 @@ def training_folder(settings: Settings, training_id: str) -> Path:
     return settings.artifact_folder / FOLDER / training_id
 
 
-def claim_of(folder: Path) -> int | None:
-    """The fence of the claim whose working copy the folder is; None if it is unknown."""
-    try:
-        return int((folder / _CLAIM).read_bytes())
-    except (OSError, ValueError):
-        return None
+def remove_folder(settings: Settings, training_id: str) -> None:
+    """Deletes all files of a training."""
+    mark_deleted(settings, training_id)
+    shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
 
 
-def mark_claim(folder: Path, fence: int | None) -> None:
-    """Marks the folder as the working copy of this claim; None while it is incomplete."""
-    if fence is None:
-        (folder / _CLAIM).unlink(missing_ok=True)
-        return
-    with whole_file(folder / _CLAIM) as file:
-        file.write(f"{fence}\n".encode())
+def mark_deleted(settings: Settings, training_id: str) -> None:
+    """Marks the folder for removal, in case the supervisor of the training is lost before it removes it."""
+    with suppress(OSError):  # there is none yet
+        (training_folder(settings, training_id) / _DELETED).touch()
+
+
+def deleted_trainings(settings: Settings) -> list[str]:
+    """Deleted trainings that still have files."""
+    return sorted(path.parent.name for path in (settings.artifact_folder / FOLDER).glob(f"*/{_DELETED}"))
 
 
 def checkpoints_in(folder: Path) -> dict[int, Path]:

@@ -24,6 +24,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
+from edgefront.core.training.run_folder import RESULT
 
 _FOLDER = "models"
 
@@ -44,7 +45,7 @@ def trained_model(
         NotFound: no such training, not yours, or a supernet, which is no single model.
         Conflict: it has no result yet.
         InvalidInput: a format or number format that this model does not have, or a tokenizer that GGUF does not have.
-        Unavailable: the disk is full, or the artifact store is away.
+        Unavailable: the disk is full.
     """
     with database.read() as session:
         training = training_of(session, principal, training_id)
@@ -84,7 +85,7 @@ def _formats(architecture: Architecture) -> tuple[ModelFormat, ...]:
 
 def _build(files: TrainingFiles, format_: ModelFormat, number_format: NumberFormat, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
-        package = read_package(files.result(Path(place)))
+        package = read_package(files.folder / RESULT)
         beside = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
         draft = Path(place) / "model"
         write_model(package.architecture, format_, package.weights, draft, number_format, beside)

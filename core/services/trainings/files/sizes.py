@@ -6,22 +6,14 @@ from collections.abc import Iterable
 
 from edgefront.core.errors import BoundReached
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.folder import FOLDER, files_in, training_folder
-from edgefront.core.services.trainings.files.objects import ObjectStore
+from edgefront.core.services.trainings.files.folder import files_in, training_folder
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.units import MIB
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Bytes of these trainings together, where their files are kept. It reads folders or the store: call it outside
-    transactions.
-
-    Raises `Unavailable` if the store is.
-    """
-    if settings.artifact_url is not None:
-        store = ObjectStore(settings.artifact_url)
-        return sum(store.size(f"{FOLDER}/{id_}") for id_ in training_ids)
+    """Bytes of these trainings together. It reads folders: call it outside transactions."""
     total = 0
     for id_ in training_ids:
         for path in files_in(training_folder(settings, id_)):

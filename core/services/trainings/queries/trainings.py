@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Document, any_of, typed
+from edgefront.core.store.sql import any_of, typed
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 _MEASURED = 16
@@ -38,11 +38,6 @@ def find_import(session: Session, owner: str, import_digest: str) -> Training | 
 def lock(session: Session, training_id: str) -> Training | None:
     query = select(Training).where(Training.id == training_id).with_for_update(key_share=True)
     return session.scalar(query.execution_options(populate_existing=True))
-
-
-def manifest_of(session: Session, training_id: str) -> Document | None:
-    """The manifest of its files on the artifact store; None if it has published none, or was deleted."""
-    return session.scalar(select(Training.manifest).where(Training.id == training_id))
 
 
 def page(
