@@ -16,13 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from edgefront.agents.config import AgentConfig
 from edgefront.agents.device.conditions import BusyBackoff, Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
-from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Aborted, Measurer
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.holdings import HeldItem
@@ -38,6 +37,8 @@ from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 
+WAIT_S = 25.0
+"""Seconds that the server may hold a request while there is no work."""
 _SHUTDOWN_S = 10.0
 """Seconds to send results and to return launches at the start and the end of a run."""
 _RETRY_DELAY_S = 30.0
@@ -51,13 +52,15 @@ _CONDITIONS_INTERVAL_S = 2.0
 class Agent:
     """One run of an agent. `run` returns when it has drained; `stop` may come from any thread, as signals do.
 
-    `facts` describe the device if they are known already; otherwise it is probed.
+    `facts` describe the device if they are known already; otherwise it is probed. `wait_s`: how long the server may
+    hold a request for work.
     """
 
-    def __init__(self, config: AgentConfig, facts: DeviceFacts | None = None) -> None:
-        self.config = config
+    def __init__(self, options: AgentOptions, facts: DeviceFacts | None = None, *, wait_s: float = WAIT_S) -> None:
+        self.options = options
+        self._wait_s = wait_s
         self._facts = facts
-        self.plan = CorePlan.of_device(config.cores)
+        self.plan = CorePlan.of_device(options.measuring_cores)
         self.conditions = Conditions(self.plan)
         self.busy_backoff = BusyBackoff()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,8 +92,8 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listen_to_signals()
         self._started.set()
-        refused = credential.CredentialFile(self.config.data_dir).refused_instance()
-        async with AgentClient(self.config.server, insecure=self.config.insecure, instance=refused) as client:
+        refused = credential.CredentialFile(self.options.folder).refused_instance()
+        async with AgentClient(self.options.server, insecure=self.options.insecure, instance=refused) as client:
             facts = await self._until_drained(self._join(client))
             if facts is not None:
                 await self._serve(client, facts)
@@ -101,10 +104,9 @@ class Agent:
         """Authenticates with the stored credential, or enrols."""
         facts = self._facts
         if facts is None:
-            kept = RuntimesFile(self.config.data_dir, again=self.config.probe_again)
             ending = threading.Event()
             try:
-                facts = await asyncio.to_thread(probe, self.plan, kept, ending)
+                facts = await asyncio.to_thread(probe, self.plan, ending)
             finally:
                 ending.set()  # the thread goes on if this agent is told to end meanwhile
         if not facts.runtimes:
@@ -112,10 +114,10 @@ class Agent:
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "
                 "'edgefront-lm[agent,torch]'"
             )
-        stored = credential.CredentialFile(self.config.data_dir).read(client.server)
+        stored = credential.CredentialFile(self.options.folder).read(client.server)
         if stored is None:
-            stored = await credential.enrol(client, self.config, facts)
-        client.use(stored.credential, on_trial=stored.former is not None)
+            stored = await credential.enrol(client, self.options, facts)
+        client.use(stored.credential)
         cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
         _log.info("%s at %s: %s, cores %s measure with %s", stored.name, client.server, facts.cpu, cores, versions)
@@ -124,22 +126,16 @@ class Agent:
         return facts
 
     async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
-        async def rejoin(error: EdgefrontError) -> bool:
-            if credential.fall_back(client, self.config, error):
-                return False
-            await credential.enrol_again(client, self.config, facts, error)
-            return True
+        async def rejoin(error: EdgefrontError) -> None:
+            await credential.enrol_again(client, self.options, facts, error)
 
-        async def renew() -> None:
-            await credential.renew(client, self.config)
-
-        spool = Spool(self.config.spool)
+        spool = Spool(self.options.folder / "spool")
         if len(spool):
             _log.info("%d results of an earlier run are waiting to be sent", len(spool))
-        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin, renew, self._spawn)
+        leasing = self._leasing = Leasing(self.options, client, spool, facts, rejoin, self._wait_s, self._spawn)
         sender = Sender(client, spool, leasing.holdings.finish)
-        limit = self.config.memory_limit_bytes
-        with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
+        limit, weights = self.options.memory_limit_bytes, self.options.folder / "weights"
+        with Measurer(weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
             self._measurer = measurer
             sending = self._spawn(sender.run())
             # Before work is requested: otherwise a launch whose result is waiting here would be leased again.

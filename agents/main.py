@@ -12,16 +12,12 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_data_dir
-
-from edgefront.agents.config import AgentConfig
-from edgefront.agents.device.cores import parse_cores
 from edgefront.agents.loop import Agent
 from edgefront.agents.options import AgentOptions, parse
-from edgefront.agents.server.client import CopiedDataFolder, ProtocolMismatch, check_url
+from edgefront.agents.server.client import CopiedDataFolder, ProtocolMismatch
 from edgefront.core.errors import (
     EdgefrontError,
     Forbidden,
@@ -30,7 +26,6 @@ from edgefront.core.errors import (
     Unauthenticated,
 )
 from edgefront.core.processes.locks import only_holder
-from edgefront.core.units import MB
 
 
 class DataFolderBusy(EdgefrontError):
@@ -59,10 +54,8 @@ def main(options: AgentOptions, *, json_logs: bool = False) -> int:
     """Run an agent until it is drained (SIGTERM, SIGINT), and return its exit code. `json_logs`: lines of JSON."""
     set_up_logging(json_logs=json_logs, verbose=options.verbose)
     try:
-        config = config_of(options)
-        with ExitStack() as stack:
-            stack.enter_context(own_folder(config.data_dir))
-            Agent(config).run()
+        with own_folder(options.folder):
+            Agent(options).run()
     except EdgefrontError as error:
         _log.error("%s", error)
         return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
@@ -71,23 +64,6 @@ def main(options: AgentOptions, *, json_logs: bool = False) -> int:
         return ERROR
     _log.info("drained")
     return OK
-
-
-def config_of(options: AgentOptions) -> AgentConfig:
-    """What the options mean. `InvalidInput` for a URL or cores that make no sense."""
-    folder = options.data_dir or Path(user_data_dir("edgefront")) / "agent"
-    return AgentConfig(
-        server=check_url(options.server, insecure=options.insecure),
-        data_dir=folder.absolute(),
-        token_file=options.token_file,
-        name=options.name,
-        device_class=options.device_class,
-        cores=None if options.cores is None else parse_cores(options.cores),
-        memory_limit_bytes=None if options.memory_limit_mb is None else options.memory_limit_mb * MB,
-        insecure=options.insecure,
-        batch=options.batch,
-        probe_again=options.probe_again,
-    )
 
 
 @contextmanager

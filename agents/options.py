@@ -8,6 +8,10 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
+from platformdirs import user_data_dir
+
+from edgefront.core.units import MB
+
 MAX_BATCH = 32
 """Launches in one lease at most: `core.wire.agent.MAX_BATCH`, which a command line need not load to show its help."""
 
@@ -46,8 +50,24 @@ class AgentOptions:
     ] = None
     batch: Annotated[int, Option("Maximum number of launches in one lease.", min=1, max=MAX_BATCH)] = 8
     insecure: Annotated[bool, Option("Allow plain HTTP beyond this machine.")] = False
-    probe_again: Annotated[bool, Option("Test the runtimes again, even if an earlier start has.")] = False
     verbose: Annotated[bool, Option("Also log debug messages.")] = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the credential, the spool and the weight cache; for one agent at a time."""
+        return (self.data_dir or Path(user_data_dir("edgefront")) / "agent").absolute()
+
+    @property
+    def measuring_cores(self) -> tuple[int, ...] | None:
+        """None: all that the process may use. `InvalidInput` for what is no list of cores."""
+        from edgefront.agents.device.cores import parse_cores
+
+        return None if self.cores is None else parse_cores(self.cores)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """Maximum memory of a launch."""
+        return None if self.memory_limit_mb is None else self.memory_limit_mb * MB
 
 
 def flag(name: str) -> str:

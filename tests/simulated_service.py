@@ -16,7 +16,8 @@ from edgefront.core.store.database import Database
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.workers import results, searching
+from edgefront.workers import searching
+from edgefront.workers.work import process_some
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -47,7 +48,7 @@ def advance_target(database: Database, target_id: str, settings: Settings | None
 
 def process_results(database: Database, target_id: str | None) -> None:
     """Processes all reports of a target, as a worker does at its last attempt."""
-    while results.process_some(database, target_id, is_last=True):
+    while process_some(database, target_id, is_last=True):
         pass
 
 

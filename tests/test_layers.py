@@ -221,7 +221,7 @@ HEAVY_FREE = {
     "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
     "edgefront.api.app": ("torch", "edgefront.workers", "edgefront.agents"),
     "edgefront.workers.app": ("torch", "edgefront.api", "edgefront.agents", "fastapi"),
-    "edgefront.workers.training.supervisor": ("torch", "edgefront.api", "edgefront.agents", "fastapi", "celery"),
+    "edgefront.workers.training.supervise": ("torch", "edgefront.api", "edgefront.agents", "fastapi", "celery"),
 }
 
 
@@ -294,4 +294,4 @@ def _names(module: Path) -> set[str]:
 def test_python_children_are_started_by_one_function() -> None:
     """Else a file of the user's working folder may be a module to them (`core.processes.child.python`)."""
     naming = {name for name, path in _modules() if "sys.executable" in path.read_text(encoding="utf-8")}
-    assert naming == {"core.processes.child", "agents.device.runtimes_file"}  # the latter notes which Python this is
+    assert naming == {"core.processes.child"}

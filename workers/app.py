@@ -10,24 +10,103 @@ that it serves, such as `--queues edgefront,edgefront-train-gpu` (see `core.serv
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Celery, bootsteps
 from kombu import Exchange, Queue
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.limits import usable_cores
 from edgefront.core.processes.program import open_closed_streams
 from edgefront.core.processes.threads import switch_often
-from edgefront.core.services import work
+from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.sweep import PARTS
+from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
-from edgefront.workers.sweeps import Sweeps
-from edgefront.workers.tasks import register
-from edgefront.workers.training.pickup import EndTrainings, Trainings
+from edgefront.workers.training.pickup import EndTrainings, Trainings, start_waiting
 from edgefront.workers.work import Worker
+
+_log = logging.getLogger(__name__)
+
+_QUEUES = {queue.name: queue for queue in work.QUEUES}
+
+
+def register(app: Any, worker: Worker, database: Database, settings: Settings) -> None:
+    """Adds the tasks to a Celery application."""
+
+    @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
+    def advance(target_id: str) -> None:
+        worker.requested(work.REQUESTED_BY[tasks.ADVANCE], target_id)
+
+    @app.task(name=tasks.PROCESS_RESULTS, shared=False)  # type: ignore[untyped-decorator]
+    def process_results(target_id: str | None) -> None:
+        worker.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
+
+    @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
+    def do_work(queue: str, number: int) -> None:  # noqa: ARG001
+        worker.work(_QUEUES[queue])
+
+    @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
+    def sweep_all() -> None:
+        sweep_once(database)
+
+    @app.task(name=tasks.TRAIN, shared=False)  # type: ignore[untyped-decorator]
+    def train(queue: str) -> None:
+        start_waiting(database, settings, queue)
+
+
+def sweep_once(database: Database) -> None:
+    """One sweep, with one transaction per part; if the database is unavailable, the rest is left to the next sweep."""
+    for part in PARTS:
+        try:
+            with database.write() as session:
+                part(session, database.now(session))
+        except Unavailable as error:
+            _log.warning("sweep postponed: %s", error)
+            return
+        except Exception:
+            _log.exception("a part of the sweep failed: %s", part.__name__)
+
+
+class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Is started by Celery with every connection to the broker, so that work delayed by an outage continues at once.
+
+    Its messages expire when the next one is due, so a worker that was busy sweeps once, not once per message. Several
+    workers sweep more often than one, which is harmless.
+    """
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._entry: Any = None
+
+    def start(self, consumer: Any) -> None:
+        interval_s = consumer.app.conf.edgefront_sweep_s
+        self._ask(consumer)
+        self._entry = consumer.timer.call_repeatedly(interval_s, self._ask, (consumer, interval_s))
+
+    def stop(self, consumer: Any) -> None:
+        if self._entry is not None:
+            self._entry.cancel()
+            self._entry = None
+
+    def _ask(self, consumer: Any, interval_s: float | None = None) -> None:
+        app = consumer.app
+        try:
+            app.send_task(
+                SWEEP,
+                queue=app.conf.task_default_queue,
+                expires=None if interval_s is None else max(1.0, interval_s),
+                retry=False,
+                ignore_result=True,
+            )
+        except Exception as error:  # transports raise many types; Celery reconnects, and starts this again
+            _log.warning("no sweep could be requested: %s", error)
 
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:

@@ -12,25 +12,72 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import work
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.measuring import result_processing as reports
 from edgefront.core.services.quality import learning
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
-from edgefront.workers import results, searching
+from edgefront.workers import searching
 from edgefront.workers.scoring.scoring import Scoring
+from edgefront.workers.searching import committed, in_words
+
+_log = logging.getLogger(__name__)
+
+
+def process_some(database: Database, target_id: str | None, *, is_last: bool) -> bool:
+    """Processes some reports of a target (None: of deleted ones); whether there may be more.
+
+    Raises what prevents the processing of a report, after all others were processed. At the last attempt it raises
+    nothing, and the launches of such reports fail.
+    """
+    try:
+        return committed(database, lambda session: reports.process(session, target_id, database.now(session)))
+    except Unavailable:
+        raise
+    except Exception:
+        _log.exception("reports of target %s cannot be processed together; each is processed alone", target_id)
+    with database.read() as session:
+        reported = reports.waiting(session, target_id)
+    faults = [(*row, fault) for row in reported.items() if (fault := _fault(database, *row)) is not None]
+    if faults and not is_last:
+        raise faults[0][-1]
+    for launch_id, measurement_id, fault in faults:
+        reason = f"its report cannot be processed: {in_words(fault)}"
+        given_up = partial(reports.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
+        committed(database, lambda session: given_up(session, now=database.now(session)))  # noqa: B023
+    return False  # the sweep requests the rest
+
+
+def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception | None:
+    """The error that prevents processing this report, alone and without the targets that wait for it; None if it was
+    processed.
+    """
+    for with_targets in (True, False):  # perhaps the fault is in a target, whose own `advance` reports it
+        try:
+            with database.write() as session:
+                one = {launch_id: measurement_id}
+                reports.process_launches(session, one, database.now(session), with_targets=with_targets)
+        except Unavailable:
+            raise
+        except Exception as error:
+            _log.exception("the report of launch %s cannot be processed, with its targets: %s", launch_id, with_targets)
+            fault = error
+        else:
+            return None
+    return fault
+
 
 TASK_S = 5.0
 """Seconds after which a task claims no further item and sends for another task: others wait in the broker's queue."""
-
-_log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -50,7 +97,7 @@ class Worker:
         self.scoring = Scoring(database, settings)
         self._stopping = threading.Event()
         self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
-            WorkKind.RESULTS: lambda held: results.process_some(database, held.subject or None, is_last=held.is_last),
+            WorkKind.RESULTS: lambda held: process_some(database, held.subject or None, is_last=held.is_last),
             WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
             WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
             WorkKind.SCORE: lambda held: self.scoring.compute(held.subject),

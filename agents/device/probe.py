@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
 import platform
 import re
-import shutil
 import socket
 import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.device.processor import processor
-from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.forked import child_environment
 from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.provider import Provider
@@ -27,6 +24,7 @@ from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.processes.child import python
 from edgefront.core.processes.folders import work_folder
+from edgefront.core.processes.gpus import listed_gpus
 from edgefront.core.processes.limits import total_memory_bytes
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
@@ -34,22 +32,16 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 120.0
 _POLL_S = 0.25
-_GPU_FIELDS = ("name", "uuid", "memory.total", "driver_version", "compute_cap")
 
 
-def probe(
-    plan: CorePlan | None = None, file: RuntimesFile | None = None, ending: threading.Event | None = None
-) -> DeviceFacts:
+def probe(plan: CorePlan | None = None, ending: threading.Event | None = None) -> DeviceFacts:
     """The facts of this device.
 
     Args:
         plan: the cores that may measure; by default all that the process may use.
-        file: keeps what is found out about the runtimes for the next start. Not read on a device with a GPU, which may
-        have been away or full.
         ending: once it is set, tests of runtimes that go on are given up.
     """
-    listed = gpus()
-    return _facts(plan, listed, runtimes(None if listed else file, ending))
+    return _facts(plan, gpus(), runtimes(ending))
 
 
 def hardware() -> DeviceFacts:
@@ -104,35 +96,20 @@ def as_name(text: str) -> str:
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 
-def runtimes(file: RuntimesFile | None = None, ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
-    """The runtimes that work on this device, each tested in a separate process, unless `file` has its facts; without
-    those that are missing or broken.
+def runtimes(ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
+    """The runtimes that work on this device, each tested in a separate process; without those that are missing or
+    broken.
     """
-    tested = {} if file is None else file.read()
-    if tested:
-        _log.info("tested at an earlier start (--probe-again tests again): %s", ", ".join(tested))
     names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
-    untested = [name for name in names if name not in tested]
     with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
-        tried = dict(zip(untested, threads.map(lambda name: try_runtime(name, ending), untested), strict=True))
-    if file is not None and untested:
-        complete = (probed.facts for probed in tried.values() if probed.facts is not None and probed.complete)
-        file.write([*tested.values(), *complete])
-    by_name = {**tested, **{name: probed.facts for name, probed in tried.items()}}
-    return tuple(facts for name in names if (facts := by_name[name]) is not None)
+        tested = threads.map(lambda name: try_runtime(name, ending), names)
+        return tuple(facts for facts in tested if facts is not None)
 
 
-class Tried(NamedTuple):
-    """Result of the test of a runtime."""
-
-    facts: RuntimeFacts | None
-    """None if it is missing or broken."""
-    complete: bool = False
-    """Whether the test ran to its end and float32 worked; if not, another test may find more."""
-
-
-def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Tried:
-    """Tests this runtime, which is installed, in a separate process; once `ending` is set, not to its end."""
+def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> RuntimeFacts | None:
+    """Tests this runtime, which is installed, in a separate process; once `ending` is set, not to its end. None if it
+    is broken.
+    """
     command = python("edgefront.agents.measuring.runtimes.describe", runtime, str(os.getpid()))
     try:
         with (
@@ -143,10 +120,9 @@ def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Trie
         ):
             answer = _answer(process, ending or threading.Event())
         # If a test crashes the process or hangs, the last line contains the facts known before it.
-        facts = RuntimeFacts.model_validate(json.loads(answer.strip().split(b"\n")[-1]))
+        return RuntimeFacts.model_validate(json.loads(answer.strip().split(b"\n")[-1]))
     except (OSError, ValueError):
-        return Tried(None)
-    return Tried(facts, complete=process.returncode == 0)
+        return None
 
 
 def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
@@ -166,25 +142,13 @@ def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
 
 def gpus() -> tuple[dict[str, Fact], ...]:
     """NVIDIA GPUs, as their driver's tool lists them."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    command = [tool, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_gpus(answer)
-
-
-def parse_gpus(answer: str) -> tuple[dict[str, Fact], ...]:
-    """GPUs from nvidia-smi's rows of `_GPU_FIELDS`; memory in bytes."""
-    gpus: list[dict[str, Fact]] = []
-    for row in csv.reader(answer.splitlines(), skipinitialspace=True):
-        if len(row) == len(_GPU_FIELDS):
-            name, uuid, mebibytes, driver, capability = (cell.strip() for cell in row)
-            memory = int(mebibytes) << 20 if mebibytes.isdigit() else None
-            gpus.append(
-                {"name": name, "uuid": uuid, "memory_bytes": memory, "driver": driver, "compute_capability": capability}
-            )
-    return tuple(gpus)
+    return tuple(
+        {
+            "name": gpu.name,
+            "uuid": gpu.uuid,
+            "memory_bytes": gpu.memory_bytes,
+            "driver": gpu.driver,
+            "compute_capability": gpu.compute_capability,
+        }
+        for gpu in listed_gpus()
+    )

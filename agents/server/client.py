@@ -31,7 +31,6 @@ from edgefront.core.errors import (
 from edgefront.core.http_client import problem_document, retry_after_s, route, server_url
 from edgefront.core.wire.agent import (
     INSTANCE_HEADER,
-    RENEW_HEADER,
     WITHHELD_HEADER,
     EnrolRequest,
     EnrolResponse,
@@ -101,10 +100,6 @@ class AgentClient:
     def __init__(self, server: str, *, insecure: bool = False, instance: str | None = None) -> None:
         self.instance = instance or secrets.token_urlsafe(24)
         self.server = check_url(server, insecure=insecure)
-        self.renewal_asked = False
-        """Whether the server has asked to replace the credential that is in use."""
-        self.on_trial = False
-        """Whether the credential in use has not been accepted yet, and the one before it is kept."""
         self.blocked_reason: str | None = None
         """Why the device gets no launches, by the last answer to `lease`; None if it may get some."""
         self._route = route(self.server)
@@ -124,19 +119,13 @@ class AgentClient:
     ) -> None:
         await self._http.aclose()
 
-    def use(self, credential: str, *, on_trial: bool = False) -> None:
+    def use(self, credential: str) -> None:
         """Authenticates with this credential from now on."""
-        self.renewal_asked = False
-        self.on_trial = on_trial
         self._http.headers["Authorization"] = f"Bearer {credential}"
 
     async def enrol(self, token: str, request: EnrolRequest) -> EnrolResponse:
         """Exchanges an enrolment token for a credential."""
         return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
-
-    async def renew(self, device_id: str) -> EnrolResponse:
-        """A new credential; the one in use stays valid until the new one is used."""
-        return await self._ask(f"/v1/devices/{device_id}/rotate", None, EnrolResponse)
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
         """Requests work; the server may take `wait_s` to answer. If cancelled, it closes the connection, and the server
@@ -181,14 +170,10 @@ class AgentClient:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
         timeout = httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
         content = b"" if body is None else body.model_dump_json().encode()
-        credential = self._http.headers.get("Authorization")
         with self._route.asking(self.server):
             response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
         if response.is_success:
-            self.renewal_asked = self.renewal_asked or RENEW_HEADER in response.headers
             return response
-        if response.status_code == 401 and bearer is None and self._http.headers.get("Authorization") != credential:
-            return await self._send(path, body, wait_s=wait_s)  # it was under way while the credential was replaced
         raise error_of(response)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefront.agents.config import AgentConfig
 from edgefront.agents.device.probe import as_name, default_class
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.retry import FOREVER
 from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
@@ -35,8 +35,6 @@ class Credential(BaseModel):
     device_id: str
     name: str
     credential: str
-    former: str | None = None
-    """The one before, until the server has accepted this one."""
 
 
 class CredentialFile:
@@ -63,7 +61,7 @@ class CredentialFile:
 
     def write(self, credential: Credential) -> None:
         """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
-        write_private(self.path, json.dumps(credential.model_dump(exclude_none=True)))
+        write_private(self.path, json.dumps(credential.model_dump()))
         self._nonce.unlink(missing_ok=True)
 
     def refused_instance(self) -> str | None:
@@ -95,15 +93,15 @@ class CredentialFile:
         return made
 
 
-async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:
+async def enrol(client: AgentClient, options: AgentOptions, facts: DeviceFacts) -> Credential:
     """Exchanges the enrolment token for a credential and stores it. Waits while the server is unavailable. Raises
     `InvalidInput` without a usable token file, and the server's errors on the token.
     """
-    token = read_token(config.token_file)
-    file = CredentialFile(config.data_dir)
+    token = read_token(options.token_file)
+    file = CredentialFile(options.folder)
     request = EnrolRequest(
-        name=as_name(config.name or facts.hostname),
-        device_class=as_name(config.device_class) if config.device_class else default_class(facts),
+        name=as_name(options.name or facts.hostname),
+        device_class=as_name(options.device_class) if options.device_class else default_class(facts),
         facts=facts,
         nonce=file.nonce(),
     )
@@ -119,58 +117,17 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
     return credential
 
 
-async def renew(client: AgentClient, config: AgentConfig) -> None:
-    """Replaces the device's credential. The new one is on disk before it is used, and the old one stays valid until
-    then: an agent that dies in between starts with one that works. Without an answer, the server asks again later.
-
-    The old one stays on disk until the server has accepted the new one (`fall_back`); this function then removes it.
-    """
-    file = CredentialFile(config.data_dir)
-    credential = file.read(client.server)
-    if credential is None:
-        return
-    try:
-        if client.on_trial:
-            credential = credential.model_copy(update={"former": None})
-            file.write(credential)
-            client.on_trial = False
-        if not client.renewal_asked:
-            return
-        answer = await client.renew(credential.device_id)
-        file.write(credential.model_copy(update={"credential": answer.credential, "former": credential.credential}))
-    except (EdgefrontError, OSError) as error:
-        _log.warning("the credential could not be replaced; trying again with the next request for work: %s", error)
-        return
-    client.use(answer.credential, on_trial=True)
-    _log.info("the credential was replaced")
-
-
-def fall_back(client: AgentClient, config: AgentConfig, refusal: EdgefrontError) -> bool:
-    """Takes the former credential if the server does not accept a new one at its first use; whether there was one.
-
-    A request to replace the credential that arrives late, after the agent has sent another, ends the new one unused.
-    """
-    file = CredentialFile(config.data_dir)
-    credential = file.read(client.server)
-    if not isinstance(refusal, Unauthenticated) or credential is None or credential.former is None:
-        return False
-    _log.warning("the server does not accept the new credential (%s); using the former one", refusal)
-    client.use(credential.former)
-    file.write(credential.model_copy(update={"credential": credential.former, "former": None}))
-    return True
-
-
-async def enrol_again(client: AgentClient, config: AgentConfig, facts: DeviceFacts, refusal: EdgefrontError) -> None:
+async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceFacts, refusal: EdgefrontError) -> None:
     """Called when the server does not accept the credential: enrols with the token, if there is one that it accepts.
 
     Raises `refusal` if there is no token or, for a revoked device, none that was made for it; else what is wrong with
     the token.
     """
-    if config.token_file is None:
+    if options.token_file is None:
         raise refusal
     _log.warning("the server does not accept this device's credential (%s); enrolling again", refusal)
     try:
-        credential = await enrol(client, config, facts)
+        credential = await enrol(client, options, facts)
     except (Unauthenticated, Conflict, InvalidInput):
         if isinstance(refusal, Gone):
             raise refusal from None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from edgefront.agents.config import AgentConfig
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import AgentClient, CopiedDataFolder
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import HeldItem, HeldLease, Holdings
@@ -36,30 +36,29 @@ class Leasing:
 
     Args:
         facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
-        device or has revoked it; takes a former credential (False), enrols again (True) or raises. renew: called when
-        the server asks to replace the credential, and when it has accepted a new one. spawn: runs a task in the
-        background; one that fails ends the agent.
+        device or has revoked it; enrols again or raises. wait_s: how long the server may hold a request for work.
+        spawn: runs a task in the background; one that fails ends the agent.
     """
 
     def __init__(
         self,
-        config: AgentConfig,
+        options: AgentOptions,
         client: AgentClient,
         spool: Spool,
         facts: DeviceFacts,
-        rejoin: Callable[[EdgefrontError], Awaitable[bool]],
-        renew: Callable[[], Awaitable[None]],
+        rejoin: Callable[[EdgefrontError], Awaitable[None]],
+        wait_s: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self.holdings = Holdings()
-        self._config = config
+        self._most = options.batch
+        self._wait_s = wait_s
         self._client = client
         self._spool = spool
         self._facts = facts
         self._rejoin = rejoin
-        self._renew = renew
         self._spawn = spawn
-        self._credential_file = CredentialFile(config.data_dir)
+        self._credential_file = CredentialFile(options.folder)
         self._rejoined = self._told_facts = False
         self._logged = _state_message("active", None)
         self._work = asyncio.Event()
@@ -78,7 +77,7 @@ class Leasing:
             await asyncio.sleep(_DISK_S)
             return
         facts = None if self._told_facts else self._facts
-        request = LeaseRequest(max_items=self._batch(), wait_s=self._config.wait_s, facts=facts)
+        request = LeaseRequest(max_items=self._batch(), wait_s=self._wait_s, facts=facts)
         asked = time.monotonic()
         answer = await self._ask(request)
         self._told_facts = answer is not None
@@ -88,9 +87,7 @@ class Leasing:
             self._logged = message
             _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
         taken = self._take(answer)
-        if self._client.renewal_asked or self._client.on_trial:
-            await self._renew()
-        if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
+        if taken == 0 and time.monotonic() - asked < min(1.0, self._wait_s):
             await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> HeldItem | None:
@@ -148,7 +145,8 @@ class Leasing:
         except (Unauthenticated, Gone) as error:
             if self._rejoined:
                 raise
-            self._rejoined = await self._rejoin(error)
+            await self._rejoin(error)
+            self._rejoined = True
             return None
         except CopiedDataFolder:
             self._credential_file.refused(self._client.instance)
@@ -193,8 +191,8 @@ class Leasing:
 
     def _batch(self) -> int:
         if self._mean_s is None:
-            return min(_FIRST_BATCH, self._config.batch)
-        return max(1, min(self._config.batch, round(_AIM_S / max(self._mean_s, 1e-3))))
+            return min(_FIRST_BATCH, self._most)
+        return max(1, min(self._most, round(_AIM_S / max(self._mean_s, 1e-3))))
 
 
 def _state_message(state: str, blocked_reason: str | None) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Annotated
 from urllib.parse import quote
 
@@ -17,18 +16,17 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import DeviceId, Here, principal_of
+from edgefront.api.http.auth import DeviceId, Here
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.services.fleet import credentials, devices
+from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import (
     INSTANCE,
     INSTANCE_HEADER,
-    RENEW_HEADER,
     WITHHELD_HEADER,
     DeviceFacts,
     HeartbeatResponse,
@@ -44,10 +42,6 @@ router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 
 _LEASED = answer(example("lease_response"))
 _LEASED[200]["headers"] = {
-    RENEW_HEADER: {
-        "schema": {"type": "string", "enum": ["true"]},
-        "description": "The device's credential is old: replace it (rotate_credential)",
-    },
     WITHHELD_HEADER: {
         "schema": {"type": "string"},
         "description": "Why the device gets no launches, such as its quarantine, percent-encoded",
@@ -87,8 +81,6 @@ async def lease(
     instance = given if INSTANCE.fullmatch(given) else None
     claimed = await run_in_threadpool(_claim, here, device_id, body, instance, body.facts)
     headers = {}
-    if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
-        headers[RENEW_HEADER] = "true"
     began = loop.time()
     if not claimed.found.items and end > began and not here.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))

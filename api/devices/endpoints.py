@@ -20,7 +20,6 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import anchors, device_queue, release_leases
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.agent import EnrolResponse
 from edgefront.core.wire.service import (
     AnchorView,
     DevicePage,
@@ -115,21 +114,6 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     view = _command(here, release_leases.revoke_device, person, device)
     here.credentials.forget()
     return view
-
-
-@router.post(
-    "/{device_id}/rotate",
-    summary="Replace a device's credential",
-    responses={**answer(example("enrol_response")), **errors(404, 409)},
-)
-def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
-    """For its owner or an admin the old one ends within a second. A device that replaces its own (an answer to a lease
-    request has the header `Edgefront-Renew-Credential` when it is old) keeps the old one until it uses the new one.
-    """
-    with here.database.write() as session:
-        answer_ = credentials.rotate(session, asker, device, here.database.now(session))
-    here.credentials.forget()
-    return answer_
 
 
 @router.post(

@@ -88,11 +88,6 @@ class LeaseSettings(_Group):
     """Seconds between two sweeps, which return expired leases and resume stalled targets."""
 
 
-class AccessSettings(_Group):
-    credential_days: float = Field(default=30.0, gt=0, le=3650)
-    """Days after which a device is asked to replace its credential. It does so by itself."""
-
-
 class HttpSettings(_Group):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
@@ -185,7 +180,6 @@ class Settings(BaseSettings):
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
-    access: AccessSettings = AccessSettings()
     http: HttpSettings = HttpSettings()
     data: DataSettings = DataSettings()
     owners: OwnerSettings = OwnerSettings()

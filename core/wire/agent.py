@@ -24,8 +24,6 @@ from edgefront.core.validation import form, printable
 PROTOCOL_VERSION = 4
 FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 """What agents measure that do not say which modes they know (before protocol version 4)."""
-RENEW_HEADER = "Edgefront-Renew-Credential"
-"""Header of an answer to a lease request: the device's credential is old, and the agent should ask for a new one."""
 WITHHELD_HEADER = "Edgefront-Withheld"
 """Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
 agents from before it would refuse that."""

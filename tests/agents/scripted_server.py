@@ -21,7 +21,6 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
 from edgefront.core.wire.agent import (
-    RENEW_HEADER,
     WITHHELD_HEADER,
     EnrolRequest,
     EnrolResponse,
@@ -58,14 +57,8 @@ class Script:
     heartbeat_s: float = 0.2
     cancelled: tuple[str, ...] = ()
     credential: str = CREDENTIAL
-    renewing: bool = False
-    """Whether answers to requests for work ask to replace the credential."""
     gone: int = 0
     """So many requests for work are still answered as those of a revoked device."""
-    renewed: str | None = None
-    """The new credential, until it is used: then it is the one that counts."""
-    ended_unused: int = 0
-    """So many new credentials end before they are used."""
     outcome: Callable[[LaunchReport], str] = lambda report: "accepted"
     away_after: int | None = None
     """From the answer with this lease on, the server is away (503): before the agent can do anything with it."""
@@ -131,8 +124,6 @@ def _app(script: Script) -> FastAPI:
         if script.garbage or any(request.url.path.startswith(prefix) for prefix in script.status):
             raise Refusal
         given = request.headers.get("authorization")
-        if script.renewed is not None and given == f"Bearer {script.renewed}":
-            script.credential, script.renewed, script.renewing = script.renewed, None, False
         token = TOKEN if request.url.path == "/v1/agents/enrol" else script.credential
         if given != f"Bearer {token}":
             raise Refusal
@@ -161,8 +152,6 @@ def _app(script: Script) -> FastAPI:
         if script.gone:
             script.gone -= 1
             raise HTTPException(410)
-        if script.renewing:
-            response.headers[RENEW_HEADER] = "true"
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s
@@ -186,13 +175,6 @@ def _app(script: Script) -> FastAPI:
         return LeaseResponse(
             lease_id=lease_id, items=items, expires_at=expires, ttl_s=60, heartbeat_s=script.heartbeat_s
         )
-
-    @app.post("/v1/devices/{device_id}/rotate")
-    async def rotate(device_id: str) -> EnrolResponse:
-        made = f"efa_{len(script.requests):x<43}"
-        script.renewed = None if script.ended_unused else made
-        script.ended_unused = max(0, script.ended_unused - 1)
-        return EnrolResponse(device_id=device_id, credential=made)
 
     @app.post("/v1/leases/{lease_id}/heartbeat")
     async def heartbeat(lease_id: str) -> HeartbeatResponse:

@@ -14,10 +14,10 @@ import pytest
 import subjects
 from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 
-from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import retry
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
@@ -54,8 +54,9 @@ def endless(number: int) -> LeaseItem:
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, start: tuple[AgentConfig, DeviceFacts]) -> None:
-        self.agent = Agent(*start)
+    def __init__(self, start: tuple[AgentOptions, DeviceFacts, float]) -> None:
+        options, facts, wait_s = start
+        self.agent = Agent(options, facts, wait_s=wait_s)
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
 
@@ -78,20 +79,21 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, folder: Path, weights: Path, facts: DeviceFacts):
-    def make(url: str, **changes) -> tuple[AgentConfig, DeviceFacts]:
+    def make(url: str, **changes) -> tuple[AgentOptions, DeviceFacts, float]:
         folder.mkdir(exist_ok=True)
         if not (folder / "weights").exists():
             (folder / "weights").symlink_to(weights)
         token = tmp_path / "token"
         token.write_text(TOKEN + "\n")
         settings = {"server": url, "data_dir": folder, "token_file": token, "wait_s": 5.0, **changes}
-        return AgentConfig(**settings), facts
+        wait_s = settings.pop("wait_s")
+        return AgentOptions(**settings), facts, wait_s
 
     return make
 
 
 @contextmanager
-def running(start: tuple[AgentConfig, DeviceFacts]) -> Iterator[Running]:
+def running(start: tuple[AgentOptions, DeviceFacts, float]) -> Iterator[Running]:
     run = Running(start)
     run.thread.start()
     try:
@@ -356,51 +358,6 @@ def test_enrols_again_where_the_server_does_not_know_the_device(config):
     assert len(script.enrolled) == 2
 
 
-def test_replaces_its_credential_when_asked_and_keeps_it_on_disk(config, folder):
-    script = Script(renewing=True)
-    script.items.extend(item(number) for number in range(3))
-    with ScriptedServer(script) as server:
-        with running(config(server.url)) as run:
-            wait_for(lambda: len(script.reports) == 3 and script.credential != CREDENTIAL)
-            script.items.append(item(3))
-            wait_for(lambda: len(script.reports) == 4)
-            assert run.error is None
-        assert script.credential in (folder / "credential.json").read_text()
-        assert stat.S_IMODE((folder / "credential.json").stat().st_mode) == 0o600
-        script.items.append(item(4))
-        with running(config(server.url, token_file=None)):  # and starts with it
-            wait_for(lambda: len(script.reports) == 5)
-    assert len(script.enrolled) == 1
-
-
-def test_takes_its_former_credential_where_the_new_one_has_ended_unused(config, folder):
-    """As a request to replace it that arrives late, after another, has it. The token is not needed for that."""
-    script = Script(renewing=True, ended_unused=1)
-    with ScriptedServer(script) as server:
-        with running(config(server.url)) as run:
-            wait_for(lambda: script.credential != CREDENTIAL)
-            wait_for(lambda: "former" not in (folder / "credential.json").read_text())
-            assert run.error is None
-        assert script.requests.count("/v1/devices/dev_1/rotate") == 2
-        file = CredentialFile(folder)
-        kept = file.read(server.url)
-        assert kept is not None
-        # An agent that was killed before the first use of one that has ended.
-        file.write(kept.model_copy(update={"credential": "efa_" + "e" * 43, "former": kept.credential}))
-        script.items.append(item(0))
-        with running(config(server.url, token_file=None)) as run:
-            wait_for(lambda: reported(script) == ["lau_0"])
-            assert run.error is None
-        assert file.read(server.url) == kept
-        assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-        # Neither counts: the token does.
-        file.write(kept.model_copy(update={"credential": "efa_" + "e" * 43, "former": "efa_" + "f" * 43}))
-        script.items.append(item(1))
-        with running(config(server.url)):
-            wait_for(lambda: reported(script) == ["lau_0", "lau_1"])
-    assert len(script.enrolled) == 2
-
-
 def test_an_enrolment_is_repeated_with_its_nonce(config, folder):
     folder.mkdir()
     nonce = CredentialFile(folder).nonce()  # of an agent that was killed before its answer came
@@ -414,17 +371,6 @@ def test_an_enrolment_is_repeated_with_its_nonce(config, folder):
     assert CredentialFile(folder).nonce() != nonce
     path.write_bytes(b"\xff")
     assert len(CredentialFile(folder).nonce()) == 43
-
-
-def test_keeps_its_credential_when_none_can_be_had(config, folder):
-    script = Script(renewing=True, status={"/v1/devices": 503})
-    script.items.extend(item(number) for number in range(2))
-    with ScriptedServer(script) as server, running(config(server.url)) as run:
-        wait_for(lambda: len(script.reports) == 2 and "/v1/devices/dev_1/rotate" in script.requests)
-        assert run.error is None
-        assert CREDENTIAL in (folder / "credential.json").read_text()
-        script.status.clear()
-        wait_for(lambda: script.credential != CREDENTIAL)
 
 
 def test_a_token_that_is_for_other_devices_leaves_the_credential_where_it_is(config, folder):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.agents.main import config_of
 from edgefront.agents.options import MAX_BATCH, AgentOptions, parse
 from edgefront.core.errors import InvalidInput
 from edgefront.core.wire import agent as wire
@@ -17,8 +16,7 @@ def test_a_command_line_is_read() -> None:
     options, json_logs = parse(line.split())
     given = {"token_file": Path("t"), "cores": "2,4-5", "memory_limit_mb": 900, "batch": 3, "insecure": True}
     assert (options, json_logs) == (AgentOptions("http://here", **given), True)  # type: ignore[arg-type]
-    config = config_of(options)
-    assert (config.cores, config.memory_limit_bytes, config.batch) == ((2, 4, 5), 900_000_000, 3)
+    assert (options.measuring_cores, options.memory_limit_bytes) == ((2, 4, 5), 900_000_000)
     assert parse(["--server", "http://here"]) == (AgentOptions("http://here"), False)
 
 
@@ -32,4 +30,4 @@ def test_a_batch_is_at_most_what_a_lease_may_have(capsys: pytest.CaptureFixture[
 
 def test_cores_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InvalidInput, match="cores"):
-        config_of(AgentOptions("http://127.0.0.1", cores="4-2"))
+        _ = AgentOptions("http://127.0.0.1", cores="4-2").measuring_cores

@@ -211,8 +211,8 @@ def test_launches_of_two_agents_take_turns(weights, tmp_path):
 
 def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
+    from edgefront.agents.measuring.measure import run_spawned
     from edgefront.agents.measuring.request import LaunchRequest
-    from edgefront.agents.measuring.spawn import run_spawned
     from edgefront.core.graph.parameters import parameters
     from edgefront.core.graph.weights import WeightCache
 

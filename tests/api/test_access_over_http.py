@@ -17,7 +17,6 @@ from edgefront.api.http.credentials import CHECKED_S, TRUSTED_S, Credential, Cre
 from edgefront.core.errors import Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import RENEW_HEADER
 
 PAGES = {"/", "/new", "/jobs", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
 
@@ -274,24 +273,6 @@ def test_the_last_admin_key_is_not_revoked_by_mistake(service: Service) -> None:
     assert admin.get("/v1/me").status_code == 200
     assert admin.delete(f"/v1/keys/{key['id']}", params={"force": "true"}).status_code == 204
     problem(admin.get("/v1/me"), 401)
-
-
-@ON_SQLITE
-def test_a_device_renews_its_credential_over_http(database: Database, start_service: Callable[..., Service]) -> None:
-    service = start_service(database)
-    device, secret = service.enrol("board")
-    agent = service.client_with({"Authorization": f"Bearer {secret}"})
-    lease = {"wait_s": 0, "max_items": 1}
-    assert RENEW_HEADER not in agent.post("/v1/leases", json=lease).headers
-    service.settings.access.credential_days = 1e-9
-    assert agent.post("/v1/leases", json=lease).headers[RENEW_HEADER] == "true"
-    made = agent.post(f"/v1/devices/{device}/rotate").json()
-    assert agent.post("/v1/leases", json=lease).status_code == 200, "the old one counts until the new one is used"
-    renewed = service.client_with({"Authorization": f"Bearer {made['credential']}"})
-    assert renewed.post("/v1/leases", json=lease).status_code == 200
-    while (answer := agent.post("/v1/leases", json=lease)).status_code == 200:
-        time.sleep(0.02)
-    problem(answer, 401)
 
 
 @ON_SQLITE

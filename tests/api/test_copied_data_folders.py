@@ -13,8 +13,8 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import CopiedDataFolder
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.api.docs.examples import example
@@ -76,8 +76,9 @@ class Running:
     """An agent in a thread, which asks for work all the time."""
 
     def __init__(self, service: Service, folder: Path, token: Path | None, name: str = "board") -> None:
-        config = AgentConfig(service.url, folder, token_file=token, name=name, wait_s=0.1)
-        self.agent = Agent(config, DeviceFacts.model_validate(example("enrol_request")["facts"]))
+        options = AgentOptions(service.url, data_dir=folder, token_file=token, name=name)
+        facts = DeviceFacts.model_validate(example("enrol_request")["facts"])
+        self.agent = Agent(options, facts, wait_s=0.1)
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

@@ -343,22 +343,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
     assert list((artifacts / "imports").iterdir()) == []
 
 
-def test_with_an_artifact_store_the_files_are_there(service: Service, folder: Path, tmp_path: Path) -> None:
-    service.settings.artifacts = f"file://{tmp_path}/store"
-    bob = service.client("user", "bob")
-    problem(bob.post(PATH, content=packed({})), 422)
-    assert not (tmp_path / "store").exists()
-    made = bob.post(PATH, content=body(folder)).json()["id"]
-    assert bob.post(PATH, content=body(folder)).json()["id"] == made
-    path = f"/v1/trainings/{made}"
-    assert files_below(service.settings.artifact_folder) == []
-    weights = bob.get(f"{path}/files/result/model.safetensors").content
-    assert weights == (folder / "model.safetensors").read_bytes()
-    assert bob.get(f"{path}/model", params={"format": "gguf"}).status_code == 200
-    assert bob.delete(path).status_code == 204
-    assert [name for name in files_below(tmp_path / "store") if not name.startswith("deleted/")] == []
-
-
 def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> None:
     with Client(sqlite_service.url, sqlite_service.key("user", "bob")) as client:
         made = client.trainings.import_model(folder)
@@ -369,12 +353,9 @@ def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> Non
     assert sum(map(len, archive)) == archive.size
 
 
-@pytest.mark.parametrize("has_store", [False, True], ids=["folder", "store"])
 def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
-    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path, has_store: bool
+    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
-    if has_store:
-        sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
     prepare(sqlite_service.settings.data_folder)
     made = bob.post(PATH, content=body(folder)).json()
     asked = {

@@ -23,7 +23,6 @@ from edgefront.core.measurement.ceiling import (
     PROCESSOR_FLOPS,
     ceiling,
 )
-from edgefront.core.measurement.drift import drift
 from edgefront.core.measurement.plausible import Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
@@ -36,6 +35,7 @@ from edgefront.core.measurement.statistics import (
     is_decided,
     tolerance,
 )
+from edgefront.core.services.measuring.anchors import drift
 
 
 def facts(**changes: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from concurrency import at_once
 from lease_world import START, World, facts
-from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.measurement.ceiling import CORE_GFLOPS
@@ -130,10 +129,6 @@ def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     refused(nonce=NONCE)
     world.tick(1000)
     refused()
-    root = admin(world)
-    with world.write() as session:
-        credentials.rotate(session, root, "pi", world.now)
-    refused()
     own = again(world, "pi")
     refused()
     back = enrol(world, own, nonce=NONCE)
@@ -214,7 +209,7 @@ def test_a_revoked_device_comes_back_by_a_token_for_it(world: World) -> None:
     use(world, first.credential)
     with world.write() as session:
         release_leases.revoke_device(session, ROOT, first.device_id, world.now)
-        for verb in (devices.drain_device, devices.activate_device, credentials.rotate):
+        for verb in (devices.drain_device, devices.activate_device):
             with pytest.raises(Gone):
                 verb(session, ROOT, first.device_id, world.now)
     with pytest.raises(Gone):
@@ -231,49 +226,6 @@ def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None
         release_leases.revoke_device(session, ROOT, "bench", world.now)
         release_leases.revoke_device(session, ROOT, "bench", world.now)
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
-
-
-def test_a_device_renews_its_credential_and_loses_none_on_the_way(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    itself = use(world, first.credential)
-
-    def renewed() -> EnrolResponse:
-        with world.write() as session:
-            return credentials.rotate(session, itself, first.device_id, world.now)
-
-    lost = renewed()  # its answer never came: the old one works on
-    assert use(world, first.credential) == itself
-    second = renewed()
-    with pytest.raises(Unauthenticated):
-        whoami(world, lost.credential)
-    assert use(world, first.credential) == itself  # the agent died before it used the new one
-    assert use(world, second.credential).device_id == first.device_id
-    with pytest.raises(Unauthenticated, match="revoked"):
-        whoami(world, first.credential)
-    assert use(world, second.credential).device_id == first.device_id
-
-
-def test_an_owner_replaces_a_credential_at_once(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    use(world, first.credential)
-    root = admin(world)
-    with world.write() as session:
-        second = credentials.rotate(session, root, "pi", world.now)
-    with pytest.raises(Unauthenticated):
-        whoami(world, first.credential)
-    assert use(world, second.credential).device_id == first.device_id
-
-
-def test_a_credential_that_has_ended_replaces_nothing(world: World) -> None:
-    """A process that still remembers it asks for another, after the device has used its new one elsewhere."""
-    first = enrol(world, token(world)[1])
-    itself = use(world, first.credential)
-    with world.write() as session:
-        second = credentials.rotate(session, itself, "pi", world.now)
-    use(world, second.credential)
-    with world.write() as session, pytest.raises(Unauthenticated):
-        credentials.rotate(session, itself, "pi", world.now)
-    assert whoami(world, second.credential).device_id == first.device_id
 
 
 def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
@@ -303,28 +255,6 @@ def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
         devices.revoke_enrolment_token(session, ADA, made.id, world.now)
     with pytest.raises(Unauthenticated, match="revoked"):
         enrol(world, secret, "bench")
-
-
-def test_a_credential_that_ended_before_its_first_use_ends_no_other(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    itself = use(world, first.credential)
-    with world.write() as session:
-        second = whoami_in(session, credentials.rotate(session, itself, first.device_id, world.now).credential, world)
-        credentials.rotate(session, itself, first.device_id, world.now)
-        with pytest.raises(Unauthenticated):
-            credentials.first_used(session, second.key_id, world.now)
-    assert whoami(world, first.credential) == itself
-
-
-def whoami_in(session: Session, secret: str, world: World) -> Principal:
-    return keys.authenticate(session, secret, world.now)
-
-
-def test_a_credential_is_old_after_the_days_that_are_set(world: World) -> None:
-    found = use(world, enrol(world, token(world)[1]).credential)
-    assert not credentials.is_old(found, 30.0, world.now + timedelta(days=29))
-    assert credentials.is_old(found, 30.0, world.now + timedelta(days=30))
-    assert not credentials.is_old(ROOT, 1.0, world.now)
 
 
 def test_what_ends_is_counted(world: World) -> None:
@@ -358,7 +288,7 @@ def test_who_may_do_what_to_a_device(world: World) -> None:
         with pytest.raises(Forbidden):
             credentials.reenrolment_token(session, bob, device, ReenrolRequest(), world.now)
         assert credentials.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)[0].device_id == device
-        for verb in (devices.drain_device, devices.revoke_device, credentials.rotate):
+        for verb in (devices.drain_device, devices.revoke_device):
             with pytest.raises(Forbidden):
                 verb(session, bob, device, world.now)
             with pytest.raises(NotFound):

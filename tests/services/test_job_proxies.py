@@ -31,9 +31,9 @@ from edgefront.core.services.sweep import sweep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, ProxyScore, ProxyWait, WorkItem
 from edgefront.core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
+from edgefront.workers.app import sweep_once
 from edgefront.workers.scoring.child import answer
 from edgefront.workers.scoring.scoring import Child
-from edgefront.workers.tasks import sweep_once
 from edgefront.workers.work import Worker
 
 TINY = {"rows": 2, "length": 4}

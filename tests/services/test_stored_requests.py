@@ -16,7 +16,7 @@ from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Job, Target
-from edgefront.workers.tasks import sweep_once
+from edgefront.workers.app import sweep_once
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])

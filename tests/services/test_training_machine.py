@@ -10,7 +10,10 @@ from edgefront.core.processes.limits import total_memory_bytes
 from edgefront.core.services.trainings.machine import system_gpus
 from edgefront.core.units import MIB
 
-LISTED = "0, GPU-aaaa, 81559\n1, GPU-bbbb, 24564\n2, GPU-cccc, [N/A]\n"
+LISTED = "".join(
+    f"{number}, NVIDIA, GPU-{name}, {size}, 1, 9.0\\n"
+    for number, name, size in ((0, "aaaa", "81559"), (1, "bbbb", "24564"), (2, "cccc", "[N/A]"))
+)
 
 
 @pytest.fixture(autouse=True)

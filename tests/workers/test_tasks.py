@@ -27,9 +27,9 @@ from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
-from edgefront.workers import tasks as worker_tasks
+from edgefront.workers import app as worker_app
+from edgefront.workers.app import sweep_once
 from edgefront.workers.searching import ATTEMPTS
-from edgefront.workers.tasks import sweep_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,7 +123,7 @@ def test_a_part_of_the_sweep_that_fails_stops_no_other(
     SimulatedAgent(service.database)
     job = service.create()
     service.inbox.clear()
-    monkeypatch.setattr(worker_tasks, "PARTS", (broken, *PARTS, broken))
+    monkeypatch.setattr(worker_app, "PARTS", (broken, *PARTS, broken))
     sweep_once(service.database)
     service.work()
     assert service.get(job.id).targets[0].candidates == 3

@@ -1,5 +1,5 @@
 """`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT`: the facts of a runtime on this device, as
-JSON. It fails if the runtime is missing, or a provider does not compute in float32.
+JSON; nothing if the runtime is missing.
 
 Run in a separate process, since it loads the runtime and tests its providers; it ends with its parent, whose process id
 is `PARENT`. It prints a line of facts after every test of a number format: if a test crashes the process, the last line
@@ -10,14 +10,79 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
+from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
+from edgefront.core.measurement.passes import runtime_fault
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.processes.child import die_with_parent
+from edgefront.core.processes.folders import CHILD
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
+
+_FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
+_MODELS = tuple(
+    Architecture.parse({"d_model": 32, **parts})
+    for parts in (
+        {
+            "positions": {"kind": "learned", "length": 64},
+            "embedding": {"vocab_size": 96},
+            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
+        },
+        {
+            "positions": {"kind": "relative"},
+            "norm": "post",
+            "activation": "relu",
+            "embedding": {"vocab_size": 96, "cutoffs": [32], "div": 2},
+            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
+        },
+        {
+            "positions": {"kind": "none"},
+            "embedding": {"vocab_size": 96},
+            "blocks": [{"kind": "srupp", "d_attn": 16}, {"kind": "sru"}],
+        },
+        {
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "activation": "silu",
+            "embedding": {"vocab_size": 96},
+            "blocks": [
+                {"kind": "short_conv"},
+                {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True, "bias": "none", "window": 4},
+                {**_FEED_FORWARD, "gated": True, "bias": False},
+            ],
+        },
+    )
+)
+
+
+def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:
+    """Whether this provider computes in this number format. The provider stays loaded."""
+    choice = {"weights" if number_format in QUANTISED else "dtype": number_format}
+    try:
+        protocol = MeasurementProtocol(
+            runtime=runtime, provider=provider, sequence_length=8, memory="resident", **choice
+        )
+    except ValidationError:  # not a format of this runtime
+        return False
+    with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
+        return all(
+            library(runtime).computes_in(
+                number_format,
+                LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
+            )
+            for model in _MODELS
+            if runtime_fault(model, protocol) is None
+        )
+
 
 # Providers that take minutes for each new graph: for these float32 only is assumed.
 _SLOW = {"tensorrt"}
@@ -28,29 +93,24 @@ def describe(runtime: Runtime) -> dict[str, Any]:
     return {"runtime": runtime, **library(runtime).facts()}
 
 
-def main(runtime: Runtime) -> int:
+def main(runtime: Runtime) -> None:
     if not_installed(runtime) is not None:
-        return 1
+        return
     facts = describe(runtime)
     # A driver may crash: it comes last.
     here = sorted(facts["providers"], key=lambda name: not Provider(name).on_processor)
     numbers: dict[str, list[str]] = {name: ["float32"] for name in here if _always_computes(Provider(name))}
     facts |= {"providers": sorted(numbers), "numbers": numbers}
     _print(facts)
-    from edgefront.agents.measuring.runtimes.trial import computes_in
-
-    works = True
     for provider in here:
         if provider in _SLOW:
             continue
         for number in get_args(NumberFormat):
             passed = computes_in(number, runtime, provider)
-            works = works and (passed or number != "float32")
             if passed and number not in numbers.setdefault(provider, []):
                 numbers[provider].append(number)
                 facts["providers"] = sorted(name for name, formats in numbers.items() if formats)
                 _print(facts)
-    return 0 if works else 1
 
 
 def _always_computes(provider: Provider) -> bool:
@@ -67,4 +127,4 @@ def _print(facts: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
-    sys.exit(main(one_of("runtime", sys.argv[1], get_args(Runtime))))
+    main(one_of("runtime", sys.argv[1], get_args(Runtime)))

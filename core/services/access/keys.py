@@ -41,8 +41,6 @@ class Principal:
     owner: str
     role: KeyRole
     device_id: str | None = None
-    created_at: datetime | None = field(default=None, compare=False)
-    """When the key was created."""
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
     """A device's new credential that was not used before: `fleet.credentials.first_used` ends the older ones."""
@@ -144,7 +142,7 @@ def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principa
         raise Unauthenticated("the key was revoked")
     if key.expires_at is not None and key.expires_at <= now:
         raise Unauthenticated(f"the key expired at {key.expires_at:%Y-%m-%d %H:%M} UTC")
-    return Principal(key.id, key.name, key.owner, key.role, key.device_id, key.created_at, key.expires_at, key.pending)
+    return Principal(key.id, key.name, key.owner, key.role, key.device_id, key.expires_at, key.pending)
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:

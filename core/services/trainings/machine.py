@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from functools import lru_cache
 
+from edgefront.core.processes.gpus import listed_gpus
 from edgefront.core.processes.limits import total_memory_bytes, usable_cores
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings.claims import Machine
-from edgefront.core.units import MIB
-
-_ASK = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-_ANSWER_S = 20.0
-
-_log = logging.getLogger(__name__)
 
 
 def default_threads(device: str, slots: int) -> int | None:
@@ -56,26 +48,13 @@ def system_gpus() -> dict[int, int]:
     """Number → bytes of memory of the NVIDIA GPUs that this process may use. Numbers are those of
     `CUDA_VISIBLE_DEVICES` in the order of the PCI bus.
     """
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return {}
-    try:
-        done = subprocess.run([command, *_ASK], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
-        listed = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-        gpus = [(int(number), uuid, _bytes(memory)) for number, uuid, memory in listed]
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        _log.warning("the GPUs of this machine could not be listed: %s", error)
-        return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else {part.strip() for part in visible.split(",")}
     return {
-        number: memory for number, uuid, memory in gpus if allowed is None or str(number) in allowed or uuid in allowed
+        gpu.number: gpu.memory_bytes or total_memory_bytes()
+        for gpu in listed_gpus()
+        if allowed is None or str(gpu.number) in allowed or gpu.uuid in allowed
     }
-
-
-def _bytes(mebibytes: str) -> int:
-    """A GPU that shares the machine's memory has no size of its own."""
-    return total_memory_bytes() if mebibytes.startswith("[") else int(float(mebibytes)) * MIB
 
 
 def served_queues(settings: Settings) -> tuple[str, ...]:

@@ -3,21 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.training_time import Pace, flops_per_token
 from edgefront.core.services.stored import RowReader
-from edgefront.core.services.trainings.queries import paces as rows
-from edgefront.core.services.trainings.queries.paces import EndedTraining
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import Document, typed
+from edgefront.core.store.tables import Training
 from edgefront.core.wire.jobs import TrainerPace, TrainingBudget
 from edgefront.core.wire.training_choices import TrainerView
+
+LATEST = 20
+"""Trainings, the latest, from which a pace is learnt."""
+
+
+class EndedTraining(NamedTuple):
+    """What a training took, and of what."""
+
+    architecture: Document
+    trained: Document | None
+    """The same with the vocabulary of its data; None of trainings that did not say."""
+    segment: int
+    tokens: int
+    seconds: float
+    gpus: int
+    precision: str
+    compile: bool
+
+    @property
+    def how(self) -> tuple[int, str, bool]:
+        """What changes the pace of a model besides the worker."""
+        return self.gpus, self.precision, self.compile
+
+
+_ENDED = (
+    Training.kind == TrainingKind.TRAINING,
+    Training.state == TrainingState.DONE,
+    Training.tokens > 0,
+    Training.seconds > 0,
+    Training.recipe["distil"].as_string().is_(None),  # its teacher takes most of the time
+)
+
+
+def ended_by(session: Session, owner: str, worker: str) -> list[EndedTraining]:
+    """The owner's latest trainings on a worker, the newest first."""
+    return _latest(session, Training.owner == owner, Training.worker == worker)
+
+
+def trainers(session: Session, owner: str) -> list[str]:
+    """The workers that have trained a model of this owner to its end, by name."""
+    of = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
+    query = select(Training.worker).where(*of).distinct().order_by(Training.worker)
+    return [worker for worker in session.scalars(query) if worker is not None]
+
+
+def _latest(session: Session, *of: object) -> list[EndedTraining]:
+    columns = (
+        Training.architecture,
+        Training.trained,
+        Training.recipe["segment"].as_integer().label("segment"),
+        Training.tokens,
+        Training.seconds,
+        Training.gpus,
+        Training.recipe["precision"].as_string().label("precision"),
+        Training.recipe["compile"].as_boolean().label("compile"),
+    )
+    readable = Training.recipe["segment"].as_integer().is_not(None)
+    query = select(*columns).where(*_ENDED, readable, *of)  # type: ignore[arg-type]
+    return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))
+
 
 Asked = TypeVar("Asked", bound=TrainingBudget)
 
@@ -30,9 +92,9 @@ def with_pace(session: Session, owner: str, asked: Asked) -> Asked:
     time = asked.train_time
     if time is None or time.pace is not None:
         return asked
-    ended = rows.ended_by(session, owner, time.trainer)
+    ended = ended_by(session, owner, time.trainer)
     if not ended:
-        others = ", ".join(rows.trainers(session, owner))
+        others = ", ".join(trainers(session, owner))
         raise InvalidInput(
             f"train_time.trainer: no training has ended on a worker {time.trainer!r}, so its pace is unknown",
             field="train_time.trainer",
@@ -42,15 +104,10 @@ def with_pace(session: Session, owner: str, asked: Asked) -> Asked:
     return asked.model_copy(update={"train_time": time.model_copy(update={"pace": _view(ended)})})
 
 
-def trainers(session: Session, owner: str) -> list[str]:
-    """The workers whose pace is known from the owner's trainings, by name."""
-    return rows.trainers(session, owner)
-
-
 def list_trainers(database: Database, owner: str) -> list[TrainerView]:
     """The workers that have trained a model of this owner to its end, with their paces, by name."""
     with database.read() as session:
-        ended = {name: rows.ended_by(session, owner, name) for name in rows.trainers(session, owner)}
+        ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
     known = {name: [each for each in trainings if _can_be_read(each)] for name, trainings in ended.items()}
     return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
 

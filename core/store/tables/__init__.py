@@ -1,16 +1,12 @@
 """All tables, imported in one place so that the metadata is complete."""
 
 from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentToken, WebSession
-from edgefront.core.store.tables.artifact import Artifact
 from edgefront.core.store.tables.base import Base, new_id, random_ids
-from edgefront.core.store.tables.candidate import Candidate
+from edgefront.core.store.tables.candidate import Artifact, Candidate, ProxyScore, ProxyWait
 from edgefront.core.store.tables.device import Device
-from edgefront.core.store.tables.event import Event
-from edgefront.core.store.tables.job import Generation, Job, Target
+from edgefront.core.store.tables.job import Event, Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
-from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
-from edgefront.core.store.tables.quality import OwnerLaw
-from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
+from edgefront.core.store.tables.training import Evaluation, OwnerLaw, Training, TrainingEvent, TrainingMetric
 from edgefront.core.store.tables.work import WorkItem
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import JobState, TargetState
-from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
+from edgefront.core.states import JobEventKind, JobState, TargetState
+from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 PROXY = "decoder_parameters"
 """The proxy of jobs from before it could be chosen."""
@@ -80,4 +80,17 @@ class Generation(Base):
     device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
     proposals: Mapped[int | None]  # how many it has; None until the first are stored
     stored: Mapped[int] = mapped_column(default=0, server_default="0")  # how many of them are candidates
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class Event(Base):
+    __tablename__ = "event"
+    __table_args__ = (UniqueConstraint("job_id", "number"),)
+
+    id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    kind: Mapped[JobEventKind] = mapped_column(state_type(JobEventKind, 20, "kind"))
+    target_id: Mapped[str | None] = mapped_column(String(40))
+    data: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
