@@ -10,7 +10,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_
+from sqlalchemy import ColumnElement, and_, or_
 
 KEPT_S = 1.0
 """Seconds for which an answer is extrapolated before the clock is queried again."""
@@ -33,6 +33,16 @@ def is_over(end: datetime, now: datetime, longest: timedelta) -> bool:
 def over(end: Any, now: datetime, longest: timedelta) -> ColumnElement[bool]:
     """`is_over` of a column."""
     return or_(end <= now, end > now + longest + MARGIN)
+
+
+def is_ahead(stored: datetime, now: datetime) -> bool:
+    """Whether a stored time of the past is ahead of the clock, which was set back since."""
+    return stored > now + MARGIN
+
+
+def between(column: Any, start: datetime, now: datetime) -> ColumnElement[bool]:
+    """Whether a stored time is later than `start`, and not ahead of the clock."""
+    return and_(column > start, column <= now + MARGIN)
 
 
 def elapsed_s(since: datetime, now: datetime) -> float:

@@ -7,16 +7,25 @@ from pathlib import Path
 
 import pytest
 from databases import ON_SQLITE
-from lease_world import World, done
+from lease_world import World, done, facts
 from simulated_pool import pool_of
 from simulated_service import Service
 
 from edgefront.core.services import work
+from edgefront.core.services.access import keys
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.fleet.overview import overview
+from edgefront.core.services.measuring import anchors
 from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.result_processing import process
+from edgefront.core.services.search.advance import advance
 from edgefront.core.services.trainings import claims
 from edgefront.core.states import WorkKind
 from edgefront.core.store.clock import MARGIN, elapsed_s, is_over
 from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device, Target
+from edgefront.core.wire.agent import EnrolRequest
+from edgefront.core.wire.service import EnrolmentTokenRequest
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -81,3 +90,51 @@ def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_
     with database.write() as session:
         claims.return_expired(session, database.now(session) - DAY)
     assert pool.get(training).state == "queued"
+
+
+@ON_SQLITE
+def test_a_device_measures_its_anchor_and_is_online(world: World) -> None:
+    device = world.device()
+    world.tick(3600)
+
+    def anchor() -> list[str]:
+        world.claim(device)
+        with world.write() as session:
+            anchors.request(session, world.now)
+        outcomes = [world.append(device, (item, done()))[0] for item in world.claim(device).items]
+        with world.write() as session:
+            process(session, None, world.now)
+        return outcomes
+
+    assert (anchor(), anchor()) == (["accepted"], [])
+    world.now -= DAY
+    assert anchor() == ["accepted"]
+    with world.database.read() as session:
+        assert devices.view(session, session.get_one(Device, device), world.now).online
+        assert overview(session, world.now).devices_online == 1
+
+
+@ON_SQLITE
+def test_a_jobs_minutes_begin_again(world: World) -> None:
+    target = world.target()
+    with world.write() as session:
+        session.get_one(Target, target).started_at = world.now
+    world.now -= DAY
+    with world.write() as session:
+        advance(session, target, world.now)
+        assert session.get_one(Target, target).started_at == world.now
+
+
+@ON_SQLITE
+def test_keys_and_tokens_hold(world: World) -> None:
+    with world.write() as session:
+        _, secret = keys.create_key(
+            session, name="a", owner="a", role="admin", now=world.now, expires_at=world.now + DAY
+        )
+        principal = keys.authenticate(session, secret, world.now)
+        _, token = devices.create_enrolment_token(session, principal, EnrolmentTokenRequest(), world.now)
+    world.now -= DAY
+    request = EnrolRequest.model_validate({"name": "pi", "device_class": "x", "facts": facts()})
+    with world.write() as session:
+        assert keys.authenticate(session, secret, world.now) == principal
+        assert devices.enrol(session, token, request, world.now).device_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from databases import ON_SQLITE, statements
@@ -133,13 +132,10 @@ def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
 # Bounds --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store", ["folder", "object store"])
 def test_trainings_of_an_owner_are_bounded_in_bytes(
     sqlite_url: str,
     open_database: Callable[..., Database],
     start_service: Callable[..., Service],
-    tmp_path: Path,
-    store: str,
 ) -> None:
     service = start_service(open_database(sqlite_url), OwnerSettings(stored_bytes=1000))
     prepare(service.settings.data_folder)
@@ -153,9 +149,6 @@ def test_trainings_of_an_owner_are_bounded_in_bytes(
     assert first.status_code == 201, first.text
     made = first.json()["items"][0]["id"]
     folder = service.settings.artifact_folder / "trainings" / made
-    if store == "object store":
-        folder = tmp_path / "store" / "trainings" / made
-        service.settings.artifacts = f"file://{tmp_path}/store"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "model").write_bytes(b"x" * 1000)
     refused = problem(bob.post("/v1/trainings", json=asked), 409)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.states import LIVE_TRAININGS, DeviceState, JobState, LaunchState, TargetState, TrainingState
+from edgefront.core.store.clock import between
 from edgefront.core.store.tables import Device, Job, Launch, Target, Training
 from edgefront.core.store.tables.measurement import REPORTED
 
@@ -43,7 +44,9 @@ def overview(session: Session, now: datetime) -> Overview:
         targets=_by_state(session, Target.state, TargetState),
         launches=_by_state(session, Launch.state, (LaunchState.WANTED, LaunchState.LEASED)),
         devices=_by_state(session, Device.state, DeviceState),
-        devices_online=_count(session, Device.last_seen_at >= now - ONLINE, Device.state != DeviceState.REVOKED),
+        devices_online=_count(
+            session, between(Device.last_seen_at, now - ONLINE, now), Device.state != DeviceState.REVOKED
+        ),
         settling_lag_s=_age_s(oldest_report(session), now),
         reports_waiting=_count(session, Launch.state == REPORTED),
         trainings=_by_state(session, Training.state, TrainingState),

@@ -115,13 +115,13 @@ def request(session: Session, now: datetime) -> None:
     """Requests a launch of the anchor for the processor and each accelerator of a device that is online and has had
     none there for `EVERY`. The sweep calls it.
     """
-    devices = rows.candidates(session, now - ONLINE, now - EVERY)
+    devices = rows.candidates(session, now - ONLINE, now - EVERY, now)
     keys = {device.id: key_of_device(device.id) for device in devices}
     if not keys:
         return
     protocols = {keys[device.id]: protocols_for(device.facts) for device in devices}
     rows.cancel_left_alone(session, keys.values(), now - EVERY, now)
-    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY)
+    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY, now)
     want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
     for key, by_hardware in protocols.items():
         for protocol in by_hardware.values():
@@ -129,7 +129,7 @@ def request(session: Session, now: datetime) -> None:
                 made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
                 measurement = made[want.digest]
                 # Locked now: another sweep may have made one meanwhile.
-                if not rows.has_one(session, measurement.id, now - EVERY):
+                if not rows.has_one(session, measurement.id, now - EVERY, now):
                     reported.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 

@@ -140,7 +140,7 @@ def _blocked_reason(device: devices.OwnDevice) -> str | None:
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
     # After everything that may wait for a target: reports hold targets when they come to the device's row.
-    if last is None or now - last > SEEN_INTERVAL:
+    if last is None or elapsed_s(last, now) > SEEN_INTERVAL.total_seconds():
         devices.seen(session, device_id, now)
 
 

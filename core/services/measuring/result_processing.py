@@ -315,9 +315,8 @@ def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: da
         if target is not None:
             if target.started_at is None:
                 began = report.launch.started_at or report.launch.created_at
-                target.started_at = max(
-                    began - timedelta(seconds=STARTED_LATE_S), now - timedelta(seconds=report.launch.result.wall_s)
-                )
+                longest, wall = timedelta(seconds=STARTED_LATE_S), timedelta(seconds=report.launch.result.wall_s)
+                target.started_at = min(now, max(began - longest, now - wall))
             target.launches_done += report.end is not None
             target.busy_s += report.launch.busy_s
             target.measuring_s += report.launch.result.measuring_s

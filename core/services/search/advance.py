@@ -57,6 +57,7 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
 from edgefront.core.store import outbox
+from edgefront.core.store.clock import is_ahead
 from edgefront.core.store.tables import Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -97,6 +98,8 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
         end_target(session, target, TargetState.FAILED, note, now)
         return False
+    if target.started_at is not None and is_ahead(target.started_at, now):
+        target.started_at = now  # the clock was set back: the job's minutes begin again
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."

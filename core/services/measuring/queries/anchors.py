@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.measuring.queries.launches import RESULT, ReportedLaunch
 from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchState, Purpose
+from edgefront.core.store.clock import between
 from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
@@ -30,15 +31,17 @@ class AnchoredDevice(NamedTuple):
     facts: Document
 
 
-def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> list[AnchoredDevice]:
+def candidates(
+    session: Session, seen_since: datetime, enrolled_before: datetime, now: datetime
+) -> list[AnchoredDevice]:
     """Devices that could measure now and have been enrolled for some time, by id."""
     query = (
         select(Device.id, Device.facts)
         .where(
             Device.state == DeviceState.ACTIVE,
             Device.quarantine.is_(None),
-            Device.last_seen_at > seen_since,
-            Device.enrolled_at <= enrolled_before,
+            between(Device.last_seen_at, seen_since, now),
+            ~between(Device.enrolled_at, enrolled_before, now),
         )
         .order_by(Device.id)
     )
@@ -63,7 +66,9 @@ def measurements(session: Session, digest: str, device_key: str) -> list[AnchorM
     return typed(AnchorMeasurement, session.execute(query))
 
 
-def latest(session: Session, digest: str, device_keys: Collection[str], since: datetime) -> set[tuple[str, str]]:
+def latest(
+    session: Session, digest: str, device_keys: Collection[str], since: datetime, now: datetime
+) -> set[tuple[str, str]]:
     """The device keys that have an anchor launch from since then, or one to come, each with its protocol's digest."""
     rows = session.execute(
         select(Measurement.device_key, Measurement.protocol_digest)
@@ -72,21 +77,21 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
             Measurement.digest == digest,
             any_of(Measurement.device_key, device_keys),
             Launch.purpose == Purpose.ANCHOR,
-            _is_recent(since),
+            _is_recent(since, now),
         )
         .distinct()
     )
     return {(row.device_key, row.protocol_digest) for row in rows}
 
 
-def has_one(session: Session, measurement_id: str, since: datetime) -> bool:
+def has_one(session: Session, measurement_id: str, since: datetime, now: datetime) -> bool:
     """Whether this locked measurement has an anchor launch from since then, or one to come."""
-    query = select(Launch.id).where(*_anchors_of([measurement_id]), _is_recent(since))
+    query = select(Launch.id).where(*_anchors_of([measurement_id]), _is_recent(since, now))
     return bool(session.scalar(select(query.exists())))
 
 
-def _is_recent(since: datetime) -> ColumnElement[bool]:
-    return or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES))
+def _is_recent(since: datetime, now: datetime) -> ColumnElement[bool]:
+    return or_(between(Launch.created_at, since, now), Launch.state.in_(LIVE_LAUNCHES))
 
 
 def cancel_left_alone(session: Session, device_keys: Collection[str], before: datetime, now: datetime) -> None:
