@@ -23,6 +23,7 @@ from edgefront.core.services.stored import read_protocol
 from edgefront.core.services.work import interval_s
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store.clock import elapsed_s
+from edgefront.core.store.tables import Launch
 from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
 
 SEEN_INTERVAL = timedelta(seconds=20)
@@ -178,9 +179,9 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
         Conflict: it is not leased to this device under this fence, or the lease has run out, or no job wants it any
             more: leave it and continue with the next.
     """
-    if launches.start(session, device_id, launch_id, fence, now):
+    if rows.start(session, device_id, launch_id, fence, now):
         return
-    launch = launches.find(session, launch_id)
+    launch = session.get(Launch, launch_id)
     if launch is None:
         raise NotFound(f"no launch {launch_id}")
     if launch.state == LaunchState.CANCELLED:
@@ -251,4 +252,4 @@ def _no_lease(session: Session, device_id: str, lease_id: str) -> NotFound | Gon
 
 def wanted_keys(session: Session) -> set[str]:
     """Device keys (`device:<id>`, `class:<name>`) that have wanted launches: what a long poll waits for."""
-    return launches.wanted_keys(session)
+    return rows.wanted_keys(session)

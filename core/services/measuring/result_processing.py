@@ -55,8 +55,6 @@ MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
 """Launches of one measurement that end so; then the measurement does."""
 MAX_REPEATED = 3
 """Launches of one measurement up to which it is repeated where they differ, or one alone decides on a depth."""
-
-
 MAX_MARK = 400
 """Characters of what an agent says of its conditions that a launch's mark keeps."""
 _MAX_ENDED = {

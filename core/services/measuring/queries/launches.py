@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -39,9 +39,8 @@ from edgefront.core.states import (
     TargetState,
 )
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Document, Parsed, any_of, json_text, texts, typed
+from edgefront.core.store.sql import Document, Parsed, any_of, columns, json_text, texts, typed
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
-from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
 RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
@@ -110,6 +109,12 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
+def _set(session: Session, launch_ids: Collection[str], **values: Any) -> None:
+    """Updates these launches. Launches that the session has loaded are not refreshed."""
+    if launch_ids:
+        session.execute(update(Launch).where(any_of(Launch.id, launch_ids)).values(**values), execution_options=_QUIET)
+
+
 ClaimQuery = Select[str, int, str, float, str, str, str, str, int]
 
 
@@ -171,32 +176,6 @@ def claimable(
     return sorted([*own, *claim(_CLAIMABLE_SHARED)], key=lambda row: (row.turn, row.id))[:limit]
 
 
-_START = (
-    update(_LAUNCHES)
-    .where(
-        _LAUNCHES.c.id == bindparam("launch"),
-        _LAUNCHES.c.state == LaunchState.LEASED,
-        _LAUNCHES.c.device_id == bindparam("device"),
-        _LAUNCHES.c.fence == bindparam("held"),
-        select(Lease.id)
-        .where(Lease.id == _LAUNCHES.c.lease_id, Lease.ended_at.is_(None), Lease.expires_at > bindparam("now"))
-        .exists(),
-    )
-    .values(started_at=func.coalesce(_LAUNCHES.c.started_at, bindparam("now", type_=UtcDateTime)))
-    .returning(_LAUNCHES.c.id)
-)
-
-
-def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
-    """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
-    values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
-    return session.scalar(_START, values) is not None
-
-
-def find(session: Session, launch_id: str) -> Launch | None:
-    return session.get(Launch, launch_id)
-
-
 def unfinished_of(session: Session, lease_id: str) -> list[str]:
     return list(
         session.scalars(select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED))
@@ -209,16 +188,7 @@ def held_by(session: Session, device_id: str) -> list[str]:
     )
 
 
-_LEASED_ROW = (
-    Launch.id,
-    Launch.measurement_id,
-    Launch.target_id,
-    Launch.lease_id,
-    Launch.device_id,
-    Launch.purpose,
-    Launch.attempts,
-    Launch.started_at,
-)
+_LEASED_ROW = columns(Launch, LeasedLaunch)
 
 
 def stranded(session: Session) -> list[LeasedLaunch]:
@@ -272,9 +242,8 @@ def reported(session: Session, target_id: str | None, limit: int) -> dict[str, s
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
     """Locks those of these launches that still wait to be processed; with their reported results."""
-    named = {**{name: getattr(Launch, name) for name in ReportedLaunch._fields}, "result": RESULT}
     query = (
-        select(*named.values())
+        select(*[RESULT if column.key == "result" else column for column in columns(Launch, ReportedLaunch)])
         .where(any_of(Launch.id, launch_ids), Launch.state == REPORTED)
         .order_by(Launch.id)
         .with_for_update(key_share=True)
@@ -315,22 +284,12 @@ def _still_wanted() -> ColumnElement[bool]:
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
     """The holder of these locked launches has given them back unmeasured: it reports on them no more."""
-    if launch_ids:
-        session.execute(
-            update(Launch).where(any_of(Launch.id, launch_ids)).values(device_id=None, former_device_id=None),
-            execution_options=_QUIET,
-        )
+    _set(session, launch_ids, device_id=None, former_device_id=None)
 
 
 def transfer(session: Session, launch_ids: Collection[str]) -> None:
     """These locked launches were taken from their holder: what it measured counts until another device holds them."""
-    if launch_ids:
-        session.execute(
-            update(Launch)
-            .where(any_of(Launch.id, launch_ids))
-            .values(device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1),
-            execution_options=_QUIET,
-        )
+    _set(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
 
 
 def release(session: Session, launch_ids: Collection[str], now: datetime) -> None:
@@ -342,14 +301,9 @@ def release(session: Session, launch_ids: Collection[str], now: datetime) -> Non
     needed = or_(Launch.purpose == Purpose.ANCHOR, _still_wanted())
     still_wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
-    for ids, values in (
-        (still_wanted, {"state": LaunchState.WANTED}),
-        (set(launch_ids) - still_wanted, {"state": LaunchState.CANCELLED, "finished_at": now, "reason": NOT_WANTED}),
-    ):
-        if ids:
-            session.execute(
-                update(Launch).where(any_of(Launch.id, ids)).values(**free, **values), execution_options=_QUIET
-            )
+    _set(session, still_wanted, **free, state=LaunchState.WANTED)
+    unwanted = set(launch_ids) - still_wanted
+    _set(session, unwanted, **free, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
@@ -365,13 +319,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
-    if ids:
-        session.execute(
-            update(Launch)
-            .where(any_of(Launch.id, ids))
-            .values(state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED),
-            execution_options=_QUIET,
-        )
+    _set(session, ids, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
 
 
 def forget_leases(session: Session) -> None:
@@ -383,20 +331,12 @@ def forget_leases(session: Session) -> None:
         .order_by(Launch.id)
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
     )
-    ids = session.scalars(query).all()
-    if ids:
-        session.execute(update(Launch).where(any_of(Launch.id, ids)).values(lease_id=None), execution_options=_QUIET)
+    _set(session, session.scalars(query).all(), lease_id=None)
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
     """Adds an attempt and raises the fence, so that the former holder is not charged again."""
-    if launch_ids:
-        session.execute(
-            update(Launch)
-            .where(any_of(Launch.id, launch_ids))
-            .values(attempts=Launch.attempts + 1, fence=Launch.fence + 1),
-            execution_options=_QUIET,
-        )
+    _set(session, launch_ids, attempts=Launch.attempts + 1, fence=Launch.fence + 1)
 
 
 def conditions(session: Session, target_id: str) -> tuple[int, int]:
@@ -447,16 +387,3 @@ def with_open_launches(session: Session, measurement_ids: Collection[str]) -> se
             .distinct()
         )
     )
-
-
-def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
-    first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
-    hops = select(first.label("device_key")).cte("hops", recursive=True)
-    following = (
-        select(func.min(Launch.device_key))
-        .where(Launch.state == WANTED, Launch.device_key > hops.c.device_key)
-        .scalar_subquery()
-    )
-    hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))
-    return set(session.scalars(select(hops.c.device_key).where(hops.c.device_key.is_not(None))))

@@ -15,7 +15,7 @@ from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
-from edgefront.core.store.tables.measurement import LEASED
+from edgefront.core.store.tables.measurement import LEASED, WANTED
 
 _AT_ONCE = 10_000
 
@@ -163,3 +163,38 @@ def forget_ended(session: Session, before: datetime) -> None:
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
     if ids:
         session.execute(delete(Lease).where(any_of(Lease.id, ids)), execution_options={"synchronize_session": False})
+
+
+_START = (
+    update(_LAUNCHES)
+    .where(
+        _LAUNCHES.c.id == bindparam("launch"),
+        _LAUNCHES.c.state == LaunchState.LEASED,
+        _LAUNCHES.c.device_id == bindparam("device"),
+        _LAUNCHES.c.fence == bindparam("held"),
+        select(Lease.id)
+        .where(Lease.id == _LAUNCHES.c.lease_id, Lease.ended_at.is_(None), Lease.expires_at > bindparam("now"))
+        .exists(),
+    )
+    .values(started_at=func.coalesce(_LAUNCHES.c.started_at, bindparam("now", type_=UtcDateTime)))
+    .returning(_LAUNCHES.c.id)
+)
+
+
+def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
+    """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
+    values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
+    return session.scalar(_START, values) is not None
+
+
+def wanted_keys(session: Session) -> set[str]:
+    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
+    first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
+    hops = select(first.label("device_key")).cte("hops", recursive=True)
+    following = (
+        select(func.min(Launch.device_key))
+        .where(Launch.state == WANTED, Launch.device_key > hops.c.device_key)
+        .scalar_subquery()
+    )
+    hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))
+    return set(session.scalars(select(hops.c.device_key).where(hops.c.device_key.is_not(None))))
