@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,6 @@ from edgefront.core.wire.trainings import MetricView
 RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")
 MAX_RESULT_BYTES = 1 << 20
-_TAIL = 64
-"""Last bytes that were read, by which a file is recognised as the one that has grown since."""
 _ENDING_OF_CODE = {
     EXIT_DONE: TrainingEnding.DONE,
     EXIT_STOPPED: TrainingEnding.STOPPED,
@@ -47,15 +43,6 @@ _ENDING_OF_STATE = {
 }
 
 
-@dataclass
-class _Position:
-    """The position up to which a file has been read: its identity, the number of bytes, and the last bytes."""
-
-    identity: tuple[int, int] = (0, 0)
-    offset: int = 0
-    last: bytes = b""
-
-
 class RunReader:
     """Reads status, metrics and checkpoints of a run's folder.
 
@@ -65,8 +52,8 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = _identity(folder / STATUS)
-        self._read = _Position()  # the position that the database has
-        self._now = _Position()  # the position of the last report
+        self._read: list[bytes] | None = None  # the lines that the database has
+        self._now: list[bytes] = []  # those of the last report
 
     def report(self) -> Report:
         """The news since the last report that was `accepted`; all metrics if lines were removed."""
@@ -147,25 +134,13 @@ class RunReader:
 
     def _metrics(self) -> tuple[tuple[dict[str, Any], ...], bool]:
         """New complete lines; or all lines, and True, if the file was replaced or truncated."""
-        place = self._read
         try:
-            with (self._folder / METRICS).open("rb") as file:
-                status = os.fstat(file.fileno())
-                identity = (status.st_dev, status.st_ino)
-                whole = identity != place.identity or status.st_size < place.offset
-                if not whole:
-                    file.seek(place.offset - len(place.last))
-                    whole = file.read(len(place.last)) != place.last
-                offset = 0 if whole else place.offset
-                file.seek(offset)
-                text = file.read()
+            text = (self._folder / METRICS).read_bytes()
         except FileNotFoundError:
-            self._now = _Position()
-            return (), place == _Position() or place.offset > 0
-        complete = text[: text.rfind(b"\n") + 1]
-        last = complete[-_TAIL:] if complete else (b"" if whole else place.last)
-        self._now = _Position(identity, offset + len(complete), last)
-        return tuple(_parsed(complete)), whole
+            text = b""
+        self._now = text[: text.rfind(b"\n") + 1].splitlines()
+        whole = self._read is None or self._now[: len(self._read)] != self._read
+        return tuple(_parsed(self._now[0 if whole else len(self._read or ()) :])), whole
 
 
 def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
@@ -182,9 +157,9 @@ def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
     return collected
 
 
-def _parsed(text: bytes) -> list[dict[str, Any]]:
+def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
     parsed = []
-    for line in text.splitlines():
+    for line in lines:
         try:
             metric = MetricView.model_validate_json(line)
         except ValidationError:  # truncated by a crash, and then resumed
