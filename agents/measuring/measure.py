@@ -1,7 +1,7 @@
 """`Measurer`: runs launches on this device, each in its own process.
 
 On Linux CPUs the child is a fork of the fork server (`agents.measuring.forkserver`), one for each runtime; with a GPU,
-whose runtime does not survive a fork, and on other systems it is a fresh process (`agents.measuring.spawn`).
+whose runtime does not survive a fork, and on other systems it is a fresh process (`run_spawned`).
 """
 
 from __future__ import annotations
