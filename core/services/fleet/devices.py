@@ -43,8 +43,8 @@ from edgefront.core.wire.service import (
 
 
 def check_protocol_version(version: int) -> None:
-    """Raises `Conflict` unless the agent uses this server's protocol version or the previous one."""
-    if not PROTOCOL_VERSION - 1 <= version <= PROTOCOL_VERSION:
+    """Raises `Conflict` unless the agent uses this server's protocol version."""
+    if version != PROTOCOL_VERSION:
         older = "agent" if version < PROTOCOL_VERSION else "server"
         raise Conflict(
             f"the agent speaks protocol version {version}, this server {PROTOCOL_VERSION}: update the {older}",
