@@ -1,24 +1,28 @@
 """Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
 
-`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`.
+`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`. The
+file that `EDGEFRONT_CATALOGUE` names has models of one's own in the same form; one with the id of a row here replaces
+it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.json_lines import lines_of, object_in
-from edgefront.core.validation import existing, form
+from edgefront.core.validation import existing, form, invalid_input
 
 # The types of the catalogue of published models: one row a model, with its scores, and one row a table of scores.
 
@@ -207,19 +211,24 @@ def is_permitted(model: PublishedModel, licence: str) -> bool:
     return model.licence.lower() == licence.lower()
 
 
+CATALOGUE = "EDGEFRONT_CATALOGUE"
+"""The environment variable that names a file with models of one's own."""
+MAX_CATALOGUE_BYTES = 1 << 26
 _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
 
-@lru_cache(maxsize=1)
 def published_models() -> Mapping[str, PublishedModel]:
-    """Every published model by Hub id."""
-    return MappingProxyType(_rows(PublishedModel, "models.jsonl"))
+    """Every published model by Hub id, those of one's own included. Each file is read once a process.
+
+    Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
+    """
+    return _with_own(os.environ.get(CATALOGUE, ""))
 
 
 @lru_cache(maxsize=1)
 def score_tables() -> Mapping[str, ScoreTable]:
     """The tables of the scores by id, in the order in which they are listed."""
-    return MappingProxyType(_rows(ScoreTable, "tables.jsonl"))
+    return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
 
 
 def format_loss(model: str, bits: int) -> FormatLoss | None:
@@ -233,10 +242,48 @@ def _format_losses() -> Mapping[tuple[str, int], FormatLoss]:
     return MappingProxyType({(row.model, row.bits): row for row in rows})
 
 
+def read_catalogue(path: Path) -> dict[str, PublishedModel]:
+    """The models in a JSON lines file.
+
+    Raises `NotFound` where there is none, and `InvalidInput` that names the first bad line and its field.
+    """
+    allowed = f"a JSON lines file of at most {MAX_CATALOGUE_BYTES} bytes"
+    try:
+        if path.stat().st_size > MAX_CATALOGUE_BYTES:
+            raise InvalidInput(f"{path} is too large", field=CATALOGUE, allowed=allowed)
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} is not UTF-8 text", field=CATALOGUE, allowed=allowed) from None
+    except OSError as error:
+        raise NotFound(f"the catalogue {path} cannot be read: {error.strerror}", allowed=allowed) from None
+    return _rows(PublishedModel, text, str(path))
+
+
+@lru_cache(maxsize=8)
+def _with_own(path: str) -> Mapping[str, PublishedModel]:
+    models = _rows(PublishedModel, _text("models.jsonl"), "models.jsonl")
+    return MappingProxyType({**models, **read_catalogue(Path(path))} if path else models)
+
+
 def _text(name: str) -> str:
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _rows(kind: type[_Row], name: str) -> dict[str, _Row]:
-    rows = (kind.model_validate(object_in(line)) for _, line in lines_of(_text(name)))
-    return {row.id: row for row in rows}
+def _rows(kind: type[_Row], text: str, name: str) -> dict[str, _Row]:
+    rows: dict[str, _Row] = {}
+    for number, line in lines_of(text):
+        where = f"{name}, line {number}"
+        try:
+            row = kind.model_validate(object_in(line))
+        except ValidationError as error:  # a ValueError, too
+            refused = invalid_input(error, InvalidInput, model=kind)
+            raise InvalidInput(
+                f"{where}: {refused.detail}", field=refused.path, value=refused.value, allowed=refused.allowed
+            ) from None
+        except ValueError as error:
+            raise InvalidInput(f"{where} {error}", allowed="one JSON object a line") from None
+        if row.id in rows:
+            allowed = "an id that no other line has"
+            raise InvalidInput(f"{where}: another line has the id {row.id}", field="id", value=row.id, allowed=allowed)
+        rows[row.id] = row
+    return rows

@@ -58,6 +58,18 @@ def test_a_hub_id_is_a_model_for_other_commands(tmp_path: Path) -> None:
     assert QWEN in unknown.stderr
 
 
+def test_a_catalogue_of_ones_own_is_listed_or_refused_by_line(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"id": "me/mine", "kind": "base", "licence": "mit"}\n', encoding="utf-8")
+    env = {"EDGEFRONT_CATALOGUE": str(own)}
+    listed = json.loads(edgefront("model", "list", "--published", "--json", env=env).stdout)["models"]
+    assert listed[-1]["id"] == "me/mine"
+    own.write_text('{"id": "me/mine"}\n', encoding="utf-8")
+    refused = edgefront("model", "list", "--published", env=env)
+    assert refused.returncode == exits.REFUSED
+    assert "own.jsonl, line 1: kind is missing" in refused.stderr
+
+
 def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path) -> None:
     options = (
         "--published",

@@ -1,16 +1,17 @@
-"""The catalogue of published models: counts equal what is published, and ids resolve."""
+"""The catalogue of published models: counts equal what is published, ids resolve, and bad rows are refused by line."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgefront.core.cost.parameters import count, published_view
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import architecture_of, has_weights, named_as, published_as
-from edgefront.core.published import agrees, published_models, score_tables
+from edgefront.core.published import CATALOGUE, agrees, published_models, read_catalogue, score_tables
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model, named_models
 from edgefront.core.spaces.models.published import expressed
@@ -21,6 +22,30 @@ DESCRIBED = {
     for name, model in published_models().items()
     if isinstance(architecture := expressed(model), Architecture)
 }
+ROW: dict[str, Any] = {
+    "id": "me/tiny",
+    "kind": "base",
+    "licence": "mit",
+    "parameters": "0.4M",
+    "config": {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "rope_theta": 10000,
+        "num_attention_heads": 4, "vocab_size": 5000, "tie_word_embeddings": True, "rms_norm_eps": 1e-05,
+    },
+    "scores": [{"table": "mine", "values": {"accuracy": 41.5}}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file for rows of one's own, which commands and the service read."""
+    path = tmp_path / "models.jsonl"
+    monkeypatch.setenv(CATALOGUE, str(path))
+    return path
+
+
+def written(path: Path, *rows: dict[str, Any] | str) -> Path:
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -155,3 +180,50 @@ def test_an_unknown_id_names_the_nearest() -> None:
     for resolve in (named_model, architecture_of):
         with pytest.raises(NotFound, match=r"the nearest are Qwen/Qwen3-0\.6B, .*`edgefront model list --published`"):
             resolve("qwen/qwen3-0.6b")
+
+
+def test_a_catalogue_of_ones_own(own: Path) -> None:
+    written(own, ROW, "", {"id": "Qwen/Qwen3-0.6B", "kind": "instruct"})
+    assert architecture_of("me/tiny").d_model == 64
+    view = published_view(published_models()["me/tiny"])
+    assert agrees("0.4M", view.counted_parameters or 0)
+    assert view.scores[0].values == {"accuracy": 41.5}
+    # A row of one's own replaces the one that comes along.
+    assert published_view(published_models()["Qwen/Qwen3-0.6B"]).not_expressible == "its config.json was not read"
+    with pytest.raises(NotFound, match="me/tiny"):
+        architecture_of("me/tinny")
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "words"),
+    [
+        ({**ROW, "id": "tiny"}, "id", "line 3: id: must be an id of the Hugging Face Hub: OWNER/NAME"),
+        ({"id": "me/other"}, "kind", "line 3: kind is missing"),
+        ({**ROW, "kind": "chat"}, "kind", "line 3: kind: must be 'base', 'instruct' or 'post-trained'"),
+        ({**ROW, "context_length": "4k"}, "context_length", "line 3: context_length: must be an integer"),
+        ({**ROW, "training_tokens": 0}, "training_tokens", "line 3: training_tokens"),
+        ({**ROW, "parameters": "many"}, "parameters", "must be a count such as 134515008, 362M or 1.71B"),
+        ({**ROW, "contxt_length": 9}, "contxt_length", "there is no such field; the nearest"),
+        ({**ROW, "scores": [{"table": "a", "values": {"task": "high"}}]}, "scores.0.values.task", "a number"),
+        ({**ROW, "id": "me/first"}, "id", "line 3: another line has the id me/first"),
+        ("{", "", "line 3 is not JSON"),
+        ("[1]", "", "line 3 is not a JSON object, but a list"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_refused_by_line_and_field(own: Path, bad: Any, field: str, words: str) -> None:
+    written(own, {**ROW, "id": "me/first"}, "", bad)
+    with pytest.raises(InvalidInput) as raised:
+        published_models()
+    assert raised.value.detail.startswith(f"{own}, line 3")
+    assert words in raised.value.detail
+    assert raised.value.field == field
+
+
+def test_a_catalogue_that_cannot_be_read_is_named(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="No such file"):
+        published_models()
+    with pytest.raises(NotFound, match="Is a directory"):
+        read_catalogue(tmp_path)
+    own.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="not UTF-8"):
+        read_catalogue(own)
