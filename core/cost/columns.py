@@ -7,7 +7,6 @@ description than its widths: norms, biases, clusters of the vocabulary, kinds of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from edgefront.core.spaces.architecture import Architecture, NormKind
@@ -77,9 +76,9 @@ def block_rows(architecture: Architecture) -> tuple[list[BlockRow], list[int]]:
 def ends_row(architecture: Architecture) -> EndsRow:
     """The ends of the model, with the parameters of its source's."""
     source = None if architecture.source is None else ends_row(architecture.source)
-    d, tables = architecture.d_model, _tables(architecture)
-    projections = [width * d for _, width in tables] if projected(architecture) else []
-    weights = sum(size * width for size, width in tables)
+    d, tables = architecture.d_model, architecture.tables
+    projections = [table.width * d for table in tables] if architecture.projected else []
+    weights = sum(table.size * table.width for table in tables)
     embedding = _embedding_parameters(architecture, weights, projections)
     output = _output_parameters(architecture, weights, projections)
     return EndsRow(
@@ -203,30 +202,6 @@ def feed_forward_biases(d: int, inner: Number, *, gated: bool) -> Number:
 # Ends ----------------------------------------------------------------------------------------------------------------
 
 
-def clusters(architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(tokens, embedding width) of each cluster of the vocabulary; one without cut-offs."""
-    embedding = architecture.embedding
-    edges = pairwise((0, *embedding.cutoffs, embedding.vocab_size))
-    return tuple((stop - start, architecture.d_embed // embedding.div**i) for i, (start, stop) in enumerate(edges))
-
-
-def projected(architecture: Architecture) -> bool:
-    """Whether there are projections between the embedding matrices and d_model."""
-    return architecture.embedding.div > 1 or architecture.d_embed != architecture.d_model
-
-
-def _tables(architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(tokens, width) of each embedding matrix: one per cluster with div > 1, else one in total."""
-    if architecture.embedding.div == 1:
-        return ((architecture.embedding.vocab_size, architecture.d_embed),)
-    return clusters(architecture)
-
-
-def _scores_tokens(architecture: Architecture) -> bool:
-    """Whether the output is over the vocabulary."""
-    return architecture.output.kind in ("tokens", "masked_tokens")
-
-
 def _position_parameters(architecture: Architecture) -> int:
     positions = architecture.positions
     if isinstance(positions, LearnedPositions):
@@ -255,7 +230,7 @@ def _output_parameters(architecture: Architecture, weights: int, projections: Se
         total += d * output.classes + output.classes
     if output.kind == "spans":
         total += 2 * d + 2
-    if not _scores_tokens(architecture):
+    if not architecture.scores_tokens:
         return total
     if not output.tied:
         total += weights
@@ -275,7 +250,7 @@ def _output_weights(architecture: Architecture, weights: int, projections: Seque
         return 2 * d
     if output.kind in ("pooled", "classes"):
         return d * d + d * (output.classes or 0)
-    if not _scores_tokens(architecture):
+    if not architecture.scores_tokens:
         return 0
     total = weights + tails * architecture.d_embed + sum(projections)
     if output.kind == "masked_tokens":

@@ -53,7 +53,7 @@ from edgefront.core.graph.formats import (
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.output import write_end
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameters import clusters, parameters, projected, table_specs
+from edgefront.core.graph.parameters import parameters, table_specs
 from edgefront.core.graph.positions import write_positions
 from edgefront.core.graph.random_values import INT4_SCALE
 from edgefront.core.graph.state import Logits as Logits
@@ -101,7 +101,7 @@ def _single(graph: GraphWriter, architecture: Architecture, name: str) -> str:
     """Rows of one embedding matrix, projected to d_model if its width differs; [batch·sequence, d_model]."""
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     rows = graph.op("Gather", f"{name}.tables.0", tokens)
-    return graph.op("Gemm", rows, f"{name}.projections.0", transB=1) if projected(architecture) else rows
+    return graph.op("Gemm", rows, f"{name}.projections.0", transB=1) if architecture.projected else rows
 
 
 def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str:
@@ -111,7 +111,7 @@ def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str
     projection: a few more multiplications than gathering each cluster's tokens, but static shapes and no scatter.
     """
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
-    parts = clusters(architecture)
+    parts = architecture.clusters
     total: tuple[str, ...] = ()
     for cluster in parts:
         local, inside = tokens, []

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefront.core.graph.activation import activate
-from edgefront.core.graph.parameters import Cluster, clusters, own_projection, projected, table_specs
+from edgefront.core.graph.parameters import own_projection, table_specs
 from edgefront.core.graph.state import Logits
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.embeddings_and_head import Cluster
 
 if TYPE_CHECKING:
     from edgefront.core.graph.writer import GraphWriter
@@ -74,7 +75,7 @@ def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head
     """
     cluster = graph.op("Gemm", at_head, "output.cluster_weight", "output.cluster_bias", transB=1)
     joint = graph.op("LogSoftmax", graph.op("Concat", head, cluster, axis=1), axis=1)
-    sizes = graph.integers(clusters(architecture)[0].size, *[1] * len(others))
+    sizes = graph.integers(architecture.clusters[0].size, *[1] * len(others))
     head, *entries = graph.ops("Split", joint, sizes, outputs=1 + len(others), axis=1)
     parts = [head]
     for logits, entry in zip(others, entries, strict=True):
@@ -84,8 +85,8 @@ def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head
 
 def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> list[str]:
     """[rows, d_model] → [rows, cluster.width], one a cluster; the same where clusters share table and projection."""
-    parts = clusters(architecture)
-    if not projected(architecture):
+    parts = architecture.clusters
+    if not architecture.projected:
         return [hidden] * len(parts)
     made: dict[tuple[int, bool], str] = {}
     features = []
@@ -104,7 +105,7 @@ def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> li
 
 def _token_logits(graph: GraphWriter, architecture: Architecture, features: list[str]) -> list[str]:
     """Before any softmax, one value a cluster: [rows, cluster.size]."""
-    parts = clusters(architecture)
+    parts = architecture.clusters
     if len(set(features)) == 1 and len(table_specs(architecture)) == 1:
         # All clusters see the same features: one product with the whole matrix, split afterwards.
         bias = ("output.bias",) if architecture.output_bias else ()
@@ -121,7 +122,7 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
 
 def _split(graph: GraphWriter, architecture: Architecture, value: str, axis: int) -> list[str]:
     """The value's parts by cluster along an axis of vocab_size."""
-    sizes = [cluster.size for cluster in clusters(architecture)]
+    sizes = [cluster.size for cluster in architecture.clusters]
     return graph.ops("Split", value, graph.integers(*sizes), outputs=len(sizes), axis=axis) if sizes[1:] else [value]
 
 

@@ -7,69 +7,19 @@ matrices, projections, segments and their norm, and all of the output layer. A s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 from edgefront.core.graph.blocks import block_graph
 from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
-
-__all__ = [
-    "Cluster",
-    "ParameterSpec",
-    "clusters",
-    "output_projection_specs",
-    "output_table_specs",
-    "own_projection",
-    "owning",
-    "parameters",
-    "projected",
-    "table_specs",
-]
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Tokens `start` … `stop` - 1, embedded in `width` features. Cluster 0 is the head, the others are the tails."""
-
-    index: int
-    start: int
-    stop: int
-    width: int
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-
-def clusters(architecture: Architecture) -> tuple[Cluster, ...]:
-    """The clusters of the vocabulary: cut-offs between them, widths d_embed // div^i. One without cut-offs."""
-    embedding = architecture.embedding
-    edges = (0, *embedding.cutoffs, embedding.vocab_size)
-    return tuple(
-        Cluster(index, start, stop, architecture.d_embed // embedding.div**index)
-        for index, (start, stop) in enumerate(pairwise(edges))
-    )
-
-
-def projected(architecture: Architecture) -> bool:
-    """Whether there are projections between the embedding matrices and d_model: with div > 1 always, else if the widths
-    differ.
-    """
-    return architecture.embedding.div > 1 or architecture.d_embed != architecture.d_model
+from edgefront.core.spaces.embeddings_and_head import Cluster, LearnedPositions, RelativePositions
 
 
 def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The embedding matrices, (tokens, width): one per cluster with div > 1, else a single one that the clusters
-    slice.
-    """
-    if architecture.embedding.div == 1:
-        return (ParameterSpec("embedding.tables.0", (architecture.embedding.vocab_size, architecture.d_embed)),)
+    """The embedding matrices, (tokens, width)."""
     return tuple(
-        ParameterSpec(f"embedding.tables.{cluster.index}", (cluster.size, cluster.width))
-        for cluster in clusters(architecture)
+        ParameterSpec(f"embedding.tables.{table.index}", (table.size, table.width)) for table in architecture.tables
     )
 
 
@@ -86,7 +36,7 @@ def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
 
 def output_table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
     """The output layer's own matrices, in the shapes of the embedding's; none if it is tied or has no vocabulary."""
-    if architecture.output.tied or not _over_vocabulary(architecture):
+    if architecture.output.tied or not architecture.scores_tokens:
         return ()
     return tuple(replace(spec, name=f"output.tables.{i}") for i, spec in enumerate(table_specs(architecture)))
 
@@ -96,9 +46,9 @@ def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, 
 
     That depends on `output.tied_projections`. Matrices and projections have the same indices.
     """
-    if not _over_vocabulary(architecture) or not projected(architecture):
+    if not architecture.scores_tokens or not architecture.projected:
         return ()
-    tables = zip(clusters(architecture), table_specs(architecture), strict=False)
+    tables = zip(architecture.clusters, table_specs(architecture), strict=False)
     return tuple(
         ParameterSpec(f"output.projections.{cluster.index}", (table.shape[1], architecture.d_model))
         for cluster, table in tables
@@ -133,7 +83,7 @@ def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
             yield spec.under("source")
     tables = table_specs(architecture)
     yield from tables
-    if projected(architecture):
+    if architecture.projected:
         for table in tables:
             yield ParameterSpec(table.name.replace("tables", "projections"), (d_model, table.shape[1]))
     if architecture.embedding.segments:
@@ -180,10 +130,6 @@ def _output_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
     if architecture.output_bias:
         yield ParameterSpec("output.bias", (architecture.embedding.vocab_size,), "zeros")
     tails = len(architecture.embedding.cutoffs)
-    if tails and _over_vocabulary(architecture):
+    if tails and architecture.scores_tokens:
         yield ParameterSpec("output.cluster_weight", (tails, architecture.d_embed))
         yield ParameterSpec("output.cluster_bias", (tails,), "zeros")
-
-
-def _over_vocabulary(architecture: Architecture) -> bool:
-    return architecture.output.kind in ("tokens", "masked_tokens")

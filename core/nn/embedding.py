@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.parameters import clusters, projected, table_specs
+from edgefront.core.graph.parameters import table_specs
 from edgefront.core.nn.layers import drop, make_norm
 from edgefront.core.spaces.architecture import Architecture
 
@@ -25,10 +25,10 @@ class TokenEmbedding(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         specs, d_model = table_specs(architecture), architecture.d_model
-        self.clusters = clusters(architecture)
+        self.clusters = architecture.clusters
         self.tables = nn.ParameterList(nn.Parameter(torch.empty(spec.shape)) for spec in specs)
         self.projections = nn.ParameterList(
-            nn.Parameter(torch.empty(d_model, spec.shape[1])) for spec in specs if projected(architecture)
+            nn.Parameter(torch.empty(d_model, spec.shape[1])) for spec in specs if architecture.projected
         )
         self.factor = architecture.embedding_factor
         kinds = architecture.embedding.segments

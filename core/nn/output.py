@@ -12,14 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import (
-    Cluster,
-    ParameterSpec,
-    clusters,
     output_projection_specs,
     output_table_specs,
     own_projection,
-    projected,
 )
 from edgefront.core.graph.state import Logits
 from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
@@ -27,6 +24,7 @@ from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import Linear, drop, make_norm
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.embeddings_and_head import Cluster
 
 IGNORED = -100
 """A target that counts in no loss."""
@@ -60,7 +58,7 @@ class OutputLayer(nn.Module):
         super().__init__()
         self.architecture = architecture
         d_model, output = architecture.d_model, architecture.output
-        self.clusters = clusters(architecture)
+        self.clusters = architecture.clusters
         self.tables = _filled_later(output_table_specs(architecture))
         self.projections = _filled_later(output_projection_specs(architecture))
         self.bias = self.cluster_weight = self.cluster_bias = None
@@ -200,7 +198,7 @@ class OutputLayer(nn.Module):
         scaling = float(self.architecture.output.logits_scaling)
         if scaling != 1:
             hidden = hidden / scaling
-        if not projected(self.architecture):
+        if not self.architecture.projected:
             return hidden
         index, own = self._projection(cluster)
         return drop(F.linear(hidden, self.projections[index] if own else embedding.projections[index].T), dropout)

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -31,6 +32,7 @@ from edgefront.core.spaces.consistency import faults
 from edgefront.core.spaces.embeddings_and_head import (
     MAX_CONTEXT,
     POSITION_KINDS,
+    Cluster,
     Embedding,
     LearnedPositions,
     Output,
@@ -200,9 +202,32 @@ class Architecture(Part):
         return float(self.embedding.multiplier) * (math.sqrt(self.d_model) if self.scaled_embedding else 1.0)
 
     @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Of the vocabulary: cut-offs between them, widths d_embed // div^i. One without cut-offs."""
+        edges = pairwise((0, *self.embedding.cutoffs, self.embedding.vocab_size))
+        return tuple(Cluster(i, *ends, self.d_embed // self.embedding.div**i) for i, ends in enumerate(edges))
+
+    @property
+    def tables(self) -> tuple[Cluster, ...]:
+        """The embedding matrices: one per cluster with div > 1, else a single one that the clusters slice."""
+        return self.clusters if self.embedding.div > 1 else (Cluster(0, 0, self.embedding.vocab_size, self.d_embed),)
+
+    @property
+    def projected(self) -> bool:
+        """Whether there are projections between the embedding matrices and d_model: with div > 1 always, else if the
+        widths differ.
+        """
+        return self.embedding.div > 1 or self.d_embed != self.d_model
+
+    @property
+    def scores_tokens(self) -> bool:
+        """Whether the output is over the vocabulary."""
+        return self.output.kind in ("tokens", "masked_tokens")
+
+    @property
     def output_bias(self) -> bool:
         """Whether the output layer has a bias for each token."""
-        if self.output.kind not in ("tokens", "masked_tokens"):
+        if not self.scores_tokens:
             return False
         default = bool(self.embedding.cutoffs) or self.output.kind == "masked_tokens"
         return default if self.output.bias is None else self.output.bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -10,6 +11,21 @@ from pydantic import Field, model_validator
 from edgefront.core.errors import ArchitectureError
 from edgefront.core.spaces.block import MAX_LENGTH, Part, Width
 from edgefront.core.spaces.numbers import Number
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Tokens `start` … `stop` - 1, embedded in `width` features. Cluster 0 is the head, the others are the tails."""
+
+    index: int
+    start: int
+    stop: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
 
 MAX_VOCABULARY = 1 << 22
 MAX_CONTEXT = (1 << 31) - 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgefront.core.cost.columns import attention_width, clusters, projected
+from edgefront.core.cost.columns import attention_width
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
@@ -50,8 +50,8 @@ def _attention(d_model: int, width: int, tokens: int, memory: int, all_queries: 
 
 
 def _softmax(architecture: Architecture, tokens: int) -> int:
-    (head, *tails), d_model = [size for size, _ in clusters(architecture)], architecture.d_model
-    if len(tails) < 2 or projected(architecture):
+    (head, *tails), d_model = [cluster.size for cluster in architecture.clusters], architecture.d_model
+    if len(tails) < 2 or architecture.projected:
         raise InvalidInput(
             "embedding: this count needs an adaptive softmax of three clusters or more, without projections",
             field="embedding",

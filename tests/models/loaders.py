@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from edgefront.core.graph.parameters import clusters, own_projection, projected, table_specs
+from edgefront.core.graph.parameters import own_projection, table_specs
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
@@ -183,7 +183,7 @@ def from_transformer_xl(
     weights: Weights = {}
     for index in range(len(table_specs(architecture))):
         weights[f"embedding.tables.{index}"] = names[f"word_emb.emb_layers.{index}.weight"]
-        if projected(architecture):
+        if architecture.projected:
             weights[f"embedding.projections.{index}"] = names[f"word_emb.emb_projs.{index}"]
     if positions.shared:
         weights |= {"positions.u": names["r_w_bias"], "positions.v": names["r_r_bias"]}
@@ -216,7 +216,7 @@ def _adaptive_output(names: ForeignState, architecture: Architecture, reverse_cl
         biases.append(names[bias])
         names.tied(weight, f"word_emb.emb_layers.{index}.weight")
     weights["output.bias"] = torch.cat(biases)
-    if projected(architecture):
+    if architecture.projected:
         weights |= _projections(names, architecture)
     if architecture.embedding.cutoffs:
         for part in ("cluster_weight", "cluster_bias"):
@@ -230,7 +230,7 @@ def _projections(names: ForeignState, architecture: Architecture) -> Weights:
     weights: Weights = {}
     last = len(table_specs(architecture)) - 1
     first_own: dict[int, str] = {}
-    for cluster in clusters(architecture):
+    for cluster in architecture.clusters:
         index, theirs = min(cluster.index, last), f"crit.out_projs.{cluster.index}"
         if not own_projection(architecture, cluster):
             names.tied(theirs, f"word_emb.emb_projs.{index}")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from edgefront.core.graph.parameters import clusters
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
 
@@ -19,7 +18,7 @@ def cluster_parts(model: LanguageModel) -> Parts:
     """The output's bias by cluster: NVIDIA's Transformer-XL has one bias a cluster where `div` is above 1."""
     if model.output.bias is None or model.architecture.embedding.div == 1:
         return {}
-    return {model.output.bias: [cluster.size for cluster in clusters(model.architecture)]}
+    return {model.output.bias: [cluster.size for cluster in model.architecture.clusters]}
 
 
 def projection_parts(model: LanguageModel) -> Parts:
