@@ -1,4 +1,4 @@
-"""Tables of trained models: JSON lines, JSON or CSV (also compressed by gzip), one model a row.
+"""Tables of trained models: JSON lines or CSV (also compressed by gzip), one model a row.
 
 A row has the quality of a trained model, and either its description (`architecture`, the fields of LTS's logs, or
 those of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column of its own. Nested objects become columns with
@@ -13,7 +13,6 @@ import io
 import json
 import math
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,6 @@ from edgefront.core.json_lines import lines_of, object_in
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_BLOCKS
 from edgefront.core.spaces.catalogue import space
-from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.validation import short
 
 Row = dict[str, Any]
 
@@ -49,7 +46,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Other names under which tables hold a proxy's values."""
 
-_KINDS = "a .jsonl, .json or .csv file, or one of these with .gz"
+_KINDS = "a .jsonl or .csv file, or one of these with .gz"
 
 _SPACES = {
     "gpt2": "lts-gpt2",
@@ -93,12 +90,7 @@ def read_table(path: Path) -> list[Row]:
         raise _wrong(path, getattr(error, "strerror", None) or str(error), _KINDS) from None
     except UnicodeDecodeError:
         raise _wrong(path, "not UTF-8 text", _KINDS) from None
-    if kind == ".csv":
-        rows = _cells(path, text)
-    elif kind == ".json":
-        rows = _list(path, text)
-    else:
-        rows = [_line(path, number, line) for number, line in lines_of(text)]
+    rows = _cells(path, text) if kind == ".csv" else [_line(path, number, line) for number, line in lines_of(text)]
     if not rows:
         raise _wrong(path, "no rows", "a table with one trained model per row")
     return [_flat(row) for row in rows]
@@ -169,44 +161,9 @@ def number_in(row: Row, column: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def tokens_of(rows: Sequence[Row]) -> list[float] | None:
-    """Training tokens of each row; None where no row states them. `InvalidInput` names the row (from 1) that is wrong,
-    or does not state them where others do.
-    """
-    if all(row.get(TOKENS) is None for row in rows):
-        return None
-    tokens = []
-    for number, row in enumerate(rows, 1):
-        value, count = row.get(TOKENS), number_in(row, TOKENS)
-        if count is None or not MIN_TRAIN_TOKENS <= count <= MAX_TRAIN_TOKENS:
-            said = (
-                "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
-            )
-            raise InvalidInput(
-                f"row {number}: {TOKENS} is {said}",
-                field=f"rows.{number}.{TOKENS}",
-                value=str(value),
-                allowed="a number from 1 to 1e18 in each row, as 10000000000, or in none",
-            )
-        tokens.append(count)
-    return tokens
-
-
-def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
-    """The rows after the tokens that most of them share (of equally many the most), and these; all rows, and None,
-    where the table states no tokens. Models after different tokens have no order by shape.
-    """
-    tokens = tokens_of(rows)
-    if tokens is None:
-        return list(rows), None
-    counts = Counter(tokens)
-    shared = max(counts, key=lambda count: (counts[count], count))
-    return [row for row, count in zip(rows, tokens, strict=True) if count == shared], shared
-
-
 def columns_of(proxy: str) -> tuple[str, ...]:
     """Columns that may hold the proxy's values; the first that a row has counts."""
-    return (proxy, f"scores.{proxy}", *ALIASES.get(proxy, ()))
+    return (proxy, *ALIASES.get(proxy, ()))
 
 
 def value_of(row: Row, proxy: str) -> float | None:
@@ -254,9 +211,8 @@ def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
 def _lts(row: Row, frame: str) -> Architecture:
     """A model of LTS's logs in the frame of our space over the same backbone."""
     described = dict(space(frame).baselines([1])[0].canonical)
-    layers, vocabulary = _layers(row), row.get("n_token")
     embedding = dict(described["embedding"])
-    if vocabulary is not None:
+    if row.get("n_token") is not None:
         embedding["vocab_size"] = _whole(row, "n_token")
     if "cutoffs" in embedding:
         # All vocabularies have the same cut-offs, without those beyond them.
@@ -266,12 +222,10 @@ def _lts(row: Row, frame: str) -> Architecture:
         embedding["d_embed"] = _whole(row, "d_embed")
     else:
         embedding.pop("d_embed", None)
-    described["blocks"] = [
-        block
-        for n_head, d_inner in zip(_per_layer(row, "n_head", layers), _per_layer(row, "d_inner", layers), strict=True)
-        for block in ({"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": d_inner})
-    ]
-    return Architecture.parse({**described, "d_model": _whole(row, "d_model"), "embedding": embedding})
+    blocks = _blocks(row, "d_inner", 1)
+    return Architecture.parse(
+        {**described, "d_model": _whole(row, "d_model"), "embedding": embedding, "blocks": blocks}
+    )
 
 
 def _hwgpt(row: Row) -> Architecture:
@@ -279,21 +233,13 @@ def _hwgpt(row: Row) -> Architecture:
 
     Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
     """
-    layers, width = _layers(row), _whole(row, "embed_dim")
-    blocks = [
-        block
-        for n_head, ratio in zip(_per_layer(row, "n_head", layers), _per_layer(row, "mlp_ratio", layers), strict=True)
-        for block in (
-            {"kind": "attention", "n_head": n_head, "d_head": 64},
-            {"kind": "feed_forward", "d_inner": ratio * width},
-        )
-    ]
+    width = _whole(row, "embed_dim")
     return Architecture.parse(
         {
             "d_model": width,
             "positions": {"kind": "learned", "length": 1024},
             "embedding": {"vocab_size": 50254},
-            "blocks": blocks,
+            "blocks": _blocks(row, "mlp_ratio", width, d_head=64),
         }
     )
 
@@ -325,6 +271,19 @@ def _gemstones(row: Row) -> Architecture:
             "blocks": layer * _whole(row, "depth"),
         }
     )
+
+
+def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
+    """Attention and feed-forward of each layer; inner widths are the numbers in the column `inner` times `unit`."""
+    layers = _layers(row)
+    return [
+        block
+        for n_head, width in zip(_per_layer(row, "n_head", layers), _per_layer(row, inner, layers), strict=True)
+        for block in (
+            {"kind": "attention", "n_head": n_head, **attention},
+            {"kind": "feed_forward", "d_inner": width * unit},
+        )
+    ]
 
 
 def _per_layer(row: Row, name: str, layers: int) -> list[int]:
@@ -395,16 +354,6 @@ def _line(path: Path, number: int, line: str) -> Any:
         return object_in(line)
     except ValueError as error:
         raise _wrong(path, f"line {number} {error}", "one JSON object a line") from None
-
-
-def _list(path: Path, text: str) -> list[Any]:
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"not JSON: {error}", "a list of JSON objects") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise _wrong(path, "no list of JSON objects", "a list of JSON objects")
-    return rows
 
 
 def _number(text: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in, tokens_of
+from edgefront.core.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.validation import short
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,41 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
     places = np.array(list(first.values()), dtype=np.intp)
     log_tokens = None if tokens is None else np.log(tokens)
     return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places, log_tokens)
+
+
+def tokens_of(rows: Sequence[Row]) -> list[float] | None:
+    """Training tokens of each row; None where no row states them. `InvalidInput` names the row (from 1) that is wrong,
+    or does not state them where others do.
+    """
+    if all(row.get(TOKENS) is None for row in rows):
+        return None
+    tokens = []
+    for number, row in enumerate(rows, 1):
+        value, count = row.get(TOKENS), number_in(row, TOKENS)
+        if count is None or not MIN_TRAIN_TOKENS <= count <= MAX_TRAIN_TOKENS:
+            said = (
+                "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
+            )
+            raise InvalidInput(
+                f"row {number}: {TOKENS} is {said}",
+                field=f"rows.{number}.{TOKENS}",
+                value=str(value),
+                allowed="a number from 1 to 1e18 in each row, as 10000000000, or in none",
+            )
+        tokens.append(count)
+    return tokens
+
+
+def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
+    """The rows after the tokens that most of them share (of equally many the most), and these; all rows, and None,
+    where the table states no tokens. Models after different tokens have no order by shape.
+    """
+    tokens = tokens_of(rows)
+    if tokens is None:
+        return list(rows), None
+    counts = Counter(tokens)
+    shared = max(counts, key=lambda count: (counts[count], count))
+    return [row for row, count in zip(rows, tokens, strict=True) if count == shared], shared
 
 
 def identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Options, Session, command, group
-from edgefront.commands.options import Described, Force
+from edgefront.commands.options import Described
 from edgefront.commands.quality import conditions
 
 if TYPE_CHECKING:
@@ -158,10 +158,6 @@ def study_table(
     ] = None,
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="One study for each value of a column.")] = None,
     how: ScoreOptions = ScoreOptions(),
-    save: Annotated[
-        Path | None, typer.Option("--save", help="Write the table with computed scores as columns (JSON lines).")
-    ] = None,
-    force: Force = False,
 ) -> None:
     """Study how well proxies rank models that were trained.
 
@@ -170,17 +166,15 @@ def study_table(
     predicts the models of its own table without them (leave-one-out). Besides, the law about data that no table has is
     asked about the table as if it were yours: how many of its 95 % intervals hold, alone and after 1 to 10 trainings.
     """
-    from edgefront.core.files import check_free
     from edgefront.core.proxies.law_study import judge
     from edgefront.core.proxies.own_data_study import own_data_study
     from edgefront.core.proxies.study import study
-    from edgefront.core.proxies.table import after_equal_tokens, best_of, has_scores, quality_of, read_table
+    from edgefront.core.proxies.table import best_of, has_scores, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
+    from edgefront.core.proxies.trained import after_equal_tokens
     from edgefront.core.quality.predictor import in_words
     from edgefront.core.quality.shipped import find_law
 
-    if save is not None:
-        check_free(save, force=force)
     settings, chosen = how.settings(without_law=True), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table has, or all where it has none, for the error
@@ -206,8 +200,6 @@ def study_table(
                 if proxy is None and not values:
                     asked = [entry for entry in chosen if entry.name != QUALITY_LAW]
             studies[name] = study(part, measure, asked, score, settings, latency=latency)
-    if save is not None:
-        _save(save, table_rows, scores)
 
     def show() -> None:
         for name, result in studies.items():
@@ -370,20 +362,6 @@ def _direction(given: str | None) -> tuple[str | None, bool | None]:
     if direction in ("higher", "lower") and column:
         return column, direction == "higher"
     return given, None
-
-
-def _save(path: Path, rows: Sequence[Row], scores: dict[str, dict[str, float]]) -> None:
-    import json
-
-    from edgefront.core.files import whole_file
-    from edgefront.core.proxies.table import architecture_of
-
-    with whole_file(path) as file:
-        for row in rows:
-            architecture = architecture_of(row)
-            digest = None if architecture is None else architecture.digest
-            columns = {f"scores.{name}": by_digest[digest] for name, by_digest in scores.items() if digest in by_digest}
-            file.write((json.dumps({**row, **columns}) + "\n").encode())
 
 
 def _three(value: float | None) -> str:

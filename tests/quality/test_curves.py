@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from edgefront.cli import app
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.table import read_table, tokens_of
+from edgefront.core.proxies.table import read_table
+from edgefront.core.proxies.trained import tokens_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Row = dict[str, Any]

@@ -1,14 +1,14 @@
-"""How reliable a job's proxy is: published and measured rank correlations."""
+"""How reliable a job's proxy is: what is published, and Spearman's ρ over the models of the job that were trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
 from edgefront.core.proxies.table import QUALITIES
-from edgefront.core.proxies.trust import Live, Trust, live_of, trust
-from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
@@ -16,15 +16,60 @@ from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
 
+_LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai), WikiText-103"
+_LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"
+_FIGURE_5 = "LTS (arXiv 2203.02094) Figure 5, WikiText-103"
+_GOOD = 0.9
+"""ρ over the best tenth from which a proxy needs no warning."""
+_PARAMETERS = ("decoder_parameters", "total_parameters")
+
+
+@dataclass(frozen=True)
+class PublishedRanking:
+    """A published study. `best_tenth` is ρ over the best tenth of the models; `at_least`: ρ is a lower bound."""
+
+    space: str
+    proxy: str
+    spearman: float
+    models: int
+    source: str
+    best_tenth: float | None = None
+    at_least: bool = False
+
+
+PUBLISHED: tuple[PublishedRanking, ...] = (
+    PublishedRanking("lts-gpt2", "decoder_parameters", 0.967, 200, _LOGS, 0.574),
+    PublishedRanking("lts-gpt2", "total_parameters", 0.737, 200, _LOGS, 0.556),
+    PublishedRanking("lts-transformer-xl", "decoder_parameters", 0.974, 200, _LOGS, 0.713),
+    PublishedRanking("lts-transformer-xl", "total_parameters", 0.261, 200, _LOGS, 0.099),
+    PublishedRanking("lts-gpt2", "quality_law", 0.999, 200, _LEFT_OUT, 0.952),
+    PublishedRanking("lts-transformer-xl", "quality_law", 0.999, 200, _LEFT_OUT, 0.967),
+    # "Even the lowest performing relu_log_det has > 0.8": the figure's other values are not printed.
+    *(
+        PublishedRanking("lts-transformer-xl", proxy, 0.8, 200, _FIGURE_5, at_least=True)
+        for proxy in ("grad_norm", "snip", "grasp", "fisher", "synflow", "jacob_cov", "relu_log_det")
+    ),
+    PublishedRanking(
+        "lts-transformer-xl",
+        "partial_training",
+        0.92,
+        1200,
+        "LTS (arXiv 2203.02094) Table 1: 500 of 40,000 steps on WikiText-103",
+    ),
+    PublishedRanking("bert", "decoder_parameters", 0.96, 300, "LTS (arXiv 2203.02094) Appendix J, Figure 18"),
+    PublishedRanking("bert", "total_parameters", 0.98, 300, "LTS (arXiv 2203.02094) Appendix J, Figure 18"),
+)
+
 
 def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
     """Published figures on the proxy in the job's space; of a target also the rank correlation over its candidates
     that were trained.
     """
     live = None if target is None else _live(rows.trained(session, target.id))
-    trusted = trust(request.space.name, request.proxy, caveat_of(request.space), live)
+    found = trust(request.space.name, request.proxy, caveat_of(request.space), live)
     law = laws.known_law_of(session, job, request) if request.proxy == "quality_law" else None
-    return _view(trusted, request, law)
+    note = law_note(request, law, () if live is None else (live.dataset,))
+    return found.model_copy(update={"sentence": " ".join(text for text in (found.sentence, note) if text)})
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -48,7 +93,7 @@ def caveat_of(request: SpaceRequest) -> str:
     return space.caveat if space else ""
 
 
-def _live(trained: Iterable[rows.Trained]) -> Live | None:
+def _live(trained: Iterable[rows.Trained]) -> LiveTrust | None:
     """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
     groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
     for score in trained:
@@ -70,25 +115,89 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     return None
 
 
-def _view(trusted: Trust, request: JobRequest, law: PerplexityPredictor | None) -> ProxyTrust:
-    published, live = trusted.known, trusted.live
-    note = law_note(request, law, () if live is None else (live.dataset,))
+def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = None) -> ProxyTrust:
+    """What is published of a proxy in the space of this name.
+
+    `caveat` is the space's, which is about numbers of parameters: other proxies have none.
+    """
+    if proxy == "published_score":
+        return ProxyTrust(
+            proxy=proxy, sentence="Scores are as published, of the weights as they were published.", live=live
+        )
+    published = next((entry for entry in PUBLISHED if entry.space == space and entry.proxy == proxy), None)
+    warned = caveat if proxy in _PARAMETERS else ""
+    said = [_live_sentence(proxy, live)] if live is not None else []
+    if warned:
+        said.append(warned)
+    elif published is not None:
+        said.append(_published_sentence(published))
+    elif live is None:
+        said.append(f"How well {_name(proxy)} {_verb(proxy)} models of this space is not known: train some of them.")
     return ProxyTrust(
-        proxy=trusted.proxy,
-        sentence=" ".join(text for text in (trusted.sentence, note) if text),
-        caveat=trusted.caveat,
+        proxy=proxy,
+        sentence=" ".join(said),
+        caveat=warned,
         spearman=None if published is None else published.spearman,
         best_tenth=None if published is None else published.best_tenth,
         models=None if published is None else published.models,
         source="" if published is None else published.source,
-        live=None
-        if live is None
-        else LiveTrust(
-            dataset=live.dataset,
-            metric=live.metric,
-            models=live.models,
-            spearman=live.spearman,
-            low=live.low,
-            high=live.high,
-        ),
+        live=live,
     )
+
+
+def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> LiveTrust | None:
+    """ρ of the proxies with the quality of trained models (higher is better in both); None below three of them."""
+    if len(proxies) < MIN_PAIRS:
+        return None
+    rho = spearman(proxies, quality)
+    if rho != rho:  # all alike
+        return None
+    low_high = interval(proxies, quality)
+    low, high = low_high if low_high is not None else (None, None)
+    return LiveTrust(dataset=dataset, metric=metric, models=len(proxies), spearman=rho, low=low, high=high)
+
+
+def _published_sentence(published: PublishedRanking) -> str:
+    more = "more than " if published.at_least else ""
+    text = (
+        f"{_begin(published.proxy)} ranked {published.models} fully trained models of this space with Spearman's ρ "
+        f"of {more}{_two(published.spearman)}"
+    )
+    if published.best_tenth is not None:
+        if published.best_tenth >= _GOOD:
+            text += f", and the best tenth of them with {_two(published.best_tenth)}"
+        else:
+            only = "only " if published.best_tenth < published.spearman else ""
+            text += (
+                f", but the best tenth of them with {only}{_two(published.best_tenth)}: train those you choose between"
+            )
+    return f"{text} ({published.source})."
+
+
+def _live_sentence(proxy: str, live: LiveTrust) -> str:
+    between = f" (no interval: fewer than {MIN_FOR_INTERVAL} models)"
+    if live.low is not None and live.high is not None:
+        between = f" (95 %: {live.low:.2f} to {live.high:.2f})"
+    return (
+        f"{_begin(proxy)} {_verb(proxy)} the {live.models} models of this job that were trained on "
+        f"{live.dataset} with Spearman's ρ of {live.spearman:.2f}{between} by {live.metric.replace('_', ' ')}."
+    )
+
+
+def _two(value: float) -> str:
+    """Formats a value with two digits; it is never 1.00 where some pairs are in the other order."""
+    return f"{min(value, 0.99) if value < 1 else value:.2f}"
+
+
+def _name(proxy: str) -> str:
+    """Name of the proxy inside a sentence."""
+    return proxy.replace("_", " ") if proxy in _PARAMETERS else proxy
+
+
+def _begin(proxy: str) -> str:
+    """Name of the proxy at the beginning of a sentence; names that are code stay as they are."""
+    return _name(proxy).capitalize() if proxy in _PARAMETERS else proxy
+
+
+def _verb(proxy: str) -> str:
+    return "rank" if proxy in _PARAMETERS else "ranks"

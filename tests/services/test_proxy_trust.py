@@ -10,7 +10,7 @@ from edgefront.core.proxies.law_study import judge
 from edgefront.core.proxies.registry import proxies
 from edgefront.core.proxies.study import slices_of
 from edgefront.core.proxies.table import architecture_of, number_in, quality_of, read_table, value_of, where
-from edgefront.core.proxies.trust import KNOWN, live_of, trust
+from edgefront.core.services.quality.trust import PUBLISHED, live_of, trust
 from edgefront.core.spaces.catalogue import spaces
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
@@ -20,26 +20,26 @@ TABLES = {"lts-gpt2": "random_GPT2_wt103", "lts-transformer-xl": "random_TransXL
 def test_stated_correlations_equal_those_of_the_logs() -> None:
     rows = read_table(GOLDEN)
     checked = 0
-    for known in KNOWN:
-        if known.best_tenth is None:
+    for ranking in PUBLISHED:
+        if ranking.best_tenth is None:
             continue
-        part = where(rows, {"set": TABLES[known.space]})
-        if known.proxy == "quality_law":
+        part = where(rows, {"set": TABLES[ranking.space]})
+        if ranking.proxy == "quality_law":
             scores, _ = judge(part, quality_of(part))
             values = [scores[model.digest] for row in part if (model := architecture_of(row))]
         else:
-            values = [value_of(row, known.proxy) or 0.0 for row in part]
+            values = [value_of(row, ranking.proxy) or 0.0 for row in part]
         found = slices_of([-(number_in(row, "valid_ppl") or 0.0) for row in part], values)
-        assert found[0].models == known.models
-        assert found[0].spearman == pytest.approx(known.spearman, abs=6e-4)
-        assert found[-1].spearman == pytest.approx(known.best_tenth, abs=6e-4)
+        assert found[0].models == ranking.models
+        assert found[0].spearman == pytest.approx(ranking.spearman, abs=6e-4)
+        assert found[-1].spearman == pytest.approx(ranking.best_tenth, abs=6e-4)
         checked += 1
     assert checked == 6
 
 
 def test_every_known_study_is_of_a_space_that_there_is() -> None:
-    assert {known.space for known in KNOWN} <= set(spaces())
-    assert {known.proxy for known in KNOWN} <= {*proxies(), "partial_training"}
+    assert {ranking.space for ranking in PUBLISHED} <= set(spaces())
+    assert {ranking.proxy for ranking in PUBLISHED} <= {*proxies(), "partial_training"}
 
 
 def test_the_sentence_says_how_far_it_carries() -> None:
@@ -56,7 +56,7 @@ def test_the_sentence_says_how_far_it_carries() -> None:
         "them with 0.95 ("
     )
     unknown = trust("lts-opt", "decoder_parameters")
-    assert unknown.known is None
+    assert unknown.spearman is None
     assert unknown.sentence == (
         "How well decoder parameters rank models of this space is not known: train some of them."
     )
@@ -66,8 +66,7 @@ def test_a_caveat_is_about_parameters_and_takes_the_word() -> None:
     caveat = spaces()["bert"].caveat
     told = trust("bert", "decoder_parameters", caveat)
     assert told.sentence == told.caveat == caveat
-    assert told.known is not None
-    assert told.known.spearman == 0.96
+    assert told.spearman == 0.96
     other = trust("par-32", "synflow", spaces()["par-32"].caveat)
     assert other.caveat == ""
     assert other.sentence == "How well synflow ranks models of this space is not known: train some of them."
