@@ -1,9 +1,9 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
 Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
-over them. `spread` chooses the launches as the search does (`tests/hwgpt.py`), `random` at random.
+over them. The launches are chosen as the search does (`tests/hwgpt.py`).
 
-    python benchmarks/bench_predict.py [--table CSV] [--column NAME] [--json]   # HW-GPT-Bench, or a table of that form
+    python benchmarks/bench_predict.py [--column NAME]                          # HW-GPT-Bench
     python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda]    # this machine, real launches
 
 `--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
@@ -30,11 +30,9 @@ from record import RESULTS, append, table
 
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.measurement.statistics import median
-from edgefront.core.prediction.features import features
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -42,7 +40,6 @@ from edgefront.core.spaces.catalogue import space
 hwgpt = from_tests("hwgpt")
 
 SIZES = (10, 20, 50, 100)
-CHOICES = ("spread", "random")
 TABLE = Path(__file__).resolve().parents[1] / "tests" / "golden" / "hwgpt_latency_s.csv.gz"
 LOG = RESULTS / "predict_here.jsonl.gz"
 MIN_UNSEEN = 5
@@ -162,18 +159,11 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
 # Judging -------------------------------------------------------------------------------------------------------------
 
 
-def chosen(choice: str, shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int) -> NDArray[np.int64]:
-    if choice == "spread":
-        return hwgpt.spread(shapes, protocol, count, seed)
-    return np.sort(np.random.default_rng(seed).permutation(len(shapes))[:count])
-
-
 def judge(
     shapes: Shapes,
     protocol: MeasurementProtocol,
     measured: NDArray[np.float64],
     *,
-    choice: str,
     splits: int,
 ) -> list[Row]:
     """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt."""
@@ -184,7 +174,7 @@ def judge(
             continue
         errors, held, widths = [], [], []
         for split in range(splits):
-            seen = chosen(choice, shapes, protocol, count, split)
+            seen = hwgpt.spread(shapes, protocol, count, split)
             unseen = np.setdiff1d(np.arange(len(shapes)), seen)
             predictor = LatencyPredictor.fit(shapes.take(seen), protocol, measured[seen])
             predicted, truth = predictor.predict(shapes.take(unseen)), measured[unseen]
@@ -196,61 +186,22 @@ def judge(
     return rows
 
 
-def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
+def line(name: str, rows: Sequence[Row]) -> dict[str, str]:
     """A row of the table for people: error % and, after the stroke, intervals that hold %."""
     cells = {
         f"{row['launches']} launches": "-" if row["error"] is None else f"{row['error']:.2%} / {row['held']:.1%}"
         for row in rows
     }
-    return {"device": name, "launches chosen": what, **cells}
+    return {"device": name, **cells}
 
 
 # Commands ------------------------------------------------------------------------------------------------------------
 
 
 def judge_table(options: argparse.Namespace) -> None:
-    found = hwgpt.read_table(options.table, [options.column])
-    must_suffice(options.table.name, found.shapes)
-    measured = found.columns[options.column]
-    both = {
-        choice: judge(found.shapes, hwgpt.PROTOCOL, measured, choice=choice, splits=options.splits)
-        for choice in CHOICES
-    }
-    if not options.json:
-        table(
-            f"{options.column} of {options.table.name}",
-            [line(options.column, both[choice], choice) for choice in CHOICES],
-        )
-    print(
-        json.dumps(
-            {
-                "table": options.table.name,
-                "column": options.column,
-                "architectures": len(found.shapes),
-                "splits": options.splits,
-                "choice": options.choice,
-                "rows": both[options.choice],
-                **{f"rows_{choice}": rows for choice, rows in both.items() if choice != options.choice},
-            }
-        )
-    )
-
-
-def must_suffice(name: str, shapes: Shapes) -> None:
-    """`InvalidInput` names the last row where too few architectures differ; rows count from the file's first line."""
-    _, first = np.unique(features(shapes, hwgpt.PROTOCOL), axis=0, return_index=True)
-    least = SIZES[0] + MIN_UNSEEN
-    if len(first) >= least:
-        return
-    repeated = np.setdiff1d(np.arange(len(shapes)), first)
-    row = int(repeated[-1] if len(repeated) else len(shapes) - 1) + 2
-    why = f"row {row} has the same architecture as one before it" if len(repeated) else f"row {row} is the last"
-    raise InvalidInput(
-        f"{name}: at least {least} different architectures are needed, not {len(first)}: {why}",
-        field=f"rows.{row}.embed_dim",
-        value=len(first),
-        allowed=f"{least} or more",
-    )
+    found = hwgpt.read_table(TABLE, [options.column])
+    rows = judge(found.shapes, hwgpt.PROTOCOL, found.columns[options.column], splits=options.splits)
+    table(f"{options.column} of {TABLE.name}", [line(options.column, rows)])
 
 
 def judge_here(options: argparse.Namespace) -> None:
@@ -265,10 +216,9 @@ def judge_here(options: argparse.Namespace) -> None:
             continue
         shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])
         latency = np.array([row["latency_ms"] for row in rows])
-        for choice in CHOICES:
-            judged = judge(shapes, setting.protocol, latency, choice=choice, splits=options.splits)
-            lines.append(line(name, judged, choice))
-            kept.append({"setting": name, "choice": choice, "rows": judged})
+        judged = judge(shapes, setting.protocol, latency, splits=options.splits)
+        lines.append(line(name, judged))
+        kept.append({"setting": name, "rows": judged})
     table("latency: error / intervals that hold", lines)
     append(
         "predict",
@@ -280,10 +230,7 @@ def judge_here(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--table", type=Path, default=TABLE, help="a CSV of the form of HW-GPT-Bench's (%(default)s)")
     parser.add_argument("--column", default="a100_ms", help="the device of the table to judge (%(default)s)")
-    parser.add_argument("--choice", choices=CHOICES, default="spread", help="whose rows `--json` has under `rows`")
-    parser.add_argument("--json", action="store_true", help="the JSON line alone")
     parser.add_argument("--here", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of `--here`")
     parser.add_argument(
@@ -295,10 +242,7 @@ def main() -> None:
     parser.add_argument("--runtimes", nargs="+", choices=("onnxruntime", "pytorch"), default=["onnxruntime", "pytorch"])
     parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
     options = parser.parse_args()
-    try:
-        (judge_here if options.here else judge_table)(options)
-    except InvalidInput as error:
-        sys.exit(f"{parser.prog}: {error.detail}")
+    (judge_here if options.here else judge_table)(options)
 
 
 if __name__ == "__main__":

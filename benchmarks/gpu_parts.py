@@ -195,7 +195,7 @@ def _prediction(results: Path, _: str) -> list[Figure]:
     figures = []
     for setting in last(results, "predict")["settings"]:
         for row in setting["rows"]:
-            if setting["choice"] == "spread" and row["error"] is not None:  # None: too few launches for so many
+            if row["error"] is not None:  # None: too few launches for so many
                 text = f"{row['error']:.2%}, {row['held']:.0%} of the intervals hold"
                 met = row["error"] <= 0.035 if row["launches"] == 20 else None
                 figures.append(Figure(f"error from {row['launches']} launches", text, met))

@@ -17,8 +17,8 @@ from command_line import edgefront
 
 from edgefront import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.load import bytes_seen, characters_seen, words_by_frequency
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
-from edgefront.core.data.tokenizers.vocabulary import bytes_seen, characters_seen, words_by_frequency
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.evaluation.package import import_gguf, import_transformers, read_package, write_package

@@ -12,11 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
-from edgefront.core.data.batches.batches import make_batches
-from edgefront.core.data.batches.masked import Masked
+from edgefront.core.data.batches.batches import Masked, Pairs, Segments, make_batches
 from edgefront.core.data.batches.order import bits, key, shuffled
-from edgefront.core.data.batches.pairs import Pairs
-from edgefront.core.data.batches.segments import Segments
 from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare

@@ -12,7 +12,14 @@ from tokenizers import Tokenizer as HuggingFace
 
 from edgefront.core.data.tokenizers import bpe
 from edgefront.core.data.tokenizers.bpe import MAX_TRAINED_BYTES, SMALLEST, Pieces
-from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
+from edgefront.core.data.tokenizers.load import (
+    bytes_seen,
+    characters_seen,
+    load_tokenizer,
+    same_tokens,
+    words_by_frequency,
+    words_given,
+)
 from edgefront.core.data.tokenizers.tokenizers import (
     FILE,
     VOCABULARY_FILE,
@@ -20,12 +27,6 @@ from edgefront.core.data.tokenizers.tokenizers import (
     Characters,
     Tokenizer,
     Words,
-)
-from edgefront.core.data.tokenizers.vocabulary import (
-    bytes_seen,
-    characters_seen,
-    words_by_frequency,
-    words_given,
 )
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.package import import_gguf

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import random
+import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -39,6 +40,15 @@ def zipped(*names: str, data: bytes = b"text") -> bytes:
     return packed.getvalue()
 
 
+def zip_link(name: str, to: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        entry = zipfile.ZipInfo(name)
+        entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(entry, to)
+    return packed.getvalue()
+
+
 def damaged(data: bytes, place: int) -> bytes:
     changed = bytearray(data)
     changed[place] ^= 0x10
@@ -49,8 +59,15 @@ NOISE = tar("text", data=random.Random(0).randbytes(500_000))
 WRONG = {
     "a path elsewhere": (tar("../x"), "outside"),
     "a zip's path elsewhere": (zipped("a/../../x"), "outside"),
-    "a link": (tar("x", kind=tarfile.SYMTYPE), "'x' is a link or a special file"),
-    "a device": (tar("x", kind=tarfile.CHRTYPE), "'x' is a link or a special file"),
+    "a deep path elsewhere": (tar("a/../../x"), "outside"),
+    "a path from the root": (tar("/tmp/x"), "outside"),
+    "a zip's path from the root": (zipped("/x"), "outside"),
+    "a path of Windows": (zipped("..\\x", "C:x"), "outside"),
+    "a zip's link": (zip_link("x", ".."), "link"),
+    **{
+        f"a special file of type {kind!r}": (tar("x", kind=kind), "'x' is a link or a special file")
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+    },
     "many files": (tar(*"abcd"), "more than 3 files and folders"),
     "a zip of many files": (zipped(*"abcd"), "more than 3 files and folders"),
     "many bytes": (gzip.compress(tar("x", data=bytes(2 << 20))), "more than 1,048,576 bytes"),

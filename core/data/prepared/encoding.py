@@ -15,13 +15,13 @@ from edgefront.core.data.prepared.prepared import StoredFile, StoredSplit
 from edgefront.core.data.sources.corpus import Form
 from edgefront.core.data.sources.data_set import Unit
 from edgefront.core.data.sources.text import Counts, Part, Piece, Tick, documents, json_lines, lines
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Ids, Level, Tokenizer
-from edgefront.core.data.tokenizers.vocabulary import (
+from edgefront.core.data.tokenizers.load import (
     bytes_seen,
     characters_seen,
     words_by_frequency,
     words_given,
 )
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Ids, Level, Tokenizer
 
 DType = Literal["|u1", "<u2", "<i4"]
 

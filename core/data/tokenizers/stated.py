@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.data.tokenizers.vocabulary import read_text
-from edgefront.core.errors import InvalidInput
+from edgefront.core.data.sources.text import not_utf8
+from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.hugging_face import CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, refuse_pointer
 from edgefront.core.validation import short
 
@@ -102,3 +102,13 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _wrong(path: Path, what: str) -> InvalidInput:
     return InvalidInput(f"{path} is not a JSON object: {what}", field="tokenizer", value=str(path))
+
+
+def read_text(path: Path) -> str:
+    """Content of a UTF-8 file; `NotFound` if there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error.start) from None
