@@ -13,13 +13,13 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from sqlalchemy import insert
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import insert_rows
 from edgefront.core.store.tables import Candidate, Job, Target, new_id
 from edgefront.core.store.tables.base import random_ids
 from edgefront.core.wire.jobs import JobRequest, Limits, TargetRequest
@@ -95,7 +95,7 @@ def fill(database: Database, candidates: int, owner: str, *, models: int = 500) 
     rows = _rows(columns, job_id, target_id, now)
     while batch := list(islice(rows, _BATCH)):
         with database.write() as session:
-            session.execute(insert(Candidate), batch)
+            insert_rows(session, Candidate, batch)
     return job_id
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import cast
 
-from sqlalchemy import insert, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import BindParameter, Integer, Table, bindparam, select, update
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.services.access.keys import Principal
@@ -21,7 +21,7 @@ from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.stored import RowReader
 from edgefront.core.states import JobEventKind, TrainingEventKind
-from edgefront.core.store.sql import Document
+from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
 from edgefront.core.wire import events as wire
 
@@ -37,19 +37,28 @@ class Entry:
     target_id: str | None = None
 
 
-class _Log(NamedTuple):
-    """Tables of the events of one kind of owner."""
+class _Log:
+    """Tables of the events of one kind of owner, and the statements on them, which are made once."""
 
-    owner: type[Job | Training]
-    events: type[Event | TrainingEvent]
-
-    @property
-    def owner_id(self) -> str:
-        return f"{self.owner.__tablename__}_id"
-
-    @property
-    def columns(self) -> tuple[InstrumentedAttribute[Any], ...]:
-        return tuple(getattr(self.events, name) for name in (*_COLUMNS, *(["target_id"] if self is _JOBS else [])))
+    def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent]) -> None:
+        self.owner, self.events = owner, events
+        self.owner_id = f"{owner.__tablename__}_id"
+        self.has_targets = events is Event
+        table = cast(Table, owner.__table__)
+        touched: dict[str, BindParameter[datetime]] = {"updated_at": bindparam("now")} if owner is Job else {}
+        self.take = (
+            update(table)
+            .where(table.c.id == bindparam("log"))
+            .values(last_event=table.c.last_event + bindparam("count", type_=Integer), **touched)
+            .returning(table.c.last_event)
+        )
+        log = cast(Table, events.__table__)
+        self.after = (
+            select(*(log.c[name] for name in (*_COLUMNS, *(["target_id"] if self.has_targets else []))))
+            .where(log.c[self.owner_id] == bindparam("log"), log.c.number > bindparam("number"))
+            .order_by(log.c.number)
+            .limit(bindparam("most", type_=Integer))
+        )
 
 
 _JOBS = _Log(Job, Event)
@@ -67,20 +76,14 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
     if not entries:
         return 0
     log = _log_of(owner_id)
-    touched = {"updated_at": now} if log is _JOBS else {}
-    last: int | None = session.scalar(
-        update(log.owner)
-        .where(log.owner.id == owner_id)
-        .values(last_event=log.owner.last_event + len(entries), **touched)
-        .returning(log.owner.last_event),
-        execution_options={"synchronize_session": False},
-    )
+    last: int | None = session.scalar(log.take, {"log": owner_id, "count": len(entries), "now": now})
     if last is None:
         return 0
     loaded = session.identity_map.get(session.identity_key(log.owner, owner_id))
     if loaded is not None:
-        for name, value in {"last_event": last, **touched}.items():
-            set_committed_value(loaded, name, value)
+        set_committed_value(loaded, "last_event", last)
+        if log is _JOBS:
+            set_committed_value(loaded, "updated_at", now)
     rows: list[Document] = [
         {
             log.owner_id: owner_id,
@@ -88,24 +91,19 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
             "kind": entry.kind,
             "data": entry.data,
             "created_at": now,
-            **({"target_id": entry.target_id} if log is _JOBS else {}),
+            **({"target_id": entry.target_id} if log.has_targets else {}),
         }
         for number, entry in enumerate(entries, last - len(entries) + 1)
     ]
-    session.execute(insert(log.events), rows)
+    insert_rows(session, log.events, rows)
     return last
 
 
 def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[wire.Event]:
     """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
     log = _log_of(owner_id)
-    query = (
-        select(*log.columns)
-        .where(getattr(log.events, log.owner_id) == owner_id, log.events.number > min(max(after, 0), MAX_NUMBER))
-        .order_by(log.events.number)
-        .limit(limit)
-    )
-    return [_view(dict(row._mapping)) for row in session.execute(query)]
+    asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
+    return [_view(dict(row._mapping)) for row in session.execute(log.after, asked)]
 
 
 def _view(row: Document) -> wire.Event:

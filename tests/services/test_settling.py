@@ -76,7 +76,7 @@ def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("edgefront.core.services.measuring.quarantine.lock", power_cut)
+        patch.setattr("edgefront.core.services.measuring.queries.measurements.write_targets", power_cut)
         with pytest.raises(KeyboardInterrupt):
             world.process()
     assert (states(world, Launch), world.rows(Event)) == (["reported"], [])

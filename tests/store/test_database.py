@@ -10,14 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 from concurrency import at_once
-from sqlalchemy import select, text
+from sqlalchemy import Float, bindparam, cast, literal_column, select, text, type_coerce, update
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.states import LaunchState
 from edgefront.core.store import outbox
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import Prepared, any_of, insert_rows, texts, update_rows, write_back
 from edgefront.core.store.tables import Artifact, Job, Target
+from edgefront.core.store.tables.base import state_type
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -267,10 +270,46 @@ def test_a_locked_sqlite_file_is_unavailable(
 
 
 def test_every_statement_sees_what_was_changed_before_it(database: Database) -> None:
-    """Statements on tables and plain text, which SQLAlchemy runs past a session."""
+    """Statements on tables and plain text, which SQLAlchemy runs past a session, and bulk writes."""
     table = Artifact.__table__
     with database.write() as session:
         add(session)
         assert session.execute(select(table.c.digest)).scalars().all() == ["a"]
-        session.scalars(select(Artifact)).one().path = "changed"
+        row = session.scalars(select(Artifact)).one()
+        row.path = "changed"
         assert session.scalar(text("SELECT path FROM artifact")) == "changed"
+        update_rows(session, Artifact, [{"id": row.id, "path": "together"}])
+        assert session.scalars(select(Artifact.path)).all() == ["together"]
+        row.size = 2
+        write_back(session, [row], ["size"])
+        assert session.execute(select(table.c.size)).scalars().all() == [2]
+        add(session, "b")
+        insert_rows(session, Artifact, [{"id": "c", **_VALUES, "created_at": NOW}])
+    assert digests(database) == ["a", "b", "c"]
+
+
+def test_a_prepared_statement_has_the_rows_that_sqlalchemy_has(database: Database) -> None:
+    """On Postgres the driver executes it: parameters and columns of every kind come through as they do otherwise."""
+    half = cast(literal_column("0.5"), Float).label("half")
+    state = type_coerce(Artifact.format, state_type(LaunchState, 12)).label("state")
+    query = (
+        select(Artifact.digest, Artifact.seed, Artifact.created_at, half, state)
+        .where(any_of(Artifact.digest, texts("digests")), Artifact.created_at <= bindparam("at"))
+        .order_by(Artifact.digest)
+    )
+    prepared, asked = Prepared(query), {"digests": ["a", "b"], "at": NOW}
+    resize = Prepared(update(Artifact).where(Artifact.digest == bindparam("which")).values(size=9))
+    with database.write() as session:
+        for digest in ("a", "b"):
+            session.add(Artifact(**{**_VALUES, "digest": digest, "format": "leased", "created_at": NOW}))
+            rows = prepared.run(session, asked)  # sees what is not flushed yet
+            assert rows == [tuple(row) for row in session.execute(query, asked)]
+            assert rows[-1] == (digest, 1, NOW, 0.5, LaunchState.LEASED)
+        assert resize.run(session, {"which": "a"}) == []
+        assert session.execute(select(Artifact.digest, Artifact.size).order_by(Artifact.digest)).all() == [
+            ("a", 9),
+            ("b", 1),
+        ]
+
+
+_VALUES = {"digest": "c", "seed": 1, "format": "onnx", "path": "p", "size": 1, "sha256": "s"}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import cast
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.sql import Document, Prepared, any_of
 from edgefront.core.store.tables import Device, Launch
-from edgefront.core.store.tables.base import new_id
+from edgefront.core.store.tables.base import UtcDateTime, new_id
 from edgefront.core.store.tables.device import digest_of_facts
 from edgefront.core.wire.agent import EnrolRequest
 
@@ -96,45 +96,60 @@ class OwnDevice:
     instances: Document | None = None
 
 
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+_DEVICES = cast(Table, Device.__table__)
+_OWN = Prepared(
+    select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
+)
+_SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
+_FACTS = select(_DEVICES.c.facts).where(_DEVICES.c.id == bindparam("device"))
+_LOCK_FACTS = _FACTS.with_for_update(key_share=True)
+_SET_FACTS = (
+    update(_DEVICES)
+    .where(_DEVICES.c.id == bindparam("device"))
+    .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
+)
+_INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
+_WORKED = Prepared(
+    _SEEN.values(
+        reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
+        busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
+        measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
+    )
+)
+
+
 def own(session: Session, device_id: str) -> OwnDevice | None:
-    columns = (getattr(Device, field.name) for field in fields(OwnDevice))
-    row = session.execute(select(*columns).where(Device.id == device_id)).one_or_none()
-    return None if row is None else OwnDevice(*row)
+    return next((OwnDevice(*row) for row in _OWN.run(session, {"device": device_id})), None)
 
 
 def facts_of(session: Session, device_id: str) -> Document:
     """Up to 64 kB, so not read with each lease."""
-    facts: Document = session.scalars(select(Device.facts).where(Device.id == device_id)).one()
+    facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
 
 def lock_facts(session: Session, device_id: str) -> Document:
     """The facts as they are now, for `write_facts`: they stay so until the transaction ends."""
-    query = select(Device.facts).where(Device.id == device_id)
-    facts: Document = session.scalars(query.with_for_update(key_share=True)).one()
+    facts: Document = session.execute(_LOCK_FACTS, {"device": device_id}).scalar_one()
     return facts
 
 
 def write_facts(session: Session, device_id: str, facts: Document) -> None:
-    _set(session, device_id, facts=facts, facts_digest=digest_of_facts(facts))
+    session.execute(_SET_FACTS, {"device": device_id, "facts": facts, "digest": digest_of_facts(facts)})
 
 
 def set_instances(session: Session, device_id: str, instances: Document) -> None:
-    _set(session, device_id, instances=instances)
+    session.execute(_INSTANCES, {"device": device_id, "found": instances})
 
 
 def seen(session: Session, device_id: str, now: datetime) -> None:
-    _set(session, device_id, last_seen_at=now)
+    session.execute(_SEEN, {"device": device_id, "now": now})
 
 
 def worked(
     session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
 ) -> None:
     """Updates when the device was last seen, and had a result; adds the time that it worked since its last report."""
-    times = {"busy_s": Device.busy_s + busy_s, "measuring_s": Device.measuring_s + measuring_s}
-    _set(session, device_id, last_seen_at=now, **({"reported_at": now} if has_result else {}), **times)
-
-
-def _set(session: Session, device_id: str, **values: Any) -> None:
-    statement = update(Device).where(Device.id == device_id).values(**values)
-    session.execute(statement, execution_options={"synchronize_session": False})
+    values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
+    _WORKED.run(session, {**values, "result_at": now if has_result else None})

@@ -192,7 +192,7 @@ def update_frontier(
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
     for candidate in changed:
         candidate.on_frontier = candidate.id in current
-    session.flush()
+    repository.write(session, changed)
     touched = {candidate.id for candidate in changed}
     frontier_rows.move_frontier(session, set(joined) - touched, set(left) - touched)
 

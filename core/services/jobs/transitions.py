@@ -52,6 +52,7 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
         waiting = candidate_rows.waiting(session, target.id)
         for candidate in waiting:
             candidate.state = CandidateState.CANCELLED
+        candidate_rows.write(session, waiting)
         target.settled += len(waiting)
         event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
         change_state(session, target, state, note, now)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from edgefront.core.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState
-from edgefront.core.store.tables import Launch
 
 MAX_ATTEMPTS = 3
 """Deaths of the child (or of the agent during it) after which the launch has failed."""
@@ -23,10 +24,24 @@ ReportDecision = Literal[
 ]
 
 
+@dataclass(frozen=True)
+class LaunchSoFar:
+    """What a decision depends on: the launch's state, attempts and fence, and the digests of reports that counted."""
+
+    state: LaunchState
+    attempts: int
+    fence: int
+    reports: Sequence[str]
+    holder: str | None
+    """The device that holds it, or held it last; None once that has given it back, or was made to."""
+    former: str | None
+    """The one before."""
+
+
 def evaluate_report(
-    launch: Launch, device_id: str, fence: int, outcome: LaunchOutcome, reason: str | None, digest: str
+    launch: LaunchSoFar, device_id: str, fence: int, outcome: LaunchOutcome, reason: str | None, digest: str
 ) -> ReportDecision:
-    """The decision on a report of this device with this fence, outcome and digest. It changes nothing.
+    """The decision on a report of this device with this fence, outcome and digest.
 
     A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
     and under a fence that this device had. A result (done, infeasible) of such a device is true though the launch may
@@ -34,13 +49,13 @@ def evaluate_report(
     child is charged once: not if a later holder has the launch, or if the expiry of the lease has charged it, for
     both raise the fence.
     """
-    if device_id not in (launch.device_id, launch.former_device_id):
+    if device_id not in (launch.holder, launch.former):
         return "not_lease_holder"
     if digest in launch.reports:
         return "duplicate"
     if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED):
         return "conflict"
-    if not 1 <= fence <= launch.fence or (device_id != launch.device_id and fence == launch.fence):
+    if not 1 <= fence <= launch.fence or (device_id != launch.holder and fence == launch.fence):
         return "not_lease_holder"
     if outcome == LaunchOutcome.DONE:
         return "done"

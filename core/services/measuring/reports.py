@@ -7,8 +7,10 @@ their raw results in the state `reported`. Nothing else is locked, so a report n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 
+import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
@@ -21,7 +23,7 @@ from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries.launches import LaunchForReport
-from edgefront.core.services.measuring.report_policy import ReportDecision, charged, evaluate_report
+from edgefront.core.services.measuring.report_policy import LaunchSoFar, ReportDecision, charged, evaluate_report
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.store import outbox
@@ -45,16 +47,37 @@ _REFUSED = {
 }
 
 
-def _began(row: LaunchForReport, fence: int) -> datetime | None:
-    """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
-    return row.launch.started_at or row.leased_at if fence == row.launch.fence else None
+class _Launch:
+    """A locked launch as it stands after the reports of this batch that came before."""
 
+    def __init__(self, row: LaunchForReport) -> None:
+        self.row = row
+        self.state: LaunchState = row.state
+        self.reports: list[str] = list(row.reports)
+        self.values: Document | None = None
+        self.holders: tuple[str | None, str | None] = (row.device_id, row.former_device_id)
 
-def _is_wanted(row: LaunchForReport) -> bool:
-    """Whether the target that asked for it is active, or its job paused; anchors are wanted by the service."""
-    if row.launch.purpose == Purpose.ANCHOR:
-        return True
-    return row.target_state in ACTIVE_TARGETS and row.job_state in LIVE_JOBS
+    @property
+    def protocol(self) -> Document:
+        """What was asked for, as a document."""
+        document: Document = orjson.loads(self.row.protocol)
+        return document
+
+    def longest_s(self, fence: int, now: datetime) -> float:
+        """The most seconds that a report under this fence can have taken."""
+        return longest_s(elapsed_s(self.began(fence) or self.row.created_at, now))
+
+    def began(self, fence: int) -> datetime | None:
+        """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
+        began: datetime | None = self.row.started_at or self.row.leased_at
+        return began if fence == self.row.fence else None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the target that asked for it is active, or its job paused; anchors are wanted by the service."""
+        if self.row.purpose == Purpose.ANCHOR:
+            return True
+        return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
 
 
 class _Facts:
@@ -95,34 +118,23 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     """
     device = own_device(session, device_id)
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
-    by_id = {row.launch.id: row for row in locked if row.launch.device_key in device_keys(device)}
-    most_s: list[float] = []
-    """Of each report, the seconds that it can have taken at most."""
+    by_id = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
-        row = by_id.get(report.launch_id)
         with within("reports", position):
-            _check(row, report)
-        began = None if row is None else _began(row, report.fence) or row.launch.created_at
-        most_s.append(0.0 if began is None else longest_s(elapsed_s(began, now)))
+            _check_memory_method(by_id, report)
+            _check_generation(by_id, report)
+            _check_samples(by_id, report)
     facts = _Facts(session, device_id)
-    decisions = [
-        _evaluate(device, facts, by_id.get(report.launch_id), report, longest, now)
-        for report, longest in zip(request.reports, most_s, strict=True)
-    ]
+    decisions = [_evaluate(device, facts, by_id.get(report.launch_id), report, now) for report in request.reports]
     facts.write()
-    counted = [
-        (by_id[report.launch_id].launch, report.result, longest)
-        for report, decision, longest in zip(request.reports, decisions, most_s, strict=True)
-        if decision in _COUNTS
-    ]
-    busy_s = min(request.busy_s, max((longest for *_, longest in counted), default=0.0))
-    wall_s = sum(result.wall_s for _, result, _ in counted)
-    for launch, result, _ in counted:  # the device's busy time is shared by wall time
-        launch.busy_s = busy_s * (result.wall_s / wall_s if wall_s > 0 else 1 / len(counted))
-    session.flush()
-    measuring_s = sum(min(result.measuring_s, longest) for _, result, longest in counted)
+    counted = [report for report, decision in zip(request.reports, decisions, strict=True) if decision in _COUNTS]
+    longest = {id(report): by_id[report.launch_id].longest_s(report.fence, now) for report in counted}
+    busy_s = min(request.busy_s, max(longest.values(), default=0.0))
+    _share(by_id, counted, busy_s)
+    launches.write(session, [launch.values for launch in by_id.values() if launch.values is not None])
+    measuring_s = sum(min(report.result.measuring_s, longest[id(report)]) for report in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
-    for target_id in {launch.target_id for launch, *_ in counted}:
+    for target_id in {by_id[report.launch_id].row.target_id for report in counted}:
         outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(
         receipts=tuple(
@@ -132,71 +144,84 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     )
 
 
-def _check(row: LaunchForReport | None, report: LaunchReport) -> None:
-    """`InvalidInput` of a result that is not what the launch's protocol asks for.
-
-    Figures of different memory methods never share a frontier. Times of a generation belong to launches that generate,
-    and to no others. Percentiles are taken over the samples of all launches: one has no more of them than the others.
-    """
-    if row is None:
+def _check_memory_method(by_id: dict[str, _Launch], report: LaunchReport) -> None:
+    """Figures of different memory methods never share a frontier: refuses those of another method."""
+    launch, memory = by_id.get(report.launch_id), report.result.memory
+    if launch is None or memory is None:
         return
-    id_, protocol, result = row.launch.id, row.protocol, report.result
-    method, memory = protocol["memory"], result.memory
-    if memory is not None and memory.method != method:
+    method = launch.protocol["memory"]
+    if memory.method != method:
         raise InvalidInput(
-            f"launch {id_} asks for peak memory by the method {method!r}, not {memory.method!r}",
+            f"launch {launch.row.id} asks for peak memory by the method {method!r}, not {memory.method!r}",
             field="result.memory.method",
             value=memory.method,
             allowed=method,
         )
-    generates = protocol.get("mode") == "generate"
-    if result.outcome == LaunchOutcome.DONE and generates != (result.generation is not None):
-        lacking = "is of mode generate: its result needs the times of the generations"
+
+
+def _check_generation(by_id: dict[str, _Launch], report: LaunchReport) -> None:
+    """Times of a generation belong to launches that generate, and to no others."""
+    launch, result = by_id.get(report.launch_id), report.result
+    if launch is None or result.outcome != LaunchOutcome.DONE:
+        return
+    generates = launch.protocol.get("mode") == "generate"
+    if generates == (result.generation is not None):
+        return
+    lacking = "is of mode generate: its result needs the times of the generations"
+    raise InvalidInput(
+        f"launch {launch.row.id} {lacking if generates else 'is not of mode generate: it has no generations'}",
+        field="result.generation",
+        value=None,
+        allowed="GenerationSamples" if generates else "no value",
+    )
+
+
+def _check_samples(by_id: dict[str, _Launch], report: LaunchReport) -> None:
+    """Percentiles are taken over the samples of all launches: one launch has no more of them than the others."""
+    launch, latency = by_id.get(report.launch_id), report.result.latency
+    if launch is None or latency is None:
+        return
+    most = launch.protocol["repeats"]
+    if len(latency.samples_ms) > most:
         raise InvalidInput(
-            f"launch {id_} {lacking if generates else 'is not of mode generate: it has no generations'}",
-            field="result.generation",
-            value=None,
-            allowed="GenerationSamples" if generates else "no value",
-        )
-    most = protocol["repeats"]
-    if result.latency is not None and len(result.latency.samples_ms) > most:
-        raise InvalidInput(
-            f"launch {id_} asks for {most} timed passes, not {len(result.latency.samples_ms)}",
+            f"launch {launch.row.id} asks for {most} timed passes, not {len(latency.samples_ms)}",
             field="result.latency.samples_ms",
-            value=len(result.latency.samples_ms),
+            value=len(latency.samples_ms),
             allowed=f"at most {most} values",
         )
 
 
 def _evaluate(
-    device: devices.OwnDevice,
-    facts: _Facts,
-    row: LaunchForReport | None,
-    report: LaunchReport,
-    longest: float,
-    now: datetime,
+    device: devices.OwnDevice, facts: _Facts, launch: _Launch | None, report: LaunchReport, now: datetime
 ) -> ReportDecision | None:
     """The decision; where the report counts, the launch takes it."""
-    if row is None:
+    if launch is None:
         return None
-    launch, result = row.launch, _bounded(report.result, longest)
+    result = _bounded(report.result, launch.longest_s(report.fence, now))
     digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
-    decision = evaluate_report(launch, device.id, report.fence, result.outcome, result.reason, digest)
+    so_far = LaunchSoFar(launch.state, launch.row.attempts, launch.row.fence, launch.reports, *launch.holders)
+    decision = evaluate_report(so_far, device.id, report.fence, result.outcome, result.reason, digest)
     if decision in _REFUSED:
         return decision
-    if decision == "reassign" and not facts.take_out(PROTOCOL.read(row.protocol), result.message):
+    if decision == "reassign" and not facts.take_out(PROTOCOL.read(launch.protocol), result.message):
         # No room for the note: an attempt is spent instead, so that it does not come back for ever.
-        decision = charged(launch.attempts)
-    launch.started_at = _began(row, report.fence)
+        decision = charged(launch.row.attempts)
     launch.state = LaunchState.REPORTED
-    launch.attempts += decision in ("retry", "failed")
-    launch.reports = [*launch.reports, digest]
-    launch.reason = f"{result.reason}: {result.message}" if result.reason else None
-    launch.result = result.model_dump(mode="json")
-    holders = (launch.device_id, launch.former_device_id)
-    launch.former_device_id = next((holder for holder in holders if holder != device.id), None)
-    launch.device_id = device.id
-    launch.lease_id, launch.finished_at = None, now
+    launch.reports.append(digest)
+    launch.values = {
+        "id": launch.row.id,
+        "state": LaunchState.REPORTED.value,
+        "attempts": launch.row.attempts + (decision in ("retry", "failed")),
+        "reports": launch.reports,
+        "reason": f"{result.reason}: {result.message}" if result.reason else None,
+        "result": result.model_dump(mode="json"),
+        "busy_s": 0.0,
+        "device_id": device.id,
+        "former_device_id": next((holder for holder in launch.holders if holder != device.id), None),
+        "started_at": launch.began(report.fence),
+        "lease_id": None,
+        "finished_at": now,
+    }
     return decision
 
 
@@ -206,15 +231,24 @@ def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
     return result.model_copy(update={name: min(getattr(result, name), most_s) for name in times})
 
 
-def _receipt(report: LaunchReport, decision: ReportDecision | None, row: LaunchForReport | None) -> ReportReceipt:
-    if decision is None or row is None:
+def _share(by_id: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: float) -> None:
+    """Shares the device's busy time among the launches that count, by their wall time."""
+    wall_s = sum(report.result.wall_s for report in counted)
+    for report in counted:
+        values = by_id[report.launch_id].values
+        if values is not None:
+            values["busy_s"] += busy_s * (report.result.wall_s / wall_s if wall_s > 0 else 1 / len(counted))
+
+
+def _receipt(report: LaunchReport, decision: ReportDecision | None, launch: _Launch | None) -> ReportReceipt:
+    if decision is None or launch is None:
         return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.UNKNOWN, detail=_REFUSED["unknown"])
     if decision in _REFUSED:
         outcome = ReportOutcome.DUPLICATE if decision == "duplicate" else ReportOutcome.CONFLICT
         return ReportReceipt(launch_id=report.launch_id, outcome=outcome, detail=_REFUSED[decision])
-    if not _is_wanted(row):
+    if not launch.is_wanted:
         detail = "the job no longer wants it; the measurement is kept"
         return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.CANCELLED, detail=detail)
-    is_anchor = row.launch.purpose == Purpose.ANCHOR
+    is_anchor = launch.row.purpose == Purpose.ANCHOR
     detail = _ANCHOR_FAILED if is_anchor and decision in _ACCEPTED else _ACCEPTED.get(decision, "")
     return ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.ACCEPTED, detail=detail)

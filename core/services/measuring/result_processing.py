@@ -34,7 +34,7 @@ from edgefront.core.services.measuring import anchors, plausibility, quarantine
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.queries import reported as reported_rows
-from edgefront.core.services.measuring.queries.launches import ReportedLaunch
+from edgefront.core.services.measuring.queries.launches import ReportedLaunch, UnprocessedLaunch
 from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.states import (
@@ -104,43 +104,49 @@ def process(session: Session, target_id: str | None, now: datetime) -> bool:
     return len(reported) == BATCH
 
 
-def waiting(session: Session, target_id: str | None) -> dict[str, str]:
-    """The next launches that `process` takes, each with its measurement."""
+def waiting(session: Session, target_id: str | None) -> list[UnprocessedLaunch]:
+    """The next launches that `process` takes."""
     return launches.reported(session, target_id, BATCH)
 
 
 def process_launches(
-    session: Session, reported: Mapping[str, str], now: datetime, *, with_targets: bool = True
+    session: Session, reported: Sequence[UnprocessedLaunch], now: datetime, *, with_targets: bool = True
 ) -> None:
-    """Processes these launches, each given with its measurement. Without targets, these are left to their own
-    `advance`, and are not charged.
-    """
-    measurement_ids = set(reported.values())
+    """Processes these launches. Without targets, these are left to their own `advance`, and are not charged."""
+    measurement_ids = {row.measurement_id for row in reported}
     live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
-    locked = launches.lock_reported(session, reported)
+    locked = launches.lock_reported(session, [row.id for row in reported])
     subjects = reported_rows.subjects(session, measurement_ids)
     devices = reported_rows.devices(session, {row.device_id for row in locked})
     refusals = plausibility.refusals(locked, subjects, devices)
     every = [_decide(row, refusals.get(row.id)) for row in locked]
     processed = [report for report in every if not report.is_anchor]
-    _finish(session, every, now)
-    answered = _aggregated(session, processed, measurements, now)
-    candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
-    _account(processed, targets, now)
-    apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates))
-    _watch_devices(session, every, subjects, devices)
+    with session.no_autoflush:
+        _finish(session, every, now)
+        answered = _aggregated(session, processed, measurements, now)
+        candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
+        # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
+        for written in (*answered.values(), *candidates):
+            session.expunge(written)
+        rows.write(session, list(answered.values()))
+        _account(processed, targets, now)
+        apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates))
+        rows.write_targets(session, targets)
+        _watch_devices(session, every, subjects, devices)
+        for target in targets:
+            session.expunge(target)
 
 
-def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, now: datetime) -> None:
+def give_up(session: Session, reported: UnprocessedLaunch, reason: str, now: datetime) -> None:
     """Marks a launch as failed, whatever was reported: its report cannot be processed.
 
     Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
     """
-    targets = rows.lock_live_targets(session, {measurement_id})
-    measurements = demand.lock(session, {measurement_id})
-    if launches.fail_reported(session, launch_id, reason):
+    targets = rows.lock_live_targets(session, {reported.measurement_id})
+    measurements = demand.lock(session, {reported.measurement_id})
+    if launches.fail_reported(session, reported.id, reason):
         mark_unsuccessful(session, [], [(measurement, reason) for measurement in measurements.values()], now)
         for target, _ in targets:
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)

@@ -29,13 +29,29 @@ from edgefront.core.states import (
     CandidateState,
     MeasurementState,
 )
-from edgefront.core.store.sql import Document, any_of, columns, typed
+from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import Limits
 
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
+
+_NEWS = (
+    "state",
+    "reason",
+    "latency_ms",
+    "latency_half_width_ms",
+    "latency_p90_ms",
+    "memory_bytes",
+    "build_peak_bytes",
+    *TIMES,
+    "launches",
+    "marked",
+    "measured_at",
+    "on_frontier",
+)
+
 
 _LARGEST = 1e18
 """Bytes: what a column holds, with room."""
@@ -157,6 +173,11 @@ def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
         )
     )
     return sorted(rows, key=lambda row: row.decoder_parameters)
+
+
+def write(session: Session, changed: Sequence[Candidate]) -> None:
+    """Writes the changed columns of these candidates."""
+    write_back(session, changed, _NEWS)
 
 
 def bounds(limits: Limits) -> list[tuple[Figure, float]]:

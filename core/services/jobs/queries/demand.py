@@ -27,7 +27,7 @@ from edgefront.core.states import (
     TargetState,
 )
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, any_of, texts
+from edgefront.core.store.sql import Document, Prepared, any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id, random_ids
 
 NOT_WANTED = "no running job needs it any more"
@@ -268,12 +268,16 @@ def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
+_MARKED = Prepared(
+    select(Launch.measurement_id).where(
+        any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE, Launch.mark.is_not(None)
+    )
+)
+
+
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
     """Finds the measurements of which a launch that counts has a mark."""
-    query = select(Launch.measurement_id).where(
-        any_of(Launch.measurement_id, measurement_ids), Launch.state == LaunchState.DONE, Launch.mark.is_not(None)
-    )
-    return set(session.scalars(query))
+    return {row[0] for row in _MARKED.run(session, {"ids": list(measurement_ids)})} if measurement_ids else set()
 
 
 def launches_of(session: Session, measurement_id: str) -> list[Launch]:

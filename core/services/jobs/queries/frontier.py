@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Executable, and_, select, true, update
+from sqlalchemy import ColumnElement, Executable, Table, and_, bindparam, select, true, update
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.services.jobs.queries.candidates import IS_BASELINE
 from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, CandidateState
@@ -63,11 +64,16 @@ def _points(session: Session, target_ids: Collection[str], query: Executable) ->
     return points
 
 
+_TABLE = cast(Table, Candidate.__table__)
+_MOVE = update(_TABLE).where(any_of(_TABLE.c.id, texts("ids"))).values(on_frontier=bindparam("value"))
+
+
 def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
     """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
     for ids, value in ((joined, True), (left, False)):
         if ids:
-            session.execute(
-                update(Candidate).where(any_of(Candidate.id, ids)).values(on_frontier=value),
-                execution_options={"synchronize_session": "fetch"},
-            )
+            session.execute(_MOVE, {"ids": list(ids), "value": value})
+            for id_ in ids:
+                loaded = session.identity_map.get(session.identity_key(Candidate, id_))
+                if loaded is not None:
+                    set_committed_value(loaded, "on_frontier", value)

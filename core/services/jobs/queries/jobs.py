@@ -26,7 +26,7 @@ from edgefront.core.states import (
     TargetState,
     WorkKind,
 )
-from edgefront.core.store.sql import Document, Items, any_of
+from edgefront.core.store.sql import Document, Items, Prepared, any_of, texts
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -73,10 +73,14 @@ def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
+_OWNERS = Prepared(
+    select(Target.id, Job.owner).join(Job, Job.id == Target.job_id).where(any_of(Target.id, texts("targets")))
+)
+
+
 def owners_of(session: Session, target_ids: Collection[str]) -> dict[str, str]:
     """Target id → the owner of its job; targets that do not exist are left out."""
-    query = select(Target.id, Job.owner).join(Job, Job.id == Target.job_id).where(any_of(Target.id, target_ids))
-    return dict(session.execute(query).all())
+    return dict(_OWNERS.run(session, {"targets": list(target_ids)}))
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:

@@ -39,7 +39,18 @@ from edgefront.core.states import (
     TargetState,
 )
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Document, Parsed, any_of, columns, json_text, texts, typed
+from edgefront.core.store.sql import (
+    Document,
+    Parsed,
+    Prepared,
+    any_of,
+    columns,
+    fetch,
+    json_text,
+    texts,
+    typed,
+    update_rows,
+)
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
@@ -77,13 +88,32 @@ class LeasedLaunch(NamedTuple):
 
 
 class LaunchForReport(NamedTuple):
-    """A locked launch, with what its report is evaluated by."""
+    """What the decision on a report and its receipt need."""
 
-    launch: Launch
+    id: str
+    target_id: str | None
+    device_key: str
+    device_id: str | None
+    former_device_id: str | None
+    purpose: Purpose
+    state: LaunchState
+    attempts: int
+    fence: int
+    reports: list[str]
+    created_at: datetime
+    started_at: datetime | None
     leased_at: datetime | None
-    protocol: Document
+    protocol: str
+    """JSON."""
     target_state: TargetState | None
     job_state: JobState | None
+
+
+class UnprocessedLaunch(NamedTuple):
+    """A launch with a report that is not processed yet."""
+
+    id: str
+    measurement_id: str
 
 
 class ReportedLaunch(NamedTuple):
@@ -149,8 +179,8 @@ _OWN_WANTED = (
     .limit(1)
     .scalar_subquery()
 )
-_CLAIMABLE = _claimable(func.coalesce(_OWN_WANTED, _SHARED))
-_CLAIMABLE_SHARED = _claimable(_SHARED)
+_CLAIMABLE = Prepared(_claimable(func.coalesce(_OWN_WANTED, _SHARED)))
+_CLAIMABLE_SHARED = Prepared(_claimable(_SHARED))
 
 
 def claimable(
@@ -164,11 +194,13 @@ def claimable(
     needs.
     """
 
-    def claim(query: ClaimQuery) -> list[WantedLaunch]:
-        if excluded_protocols:
-            query = query.where(~any_of(Measurement.protocol_digest, excluded_protocols))
+    def claim(query: Prepared) -> list[WantedLaunch]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
-        return typed(WantedLaunch, session.execute(query, asked))
+        if not excluded_protocols:
+            return fetch(session, WantedLaunch, query, asked)
+        fit = cast(ClaimQuery, query.statement)
+        fit = fit.where(~any_of(Measurement.protocol_digest, excluded_protocols))
+        return fetch(session, WantedLaunch, fit, asked)
 
     own = claim(_CLAIMABLE)
     if all(row.device_key == shared_key for row in own):
@@ -209,8 +241,25 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     return typed(LeasedLaunch, session.execute(query))
 
 
-_FOR_REPORT = (
-    select(Launch, Lease.created_at, Measurement.protocol, Target.state, Job.state)
+_FOR_REPORT = Prepared(
+    select(
+        Launch.id,
+        Launch.target_id,
+        Launch.device_key,
+        Launch.device_id,
+        Launch.former_device_id,
+        Launch.purpose,
+        Launch.state,
+        Launch.attempts,
+        Launch.fence,
+        Launch.reports,
+        Launch.created_at,
+        Launch.started_at,
+        Lease.created_at.label("leased_at"),
+        json_text(Measurement.protocol).label("protocol"),
+        Target.state.label("target_state"),
+        Job.state.label("job_state"),
+    )
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .outerjoin(Target, Target.id == Launch.target_id)
     .outerjoin(Job, Job.id == Target.job_id)
@@ -218,37 +267,41 @@ _FOR_REPORT = (
     .where(any_of(Launch.id, texts("ids")))
     .order_by(Launch.id)
     .with_for_update(of=Launch, key_share=True)
-    .execution_options(populate_existing=True)
 )
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchForReport]:
     """These launches, locked."""
-    return [LaunchForReport(*row) for row in session.execute(_FOR_REPORT, {"ids": list(launch_ids)})]
+    return fetch(session, LaunchForReport, _FOR_REPORT, {"ids": list(launch_ids)})
 
 
-def reported(session: Session, target_id: str | None, limit: int) -> dict[str, str]:
-    """Launches whose reports wait to be processed, oldest first, each with its measurement: those that the target
-    requested; None: of deleted targets.
-    """
-    query = (
-        select(Launch.id, Launch.measurement_id)
-        .where(Launch.state == REPORTED, Launch.target_id == target_id)
-        .order_by(Launch.finished_at, Launch.id)
-        .limit(limit)
-    )
-    return dict(session.execute(query).all())
+_REPORTED = (
+    select(Launch.id, Launch.measurement_id)
+    .where(Launch.state == REPORTED)
+    .order_by(Launch.finished_at, Launch.id)
+    .limit(bindparam("most", type_=Integer))
+)
+_REPORTED_OF_ONE = Prepared(_REPORTED.where(Launch.target_id == bindparam("target")))
+_REPORTED_OF_NONE = Prepared(_REPORTED.where(Launch.target_id.is_(None)))
+
+
+def reported(session: Session, target_id: str | None, limit: int) -> list[UnprocessedLaunch]:
+    """Launches that wait to be settled, oldest first: those that the target requested; None: of deleted targets."""
+    query, asked = (_REPORTED_OF_NONE, {}) if target_id is None else (_REPORTED_OF_ONE, {"target": target_id})
+    return fetch(session, UnprocessedLaunch, query, {**asked, "most": limit})
+
+
+_LOCK_REPORTED = Prepared(
+    select(*[RESULT if column.key == "result" else column for column in columns(Launch, ReportedLaunch)])
+    .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
+    .order_by(Launch.id)
+    .with_for_update(key_share=True)
+)
 
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
-    """Locks those of these launches that still wait to be processed; with their reported results."""
-    query = (
-        select(*[RESULT if column.key == "result" else column for column in columns(Launch, ReportedLaunch)])
-        .where(any_of(Launch.id, launch_ids), Launch.state == REPORTED)
-        .order_by(Launch.id)
-        .with_for_update(key_share=True)
-    )
-    return typed(ReportedLaunch, session.execute(query))
+    """Locks those of these launches that still wait to be settled; with their reported results."""
+    return fetch(session, ReportedLaunch, _LOCK_REPORTED, {"ids": list(launch_ids)})
 
 
 def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
@@ -352,8 +405,7 @@ def write(session: Session, rows: Sequence[Document]) -> None:
     """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
     refreshed.
     """
-    if rows:
-        session.execute(update(Launch), rows)
+    update_rows(session, Launch, rows)
 
 
 def fail_reported(session: Session, launch_id: str, reason: str) -> bool:

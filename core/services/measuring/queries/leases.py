@@ -5,19 +5,67 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
-from sqlalchemy import delete, func, literal, select, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import any_of, try_lock_name
+from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED, WANTED
 
 _AT_ONCE = 10_000
-_QUIET = {"synchronize_session": False}
+
+
+_LEASES = cast(Table, Lease.__table__)
+_LAUNCHES = cast(Table, Launch.__table__)
+_HELD = Prepared(
+    select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
+)
+_DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
+_ADD = insert(_LEASES).values(
+    id=bindparam("lease"),
+    device_id=bindparam("device"),
+    created_at=bindparam("now"),
+    expires_at=bindparam("until"),
+)
+_LEASE_OUT = (
+    update(_LAUNCHES)
+    .where(any_of(_LAUNCHES.c.id, texts("ids")))
+    .values(
+        state=LaunchState.LEASED,
+        fence=_LAUNCHES.c.fence + 1,
+        device_id=bindparam("device"),
+        former_device_id=_LAUNCHES.c.device_id,
+        lease_id=bindparam("lease"),
+        started_at=None,
+    )
+)
+_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
+_WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
+    Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
+)
+_EXTEND = (
+    update(_LEASES)
+    .where(
+        _LEASES.c.id == bindparam("lease"),
+        _LEASES.c.device_id == bindparam("device"),
+        _LEASES.c.ended_at.is_(None),
+        _LEASES.c.expires_at > bindparam("now"),
+    )
+    .values(expires_at=bindparam("until", type_=UtcDateTime))
+    .returning(
+        _LEASES.c.expires_at,
+        _LEASES.c.created_at,
+        _DEVICE_OF.with_only_columns(Device.reported_at).scalar_subquery(),
+        _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
+        _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
+        _WITHDRAWN.scalar_subquery(),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -43,8 +91,8 @@ def held(session: Session, device_id: str) -> int:
     """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
     after its lock was released.
     """
-    query = select(func.count()).select_from(Launch).where(Launch.device_id == device_id, Launch.state == LEASED)
-    return session.scalar(query) or 0
+    ((count,),) = _HELD.run(session, {"device": device_id})
+    return int(count)
 
 
 def longest_limit_s(session: Session, device_id: str) -> float:
@@ -56,45 +104,31 @@ def longest_limit_s(session: Session, device_id: str) -> float:
 
 def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
     """A new lease of the device on launches that the caller has locked; returns its id."""
-    lease = Lease(id=new_id("lse"), device_id=device_id, created_at=now, expires_at=expires_at)
-    session.add(lease)
-    session.flush()
-    session.execute(
-        update(Launch)
-        .where(any_of(Launch.id, launch_ids))
-        .values(
-            state=LaunchState.LEASED,
-            fence=Launch.fence + 1,
-            device_id=device_id,
-            former_device_id=Launch.device_id,
-            lease_id=lease.id,
-            started_at=None,
-        ),
-        execution_options=_QUIET,
-    )
-    return lease.id
+    lease_id = new_id("lse")
+    values: Document = {
+        "lease": lease_id,
+        "device": device_id,
+        "now": now,
+        "until": expires_at,
+        "ids": list(launch_ids),
+    }
+    if _sqlite(session):
+        session.execute(_ADD, values)
+        session.execute(_LEASE_OUT, values)
+    else:
+        _ADD_AND_LEASE_OUT.run(session, values)
+    return lease_id
+
+
+def _sqlite(session: Session) -> bool:
+    """It has one writer at a time, and runs one statement where Postgres takes several."""
+    return session.get_bind().dialect.name == "sqlite"
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
     """Extends a lease that has neither expired nor ended; None if there is no such lease."""
-    device = select(Device.id).where(Device.id == device_id)
-    withdrawn = select(func.aggregate_strings(Launch.id, " ")).where(
-        Launch.lease_id == lease_id, Launch.state == LaunchState.CANCELLED
-    )
-    row = session.execute(
-        update(Lease)
-        .where(Lease.id == lease_id, Lease.device_id == device_id, Lease.ended_at.is_(None), Lease.expires_at > now)
-        .values(expires_at=expires_at)
-        .returning(
-            Lease.expires_at,
-            Lease.created_at,
-            device.with_only_columns(Device.reported_at).scalar_subquery(),
-            device.with_only_columns(Device.state).scalar_subquery(),
-            device.with_only_columns(Device.last_seen_at).scalar_subquery(),
-            withdrawn.scalar_subquery(),
-        ),
-        execution_options=_QUIET,
-    ).one_or_none()
+    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
+    row = session.execute(_EXTEND, values).one_or_none()
     if row is None:
         return None
     return Extended(row[0], row[1], row[2], row[3], row[4], tuple(sorted((row[5] or "").split())))
@@ -102,8 +136,8 @@ def extend(session: Session, device_id: str, lease_id: str, now: datetime, expir
 
 def expire(session: Session, lease_id: str, now: datetime) -> None:
     session.execute(
-        update(Lease).where(Lease.id == lease_id).values(expires_at=now),
-        execution_options=_QUIET,
+        update(_LEASES).where(_LEASES.c.id == lease_id).values(expires_at=now),
+        execution_options={"synchronize_session": False},
     )
 
 
@@ -123,14 +157,14 @@ def end_expired(session: Session, now: datetime) -> None:
     if ids:
         session.execute(
             update(Lease).where(any_of(Lease.id, ids)).values(ended_at=now),
-            execution_options=_QUIET,
+            execution_options={"synchronize_session": False},
         )
 
 
 def end_all(session: Session, device_id: str, now: datetime) -> None:
     session.execute(
         update(Lease).where(Lease.device_id == device_id, Lease.ended_at.is_(None)).values(ended_at=now),
-        execution_options=_QUIET,
+        execution_options={"synchronize_session": False},
     )
 
 
@@ -140,25 +174,29 @@ def forget_ended(session: Session, before: datetime) -> None:
     old = select(Lease.id).where(Lease.ended_at < before, ~held).order_by(Lease.id).limit(_AT_ONCE)
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
     if ids:
-        session.execute(delete(Lease).where(any_of(Lease.id, ids)), execution_options=_QUIET)
+        session.execute(delete(Lease).where(any_of(Lease.id, ids)), execution_options={"synchronize_session": False})
+
+
+_START = (
+    update(_LAUNCHES)
+    .where(
+        _LAUNCHES.c.id == bindparam("launch"),
+        _LAUNCHES.c.state == LaunchState.LEASED,
+        _LAUNCHES.c.device_id == bindparam("device"),
+        _LAUNCHES.c.fence == bindparam("held"),
+        select(Lease.id)
+        .where(Lease.id == _LAUNCHES.c.lease_id, Lease.ended_at.is_(None), Lease.expires_at > bindparam("now"))
+        .exists(),
+    )
+    .values(started_at=func.coalesce(_LAUNCHES.c.started_at, bindparam("now", type_=UtcDateTime)))
+    .returning(_LAUNCHES.c.id)
+)
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
     """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
-    alive = select(Lease.id).where(Lease.id == Launch.lease_id, Lease.ended_at.is_(None), Lease.expires_at > now)
-    statement = (
-        update(Launch)
-        .where(
-            Launch.id == launch_id,
-            Launch.state == LaunchState.LEASED,
-            Launch.device_id == device_id,
-            Launch.fence == fence,
-            alive.exists(),
-        )
-        .values(started_at=func.coalesce(Launch.started_at, literal(now, UtcDateTime)))
-        .returning(Launch.id)
-    )
-    return session.scalar(statement, execution_options=_QUIET) is not None
+    values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
+    return session.scalar(_START, values) is not None
 
 
 def wanted_keys(session: Session) -> set[str]:

@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased, defer
 
+from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.states import (
@@ -25,8 +26,32 @@ from edgefront.core.states import (
     CandidateRole,
     CandidateState,
 )
-from edgefront.core.store.sql import any_of, texts
+from edgefront.core.store.sql import Prepared, any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
+
+_FOUND = (
+    "state",
+    "reason",
+    "launches",
+    "latency_ms",
+    "latency_p90_ms",
+    "log_mean",
+    "log_m2",
+    "memory_bytes",
+    "build_peak_bytes",
+    *TIMES,
+    "measured_at",
+)
+_PROGRESS = (
+    "settled",
+    "launches_done",
+    "busy_s",
+    "measuring_s",
+    "started_at",
+    "frontier_size",
+    "hypervolume",
+)
+
 
 MAX_POOLED = 1000
 """Measurements that say how far launches scatter, the first by id: more would not say it better."""
@@ -47,7 +72,7 @@ _NUMBERED = (
     )
     .subquery()
 )
-_POOLED = select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED)
+_POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
 
 Place = tuple[str, str]
 """A device key and the digest of a protocol."""
@@ -64,7 +89,7 @@ def launch_variances(session: Session, places: Collection[Place]) -> dict[Place,
     device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
     pools: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
     asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
-    for device_key, protocol, launches, log_m2, _ in session.execute(_POOLED, asked):
+    for device_key, protocol, launches, log_m2, _ in _POOLED.run(session, asked):
         if (device_key, protocol) in pools:
             pools[device_key, protocol].append((launches, float(log_m2 or 0.0)))
     return {place: LaunchVariance.pooled(each) for place, each in pools.items()}
@@ -97,6 +122,16 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
     if not measurement_ids:
         return []
     return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
+
+
+def write(session: Session, measurements: Sequence[Measurement]) -> None:
+    """Writes the changed columns of these measurements."""
+    write_back(session, measurements, _FOUND)
+
+
+def write_targets(session: Session, targets: Sequence[Target]) -> None:
+    """Writes the changed columns of these targets."""
+    write_back(session, targets, _PROGRESS)
 
 
 def lock_jobs(session: Session, job_ids: Collection[str]) -> None:

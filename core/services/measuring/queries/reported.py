@@ -14,12 +14,12 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.stored import read_protocol
 from edgefront.core.states import LaunchState, Purpose
-from edgefront.core.store.sql import Document, any_of, json_text, texts, typed
+from edgefront.core.store.sql import Document, Prepared, any_of, fetch, json_text, texts
 from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
 
 _other = aliased(Candidate)
 _OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
-_SUBJECTS = (
+_SUBJECTS = Prepared(
     select(
         Measurement.id,
         json_text(Measurement.architecture).label("architecture_json"),
@@ -63,7 +63,7 @@ class Subject(NamedTuple):
 
 def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Subject]:
     """Measurement id → what was measured."""
-    return {row.id: row for row in typed(Subject, session.execute(_SUBJECTS, {"ids": list(measurement_ids)}))}
+    return {row.id: row for row in fetch(session, Subject, _SUBJECTS, {"ids": list(measurement_ids)})}
 
 
 class ReportingDevice(NamedTuple):
@@ -74,14 +74,26 @@ class ReportingDevice(NamedTuple):
     failing: list[str] | None
 
 
+_REPORTING = Prepared(select(Device.id, Device.facts, Device.failing).where(any_of(Device.id, texts("ids"))))
+
+
 def devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
     """Device id → device."""
-    query = select(Device.id, Device.facts, Device.failing).where(any_of(Device.id, device_ids))
-    return {row.id: row for row in typed(ReportingDevice, session.execute(query))}
+    return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
 
 
-_DONE = (
-    select(Launch.measurement_id, Launch.id, case((any_of(Launch.id, texts("known")), None), else_=Launch.result))
+class _DoneLaunch(NamedTuple):
+    measurement_id: str
+    id: str
+    result: Document | None
+
+
+_DONE = Prepared(
+    select(
+        Launch.measurement_id,
+        Launch.id,
+        case((any_of(Launch.id, texts("known")), None), else_=Launch.result).label("result"),
+    )
     .where(any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE)
     .order_by(Launch.finished_at, Launch.id)
 )
@@ -94,9 +106,9 @@ def done_results(
     by_measurement: dict[str, list[LaunchResult]] = {}
     if measurement_ids:
         asked = {"ids": list(measurement_ids), "known": list(results)}
-        for measurement_id, launch_id, stored in session.execute(_DONE, asked):
-            result = results[launch_id] if stored is None else LaunchResult.model_validate(stored)
-            by_measurement.setdefault(measurement_id, []).append(result)
+        for row in fetch(session, _DoneLaunch, _DONE, asked):
+            result = results[row.id] if row.result is None else LaunchResult.model_validate(row.result)
+            by_measurement.setdefault(row.measurement_id, []).append(result)
     return by_measurement
 
 
