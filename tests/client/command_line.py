@@ -16,17 +16,25 @@ ROOT = Path(__file__).parents[2]
 
 
 def edgefront(
-    *arguments: str, home: Path | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+    *arguments: str,
+    home: Path | None = None,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    code: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Exit code, standard output and standard error of one run, in a process forked from `warm_command`."""
+    """Exit code, standard output and standard error of one run, in a process forked from `warm_command`. It must end
+    with this `code`, where one is given. The first of the arguments may be several, with spaces between.
+    """
+    arguments = (*arguments[0].split(), *arguments[1:])
     request = {"arguments": arguments, "env": environment(home) | (env or {}), "cwd": str(cwd or Path.cwd())}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         control = _warm()
         socket.send_fds(control, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
-        code = control.recv(20)
-        assert code, "the process that runs commands has ended"
+        ended = control.recv(20)
+        assert ended, "the process that runs commands has ended"
         said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
-    return subprocess.CompletedProcess(["edgefront", *arguments], int(code), *said)
+    assert code in (None, int(ended)), f"exit code {int(ended)}\n{said[0]}\n{said[1]}"
+    return subprocess.CompletedProcess(["edgefront", *arguments], int(ended), *said)
 
 
 @lru_cache(maxsize=1)

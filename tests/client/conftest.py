@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from rough_server import Rough, rough_server
 from running_client import SMALL, Board, Running
 from simulated_pool import COMMAND
 
@@ -15,6 +16,12 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
+
+
+@pytest.fixture
+def rough() -> Iterator[Rough]:
+    with rough_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,7 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
     file = tmp_path / "mine.json"
     file.write_text(model.architecture.canonical_json, encoding="utf-8")
     options = ("--sequence-length", "64", "--batch", "2", "--dtype", "float16")
-    done = edgefront("describe", str(file), "--json", *options)
-    assert done.returncode == exits.OK
+    done = edgefront("describe --json", str(file), *options, code=exits.OK)
     expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).to_json()
     found = json.loads(done.stdout)
     assert found.pop("quality")["law"] == "own-data-gpt2"
@@ -84,11 +83,10 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
 
 
 def test_describe_for_people_names_its_defaults() -> None:
-    done = edgefront("describe", "gpt2-small")
-    assert done.returncode == exits.OK
+    done = edgefront("describe gpt2-small", code=exits.OK)
     assert "85,056,000" in done.stdout
     assert "forward, sequence length 192, batch 1, logits all, float32" in done.stderr
-    after = edgefront("describe", "par-base", "--mode", "decode", "--memory-length", "640")
+    after = edgefront("describe par-base --mode decode --memory-length 640")
     assert "decode, sequence length 1 after 640, batch 1, logits all, float32" in after.stderr
 
 
@@ -108,8 +106,7 @@ def test_describe_for_people_names_its_defaults() -> None:
     ],
 )
 def test_exit_codes_and_messages(arguments: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
-    done = edgefront(*arguments, home=tmp_path)
-    assert done.returncode == code, done.stderr
+    done = edgefront(*arguments, home=tmp_path, code=code)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -126,8 +123,7 @@ def test_a_server_that_has_ended_is_reported(tmp_path: Path) -> None:
     ended.wait()
     record = {"url": "http://127.0.0.1:9", "pid": ended.pid, "version": "0"}
     (tmp_path / "server.json").write_text(json.dumps(record), encoding="utf-8")
-    done = edgefront("job", "list", home=tmp_path)
-    assert done.returncode == exits.SERVER_AWAY
+    done = edgefront("job list", home=tmp_path, code=exits.SERVER_AWAY)
     assert "has ended" in done.stderr
 
 
@@ -157,19 +153,16 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
 
 
 def test_spaces_for_people_and_for_scripts() -> None:
-    listed = edgefront("space", "list").stdout
+    listed = edgefront("space list").stdout
     assert all(name in listed for name in spaces())
-    shown = edgefront("space", "show", "hybrid", "--narrow", "n_block=2..6 kind=attention,srupp,identity")
-    assert shown.returncode == exits.OK
+    shown = edgefront("space show hybrid", "--narrow", "n_block=2..6 kind=attention,srupp,identity", code=exits.OK)
     assert "attention, srupp, identity" in shown.stdout
     assert "proxy: Decoder parameters cannot compare kinds of blocks." in shown.stdout
-    assert "proxy:" not in edgefront("space", "show", "lts-transformer-xl").stdout
-    (described,) = [
-        load for load in json.loads(edgefront("space", "list", "--json").stdout) if load["name"] == "par-32"
-    ]
+    assert "proxy:" not in edgefront("space show lts-transformer-xl").stdout
+    (described,) = [load for load in json.loads(edgefront("space list --json").stdout) if load["name"] == "par-32"]
     assert described["caveat"] == spaces()["par-32"].caveat
     assert int(described["size"]) == spaces()["par-32"].size()
-    less = json.loads(edgefront("space", "show", "par-32", "--json", "--narrow", "min_attention_percent=0").stdout)
+    less = json.loads(edgefront("space show par-32 --json --narrow min_attention_percent=0").stdout)
     assert int(less["size"]) == 2**33 - 2
 
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from rough_server import Rough, answer, rough_server
+from rough_server import Rough, answer
 
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, NotFound, Unavailable
@@ -16,12 +16,6 @@ from edgefront.core.errors import EdgefrontError, NotFound, Unavailable
 MODEL = bytes(range(256)) * 4000
 CHECKSUM = hashlib.sha256(MODEL).hexdigest()
 NAME = 'attachment; filename="gpt2-1234-untrained.onnx"'
-
-
-@pytest.fixture
-def rough() -> Iterator[Rough]:
-    with rough_server() as server:
-        yield server
 
 
 @pytest.fixture

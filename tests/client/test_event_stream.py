@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from rough_server import Rough, answer, rough_server
+from rough_server import Rough, answer
 
 from edgefront.client import Client
 from edgefront.core.errors import Unavailable
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc).isoformat()
-
-
-@pytest.fixture
-def rough() -> Iterator[Rough]:
-    with rough_server() as server:
-        yield server
 
 
 def job(state: str, last_event: int) -> bytes:

@@ -29,8 +29,7 @@ from edgefront import exits
 )
 def test_with_json_an_error_is_json(line: tuple[str, ...], code: int, kind: str, running: Running) -> None:
     for given in (("--json", *line), (*line, "--json")):
-        done = edgefront(*given, home=running.home)
-        assert done.returncode == code
+        done = edgefront(*given, home=running.home, code=code)
         assert done.stdout == ""
         said = json.loads(done.stderr)
         assert (said["kind"], said["exit_code"]) == (kind, code)
@@ -54,8 +53,7 @@ def test_what_is_written_replaces_nothing_without_force(running: Running, tmp_pa
     for line in (("model", "build", "gpt2-small"), ("model", "download", point.id)):
         line = (*line, "--format", "architecture", "--output", str(file))
         file.write_text("mine")
-        refused = edgefront(*line, home=running.home)
-        assert refused.returncode == exits.REFUSED, refused.stdout
+        refused = edgefront(*line, home=running.home, code=exits.REFUSED)
         assert str(file) in refused.stderr
         assert "--force" in refused.stderr
         assert file.read_text() == "mine"
@@ -84,8 +82,7 @@ def test_a_full_disk_is_named(running: Running, tmp_path: Path) -> None:
         )
     assert done.returncode == exits.ERROR
     assert done.stderr == "error: No space left on device: standard output, which is not complete\n"
-    built = edgefront("model", "build", "gpt2-small", "--format", "architecture", "--output", "/dev/full")
-    assert built.returncode == exits.SERVER_AWAY
+    built = edgefront("model build gpt2-small --format architecture --output /dev/full", code=exits.SERVER_AWAY)
     assert "/dev/full could not be written" in built.stderr
     point = running.client.frontier(running.job.id).points[0]
     line = ("model", "download", point.id, "--format", "architecture", "--output", "/dev/full", "--force")
@@ -132,10 +129,9 @@ def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> N
 def test_a_drained_device_is_called_drained(running: Running) -> None:
     running.client.devices.drain(running.board)
     try:
-        refused = edgefront("job", "submit", home=running.home)
-        assert refused.returncode == exits.REFUSED
+        refused = edgefront("job submit", home=running.home, code=exits.REFUSED)
         assert f"{running.board} is draining" in refused.stderr
-        waits = edgefront("job", "submit", "--target", running.board, "--json", home=running.home)
+        waits = edgefront("job submit --json", "--target", running.board, home=running.home)
         job = json.loads(waits.stdout)
         assert "is draining" in job["targets"][0]["note"]
         running.client.jobs.cancel(job["id"])

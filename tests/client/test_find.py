@@ -40,11 +40,13 @@ def test_a_limit_on_a_token_measures_generations() -> None:
 
 def test_limits_in_answer_out(running: Running) -> None:
     told = edgefront(
-        *("find", "--device", f"{running.board}:onnxruntime:1", *SMALL, "--candidates", "12", "--max-latency-ms", "50"),
-        *("--max-memory-mb", "60", "--json"),
+        "find --candidates 12 --max-latency-ms 50 --max-memory-mb 60 --json",
+        "--device",
+        f"{running.board}:onnxruntime:1",
+        *SMALL,
         home=running.home,
+        code=exits.OK,
     )
-    assert told.returncode == exits.OK, told.stderr
     answer = json.loads(told.stdout)
     job = running.client.jobs.get(answer["job"])
     assert job.request.goal == "best_within_limits"
@@ -62,32 +64,38 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert best["id"] in target["commands"]["download"]
     assert best["id"] in target["commands"]["train"]
 
-    glance = edgefront("job", "recommend", answer["job"], home=running.home).stdout
+    glance = edgefront("job recommend", answer["job"], home=running.home).stdout
     assert f"next: {target['commands']['train']}" in glance
     assert view["sentence"] in " ".join(glance.split())
     assert best["id"] not in glance.replace(target["commands"]["train"], "")
-    shown = edgefront("job", "recommend", answer["job"], "--explain", home=running.home)
-    assert shown.returncode == exits.OK, shown.stderr
+    shown = edgefront("job recommend --explain", answer["job"], home=running.home, code=exits.OK)
     for words in (view["sentence"], "stock model", "runner-up", "your own data", target["commands"]["download"]):
         assert words in shown.stdout
 
-    impossible = edgefront("job", "recommend", answer["job"], "--max-latency-ms", "0.0001", home=running.home)
-    assert impossible.returncode == exits.NOTHING_FITS
+    impossible = edgefront(
+        "job recommend --max-latency-ms 0.0001", answer["job"], home=running.home, code=exits.NOTHING_FITS
+    )
     assert "Nothing that was measured is within 0.0001 ms and 60 MB" in impossible.stdout
     assert "raise the latency limit" in impossible.stdout
-    as_json = edgefront("job", "recommend", answer["job"], "--max-latency-ms", "0.0001", "--json", home=running.home)
-    assert as_json.returncode == exits.NOTHING_FITS
+    as_json = edgefront(
+        "job recommend --max-latency-ms 0.0001 --json", answer["job"], home=running.home, code=exits.NOTHING_FITS
+    )
     assert [move["limit"] for move in json.loads(as_json.stdout)[0]["moves"]] == ["latency_ms"]
-    seconds = edgefront("find", "--device", f"class={BOARD}", *SMALL, "--max-latency-ms", "0.01", home=running.home)
-    assert seconds.returncode == exits.REFUSED
+    seconds = edgefront(
+        "find --max-latency-ms 0.01", "--device", f"class={BOARD}", *SMALL, home=running.home, code=exits.REFUSED
+    )
     assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
-    negative = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "-1", home=running.home)
-    assert negative.returncode == exits.REFUSED
+    negative = edgefront("job recommend --max-memory-mb -1", answer["job"], home=running.home, code=exits.REFUSED)
     assert "max_memory_mb" in negative.stderr
     narrow = edgefront(
-        "find", "--device", f"class={BOARD}", *SMALL, "--max-latency-ms", "50", *FEW_MB, home=running.home
+        "find --max-latency-ms 50",
+        "--device",
+        f"class={BOARD}",
+        *SMALL,
+        *FEW_MB,
+        home=running.home,
+        code=exits.NOTHING_FITS,
     )
-    assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
     assert "raise the memory limit to" in narrow.stdout
     assert "models measured" in narrow.stderr
     assert "hypervolume" not in narrow.stderr
@@ -128,8 +136,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_submitted(
     running: Running, options: tuple[str, ...], words: str
 ) -> None:
     before = [job.id for job in running.client.jobs.list()]
-    told = edgefront("find", *options, home=running.home)
-    assert told.returncode == exits.REFUSED, told.stdout
+    told = edgefront("find", *options, home=running.home, code=exits.REFUSED)
     assert words in told.stderr
     assert [job.id for job in running.client.jobs.list()] == before
 
@@ -149,9 +156,7 @@ def test_limits_are_positive_numbers() -> None:
 
 
 def test_the_papers_search_by_a_preset(running: Running) -> None:
-    job = json.loads(
-        edgefront("job", "submit", "--preset", "lts-paper", "--candidates", "2", "--json", home=running.home).stdout
-    )
+    job = json.loads(edgefront("job submit --preset lts-paper --candidates 2 --json", home=running.home).stdout)
     asked = job["request"]
     assert preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
     assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")

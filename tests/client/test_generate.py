@@ -166,14 +166,13 @@ def test_models_that_write_nothing_in_place_are_refused_with_the_reason(parts: d
 
 
 def test_a_shown_description_is_one_that_is_read_again(tmp_path: Path) -> None:
-    done = edgefront("model", "show", "transformer-iwslt")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("model show transformer-iwslt", code=exits.OK)
     named = named_model("transformer-iwslt")
     assert json.loads(done.stdout) == named.architecture.canonical
     assert f"{named.source} · digest {named.architecture.digest}" in done.stderr
     copy = tmp_path / "copy.json"
     copy.write_text(done.stdout, encoding="utf-8")
-    told = json.loads(edgefront("model", "show", str(copy), "--json").stdout)
+    told = json.loads(edgefront("model show --json", str(copy)).stdout)
     assert told == {
         "name": None,
         "source": None,
@@ -183,7 +182,7 @@ def test_a_shown_description_is_one_that_is_read_again(tmp_path: Path) -> None:
 
 
 def test_patterns_are_shown_written_out(tiny: Path) -> None:
-    shown = edgefront("model", "show", str(tiny)).stdout
+    shown = edgefront("model show", str(tiny)).stdout
     assert shown.splitlines()[1] == '  "version": 1,'
     block = '    {"kind": "sru"},\n    {"kind": "attention", "n_head": 2}'
     assert f"{block},\n{block}\n" in shown
@@ -195,22 +194,21 @@ def test_any_description_becomes_a_file_that_says_it_is_untrained(tiny: Path, tm
     folder.mkdir()
     modes: dict[ModelFormat, str] = {"onnx": "forward", "onnx-decode": "decode"}
     for format_, mode in modes.items():
-        done = edgefront("model", "build", str(tiny), "--format", format_, "--seed", "4", "--output", str(folder))
-        assert done.returncode == exits.OK, done.stderr
+        done = edgefront("model build --seed 4", str(tiny), "--format", format_, "--output", str(folder), code=exits.OK)
         path = Path(done.stdout.strip())
         assert path == folder / file_name(digest, 4, format_)
         assert "untrained-seed4" in path.name
         assert "untrained" in done.stderr
         about = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
         assert (about["mode"], about["digest"], about["seed"]) == (mode, digest, "4")
-    told = json.loads(edgefront("model", "build", str(tiny), "--json", "-o", str(tmp_path / "mine.onnx")).stdout)
+    told = json.loads(edgefront("model build --json", str(tiny), "-o", str(tmp_path / "mine.onnx")).stdout)
     assert told["weights"] == "untrained-random"
     assert told["bytes"] == (tmp_path / "mine.onnx").stat().st_size
     assert (told["format"], told["seed"], told["digest"]) == ("onnx", 0, digest)
-    small = edgefront("model", "build", str(tiny), "--numbers", "int8", "--json", "-o", str(folder))
+    small = edgefront("model build --numbers int8 --json", str(tiny), "-o", str(folder))
     assert json.loads(small.stdout)["numbers"] == "int8"
     assert json.loads(small.stdout)["path"] == str(folder / file_name(digest, 0, "onnx", "int8"))
-    described = edgefront("model", "build", str(tiny), "--format", "architecture", "-o", str(folder))
+    described = edgefront("model build --format architecture", str(tiny), "-o", str(folder))
     assert Architecture.parse(Path(described.stdout.strip()).read_text()).digest == digest
     assert "untrained" not in described.stderr
 
@@ -219,17 +217,14 @@ def test_a_model_that_cannot_be_built_names_the_format_and_leaves_no_file(tmp_pa
     path, folder = tmp_path / "encoder.json", tmp_path / "files"
     path.write_text(json.dumps(ENCODER), encoding="utf-8")
     folder.mkdir()
-    done = edgefront("model", "build", str(path), "--format", "onnx-decode", "-o", str(folder))
-    assert done.returncode == exits.REFUSED
+    done = edgefront("model build --format onnx-decode", str(path), "-o", str(folder), code=exits.REFUSED)
     assert "format onnx-decode is not for this model" in done.stderr
     assert "allowed: onnx, safetensors, architecture" in done.stderr
     assert done.stdout == ""
     assert list(folder.iterdir()) == []
-    large = edgefront("model", "build", "gpt2-xl", "-o", str(folder))
-    assert large.returncode == exits.REFUSED
+    large = edgefront("model build gpt2-xl", "-o", str(folder), code=exits.REFUSED)
     assert "safetensors" in large.stderr
     assert list(folder.iterdir()) == []
-    assert edgefront("model", "build", str(path), "--format", "pickle").returncode == exits.USAGE
-    nowhere = edgefront("model", "build", str(path), "-o", str(tmp_path / "no" / "such" / "file"))
-    assert nowhere.returncode == exits.ERROR
+    assert edgefront("model build --format pickle", str(path)).returncode == exits.USAGE
+    nowhere = edgefront("model build", str(path), "-o", str(tmp_path / "no" / "such" / "file"), code=exits.ERROR)
     assert nowhere.stderr.strip() == f"error: No such file or directory: {tmp_path / 'no' / 'such'}"

@@ -51,8 +51,7 @@ def studied(home: Path) -> tuple[Path, dict[str, Any]]:
     """A model of three layers, and what the study of its cuts says as JSON."""
     folder = home / "counter"
     write_package(folder, lively(ARCHITECTURE, spread=0.1), Data(Bytes()), {"name": "counter", "licence": "mit"})
-    told = edgefront("inherit", "study", str(folder), "--data", "counting", *FEW, "--json", home=home)
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront("inherit study --data counting --json", str(folder), *FEW, home=home, code=exits.OK)
     return folder, json.loads(told.stdout)
 
 
@@ -69,9 +68,9 @@ def test_a_study_is_written_and_shown(home: Path, studied: tuple[Path, dict[str,
     assert (folder / CUTS).is_file()
     assert (study["data"], study["combinations"]) == ("counting", 8)
     assert [block["kind"] for block in study["blocks"]] == ["attention", "feed_forward"] * 3
-    again = edgefront("inherit", "show", str(folder), "--json", home=home)
+    again = edgefront("inherit show --json", str(folder), home=home)
     assert json.loads(again.stdout) == study
-    shown = edgefront("inherit", "show", str(folder), home=home).stdout
+    shown = edgefront("inherit show", str(folder), home=home).stdout
     first = next(line for line in shown.splitlines() if line.split()[:2] == ["0", "attention"])
     dropped, half = study["blocks"][0]["dropped"], study["blocks"][0]["narrowed"]["losses"][0]
     assert first.split()[2:4] == [f"{dropped:+.3f}", f"{half:+.3f}"]
@@ -82,12 +81,10 @@ def test_a_study_is_replaced_only_by_force(home: Path, studied: tuple[Path, dict
     folder = tmp_path / "copy"
     shutil.copytree(studied[0], folder)
     asked = ("inherit", "study", str(folder), "--data", "counting", *FEW, "--seed", "1")
-    refused = edgefront(*asked, home=home)
-    assert refused.returncode == exits.REFUSED
+    refused = edgefront(*asked, home=home, code=exits.REFUSED)
     assert f"{CUTS} exists: replace it with --force" in refused.stderr
     assert (folder / CUTS).read_bytes() == (studied[0] / CUTS).read_bytes()
-    forced = edgefront(*asked, "--force", home=home)
-    assert forced.returncode == exits.OK, forced.stderr
+    forced = edgefront(*asked, "--force", home=home, code=exits.OK)
     assert forced.stdout.rstrip().endswith(str(folder / CUTS))
     assert (folder / CUTS).read_bytes() != (studied[0] / CUTS).read_bytes()
 
@@ -95,7 +92,7 @@ def test_a_study_is_replaced_only_by_force(home: Path, studied: tuple[Path, dict
 def test_what_has_no_units_to_leave_out_has_no_half(home: Path, tmp_path: Path) -> None:
     blocks = [{"kind": "short_conv"}, {"kind": "attention", "n_head": 2, "n_kv_head": 2, "bias": "none"}]
     write_parent(tmp_path / "lfm", lively({"d_model": 16, **ROTARY, "blocks": blocks}, spread=0.2))
-    shown = edgefront("inherit", "show", str(tmp_path / "lfm"), home=home).stdout
+    shown = edgefront("inherit show", str(tmp_path / "lfm"), home=home).stdout
     rows = [line.split() for line in shown.splitlines() if line.split()[:1] in (["0"], ["1"])]
     assert [(row[1], len(row)) for row in rows] == [("short_conv", 4), ("attention", 5)]
 
@@ -105,31 +102,26 @@ def test_a_part_is_cut_and_is_a_model_like_any_other(
 ) -> None:
     (tmp_path / "part.json").write_text(json.dumps(part()))
     asked = ("inherit", "cut", str(studied[0]), "--to", str(tmp_path / "part.json"), "--output")
-    told = edgefront(*asked, str(tmp_path / "part"), "--json", home=home)
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront(*asked, str(tmp_path / "part"), "--json", home=home, code=exits.OK)
     cut = json.loads(told.stdout)
     assert cut["path"] == str(tmp_path / "part")
     assert cut["digest"] == Architecture.parse(part()).digest
     assert "attention blocks 3 → 2" in cut["cut"]["sentence"]
     said = edgefront(*asked, str(tmp_path / "same"), home=home)
     assert said.stdout.splitlines() == [cut["cut"]["sentence"], str(tmp_path / "same")]
-    twice = edgefront(*asked, str(tmp_path / "part"), home=home)
-    assert twice.returncode == exits.REFUSED
+    twice = edgefront(*asked, str(tmp_path / "part"), home=home, code=exits.REFUSED)
     assert "exists: name a folder that does not" in twice.stderr
-    evaluated = edgefront("evaluate", str(tmp_path / "part"), "--data", "counting", "--json", home=home)
-    assert evaluated.returncode == exits.OK, evaluated.stderr
+    evaluated = edgefront("evaluate --data counting --json", str(tmp_path / "part"), home=home, code=exits.OK)
     assert json.loads(evaluated.stdout)["digest"] == cut["digest"]
     words = ("--prompt", "1 and", "--tokens", "3", "--json")
-    generated = edgefront("generate", str(tmp_path / "part"), *words, home=home)
-    assert generated.returncode == exits.OK, generated.stderr
+    generated = edgefront("generate", str(tmp_path / "part"), *words, home=home, code=exits.OK)
     assert json.loads(generated.stdout)["tokens"] == 3
 
 
 def test_what_is_no_part_is_refused_by_name(home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "part.json").write_text(json.dumps(part(d_model=64)))
     asked = ("inherit", "cut", str(studied[0]), "--to", str(tmp_path / "part.json"), "-o", str(tmp_path / "part"))
-    refused = edgefront(*asked, home=home)
-    assert refused.returncode == exits.REFUSED
+    refused = edgefront(*asked, home=home, code=exits.REFUSED)
     assert "d_model 64 is more than the parent's 32" in refused.stderr
     assert not (tmp_path / "part").exists()
 
@@ -146,15 +138,13 @@ def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
         (described / "architecture.json", ("show",)),
         (tmp_path / "nowhere", ("show",)),
     ):
-        refused = edgefront("inherit", command[0], str(folder), *command[1:], home=home)
-        assert refused.returncode == exits.NOT_FOUND
+        refused = edgefront("inherit", command[0], str(folder), *command[1:], home=home, code=exits.NOT_FOUND)
         assert f"{folder} is not the folder of a trained model with its weights" in refused.stderr
         assert "edgefront model import MODEL -o FOLDER" in refused.stderr
     folder = tmp_path / "unstudied"
     shutil.copytree(studied[0], folder, ignore=shutil.ignore_patterns(CUTS))
     for command in (("show", str(folder)), ("cut", str(folder), "--to", str(described), "-o", str(tmp_path / "part"))):
-        refused = edgefront("inherit", *command, home=home)
-        assert refused.returncode == exits.NOT_FOUND
+        refused = edgefront("inherit", *command, home=home, code=exits.NOT_FOUND)
         assert f"has no {CUTS}" in refused.stderr
         assert "edgefront inherit study FOLDER --data DATA" in refused.stderr
 
@@ -174,8 +164,7 @@ def test_models_that_cannot_be_cut_are_refused_by_their_part(
     home: Path, tmp_path: Path, description: dict[str, Any], words: str
 ) -> None:
     write_package(tmp_path / "model", lively({"d_model": 16, **description}), Data(Bytes()), {})
-    refused = edgefront("inherit", "study", str(tmp_path / "model"), "--data", "counting", home=home)
-    assert refused.returncode == exits.REFUSED
+    refused = edgefront("inherit study --data counting", str(tmp_path / "model"), home=home, code=exits.REFUSED)
     assert f"the model has {words}, of which no part can be inherited" in refused.stderr
 
 
@@ -183,12 +172,10 @@ def test_text_of_other_tokens_and_none_are_refused(
     home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     asked = ("inherit", "study", str(studied[0]), "--force", "--data")
-    other = edgefront(*asked, "letters", home=home)
-    assert other.returncode == exits.REFUSED
+    other = edgefront(*asked, "letters", home=home, code=exits.REFUSED)
     assert "letters has other tokens than the model" in other.stderr
     assert "edgefront data prepare --vocabulary" in other.stderr
-    none = edgefront(*asked, "nothing", home=home)
-    assert none.returncode == exits.NOT_FOUND
+    none = edgefront(*asked, "nothing", home=home, code=exits.NOT_FOUND)
     assert "no data set 'nothing' is prepared" in none.stderr
 
 
@@ -213,8 +200,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert latency is not None
     limit = str(0.9 * latency.samples_ms[0])
     asked = ("--device", f"class={BOARD}", "--model", str(searched), "--inherit", "--candidates", "8")
-    told = edgefront("find", *asked, "--max-latency-ms", limit, "--json", home=service.home)
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront("find --json", *asked, "--max-latency-ms", limit, home=service.home, code=exits.OK)
     answer = json.loads(told.stdout)
     (parent,) = (item for item in service.client.trainings.list() if item.kind == "import")
     assert service.client.jobs.get(answer["job"]).request.space.inherit == parent.id
@@ -228,27 +214,24 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
         "cut": "edgefront inherit cut FOLDER --to part.json -o part",
         "train": f"edgefront train submit --candidate {best} --inherit --data DATA --watch",
     }
-    shown = edgefront("job", "recommend", answer["job"], "--explain", home=service.home).stdout
+    shown = edgefront("job recommend --explain", answer["job"], home=service.home).stdout
     for words in (view["sentence"], *commands.values()):
         assert words in shown
 
     # What the answer names works: the part is written, cut, and healed with the whole as its teacher.
     for name in ("download", "cut"):
         words = [str(searched) if word == "FOLDER" else word for word in shlex.split(commands[name])[1:]]
-        done = edgefront(*words, home=service.home, cwd=searched.parent)
-        assert done.returncode == exits.OK, done.stderr
+        edgefront(*words, home=service.home, cwd=searched.parent, code=exits.OK)
     assert (searched.parent / "part" / "model.safetensors").is_file()
     prepare(str(home / "counting"), service.home / "data", settings=Preparation(level="bytes"))
     heals = shlex.split(commands["train"].removesuffix(" --data DATA --watch"))[1:]
-    healed = edgefront(*heals, "--data", "counting", "--steps", "2", "--json", home=service.home)
-    assert healed.returncode == exits.OK, healed.stderr
+    healed = edgefront(*heals, "--data", "counting", "--steps", "2", "--json", home=service.home, code=exits.OK)
     training = TrainingView.model_validate(json.loads(healed.stdout)[0])
     assert (training.start, training.inherit, training.candidate_id) == (parent.id, True, best)
     assert training.recipe is not None
     assert training.recipe["name"] == "distil"
     prepare(str(home / "letters"), service.home / "data", settings=Preparation(level="characters"))
-    other = edgefront(*heals, "--data", "letters", home=service.home)
-    assert other.returncode == exits.REFUSED
+    other = edgefront(*heals, "--data", "letters", home=service.home, code=exits.REFUSED)
     assert "`edgefront data prepare NAME --level bytes`" in other.stderr
 
 
@@ -256,8 +239,7 @@ def test_a_job_takes_the_parts_of_a_model_that_is_imported_already(service: Runn
     parent = service.client.trainings.import_model(str(searched))
     asked = ("job", "submit", "--target", f"{service.board}:onnxruntime:1", "--candidates", "2", "--inherit", "--json")
     for model in (str(searched), parent.id):
-        made = edgefront(*asked, "--model", model, home=service.home)
-        assert made.returncode == exits.OK, made.stderr
+        made = edgefront(*asked, "--model", model, home=service.home, code=exits.OK)
         job = json.loads(made.stdout)
         assert job["request"]["space"]["inherit"] == parent.id
         service.client.jobs.cancel(job["id"])
@@ -282,8 +264,7 @@ def test_what_cannot_be_inherited_is_refused_before_anything_is_submitted(
         assert words in refused.stderr
     imported = service.client.trainings.import_model(str(unstudied))
     asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", "--model", imported.id)
-    refused = edgefront(*asked, home=service.home)
-    assert refused.returncode == exits.REFUSED
+    refused = edgefront(*asked, home=service.home, code=exits.REFUSED)
     assert "nothing is known of the cuts of parent" in refused.stderr
     assert "edgefront inherit study" in refused.stderr
     assert [job.id for job in service.client.jobs.list()] == before

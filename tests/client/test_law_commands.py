@@ -39,11 +39,9 @@ def learn(running: Running) -> None:
 
 def test_laws_of_owners_are_shown(running: Running) -> None:
     learn(running)
-    listed = edgefront("quality", "list", "--refined", home=running.home)
-    assert listed.returncode == exits.OK, listed.stderr
+    listed = edgefront("quality list --refined", home=running.home, code=exits.OK)
     assert NAME in listed.stdout
-    shown = edgefront("quality", "show", NAME, home=running.home)
-    assert shown.returncode == exits.OK, shown.stderr
+    shown = edgefront("quality show", NAME, home=running.home, code=exits.OK)
     for words in (f"{NAME}: taught", "data: letters", "models: 5", f"prior: {BASE}", "log_d_model"):
         assert words in shown.stdout
-    assert edgefront("quality", "show", f"{NAME}-no", home=running.home).returncode == exits.NOT_FOUND
+    assert edgefront("quality show", f"{NAME}-no", home=running.home).returncode == exits.NOT_FOUND

@@ -40,8 +40,7 @@ def description(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "pytorch"])
 def test_an_architecture_is_measured_with_either_runtime(description: Path, runtime: str) -> None:
-    done = edgefront("measure", str(description), "--runtime", runtime, *QUICK, "--json")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --json", str(description), "--runtime", runtime, *QUICK, code=exits.OK)
     report = json.loads(done.stdout)
     assert report["digest"] == Architecture.parse(TINY).digest
     assert report["latency_ms"] > 0
@@ -66,8 +65,7 @@ def test_decode_after_a_cache_with_int8_weights(description: Path, runtime: str)
         "--runtime",
         runtime,
     )
-    done = edgefront("measure", str(description), *options, "--json")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --json", str(description), *options, code=exits.OK)
     protocol = json.loads(done.stdout)["protocol"]
     assert (protocol["mode"], protocol["sequence_length"], protocol["memory_length"]) == ("decode", 1, 20)
     assert protocol["weights"] == "int8"
@@ -98,24 +96,20 @@ def test_choices_that_do_not_go_together_name_the_field(description: Path) -> No
         (("--mode", "decode", "--memory-length", "32"), "memory_length"),
         (("--sequence-length", "33"), "sequence_length"),
     ):
-        refused = edgefront("measure", str(description), *options)
-        assert refused.returncode == exits.REFUSED, refused.stderr
+        refused = edgefront("measure", str(description), *options, code=exits.REFUSED)
         assert field in refused.stderr
 
 
 def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     write_onnx(Architecture.parse(TINY), 3, file)
-    done = edgefront("measure", str(file), *QUICK, "--json")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --json", str(file), *QUICK, code=exits.OK)
     report = json.loads(done.stdout)
     assert report["file"] == str(file)
     assert report["latency_ms"] > 0
-    shown = edgefront("measure", str(file), *QUICK)
-    assert shown.returncode == 0
+    shown = edgefront("measure", str(file), *QUICK, code=exits.OK)
     assert "peak memory" in shown.stdout
-    refused = edgefront("measure", str(file), *QUICK, "--weights", "int8")
-    assert refused.returncode == exits.ERROR
+    refused = edgefront("measure --weights int8", str(file), *QUICK, code=exits.ERROR)
     assert "an ONNX file is run unchanged" in refused.stderr
 
 
@@ -124,19 +118,16 @@ def test_a_gguf_file_is_measured_as_it_is_by_llama_cpp(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     write_gguf(Architecture.parse(TINY), 3, file, "q8_0")
     lengths = ("--prompt", "5", "--new", "4", "--context", "16,0", "--repeats", "2")
-    done = edgefront("measure", str(file), *lengths, "--json")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --json", str(file), *lengths, code=exits.OK)
     for context in json.loads(done.stdout)["contexts"]:
         assert (context["file"], context["protocol"]["runtime"]) == (str(file), "llamacpp")
         assert context["gguf"]["architecture"] == "gpt2"
         assert set(context["gguf"]["weights"]) == {"Q8_0", "F32"}
         assert context["generation"]["first_token_ms"] > 0
         assert context["memory"]["peak_bytes"] > context["gguf"]["weight_bytes"]
-    shown = edgefront("measure", str(file), *QUICK)
-    assert shown.returncode == 0, shown.stderr
+    shown = edgefront("measure", str(file), *QUICK, code=exits.OK)
     assert "weights, as they are in the file: 0.04 M Q8_0" in " ".join(shown.stderr.split())
-    other = edgefront("measure", str(file), "--runtime", "onnxruntime", *QUICK)
-    assert other.returncode == 0, other.stderr
+    other = edgefront("measure --runtime onnxruntime", str(file), *QUICK, code=exits.OK)
     assert "its description is measured, with random weights" in other.stderr
 
 
@@ -147,38 +138,31 @@ def test_a_gguf_file_that_cannot_be_measured_is_refused_before_a_launch(tmp_path
         (("--weights", "q8_0"), "weights q8_0 needs an architecture"),
         (("--sequence-length", "32"), "states a context of 32"),
     ):
-        refused = edgefront("measure", str(file), *options)
-        assert refused.returncode == exits.REFUSED, refused.stderr
+        refused = edgefront("measure", str(file), *options, code=exits.REFUSED)
         assert said in " ".join(refused.stderr.split())
     file.write_bytes(file.read_bytes()[:-100])
-    refused = edgefront("measure", str(file), *QUICK)
-    assert refused.returncode == exits.REFUSED, refused.stderr
+    refused = edgefront("measure", str(file), *QUICK, code=exits.REFUSED)
     assert "was cut short: its tensors end after" in " ".join(refused.stderr.split())
 
 
 def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path: Path) -> None:
-    refused = edgefront("measure", str(description), "--provider", "no_such", *QUICK)
-    assert refused.returncode == exits.ERROR
+    refused = edgefront("measure --provider no_such", str(description), *QUICK, code=exits.ERROR)
     assert "unsupported: this ONNX Runtime has no provider no_such" in " ".join(refused.stderr.split())
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a graph")
-    done = edgefront("measure", str(broken), *QUICK)
-    assert done.returncode == exits.ERROR
+    done = edgefront("measure", str(broken), *QUICK, code=exits.ERROR)
     assert "build error: Load model from" in " ".join(done.stderr.split())
-    missing = edgefront("measure", str(tmp_path / "missing.onnx"))
-    assert missing.returncode == exits.NOT_FOUND
+    missing = edgefront("measure", str(tmp_path / "missing.onnx"), code=exits.NOT_FOUND)
     assert "neither a file nor a named model" in missing.stderr
-    mistyped = edgefront("measure", "gpt2-smal")
-    assert mistyped.returncode == exits.NOT_FOUND
+    mistyped = edgefront("measure gpt2-smal", code=exits.NOT_FOUND)
     assert "the nearest are gpt2-small, " in mistyped.stderr
     assert "`edgefront model list` lists all" in mistyped.stderr
-    assert edgefront("measure", str(description), "--batch", "5000", *QUICK).returncode == exits.REFUSED
+    assert edgefront("measure --batch 5000", str(description), *QUICK).returncode == exits.REFUSED
 
 
 def test_a_generation_at_several_contexts(description: Path) -> None:
     options = ("--prompt", "5", "--new", "4", "--context", "16,0", "--launches", "2", "--repeats", "2")
-    done = edgefront("measure", str(description), *options, "--json")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --json", str(description), *options, code=exits.OK)
     contexts = json.loads(done.stdout)["contexts"]
     assert [report["protocol"]["memory_length"] for report in contexts] == [0, 16]
     for report in contexts:
@@ -191,8 +175,7 @@ def test_a_generation_at_several_contexts(description: Path) -> None:
 
 
 def test_a_generation_in_words(description: Path) -> None:
-    done = edgefront("measure", str(description), "--new", "3", "--prompt", "8", "--launches", "1", "--repeats", "1")
-    assert done.returncode == 0, done.stderr
+    done = edgefront("measure --new 3 --prompt 8 --launches 1 --repeats 1", str(description), code=exits.OK)
     assert "3 tokens from a prompt of 8" in done.stdout
     assert "tokens/s" in done.stdout
     assert "energy" in done.stderr
@@ -206,8 +189,7 @@ def test_contexts_that_were_measured_are_shown_before_the_one_that_fails(tmp_pat
     file = tmp_path / "wide.json"
     file.write_text(json.dumps({**TINY, "positions": {"kind": "rotary"}, "blocks": [wide] * 8}), encoding="utf-8")
     options = ("--prompt", "2", "--new", "2", "--context", "0,65000", "--batch", "64", "--launches", "1")
-    done = edgefront("measure", str(file), *options, "--repeats", "1", *["--json"] * as_json)
-    assert done.returncode == exits.ERROR
+    done = edgefront("measure --repeats 1", str(file), *options, *["--json"] * as_json, code=exits.ERROR)
     assert "context 65000: infeasible, out of memory: it needs at least" in " ".join(done.stderr.split())
     if as_json:
         assert [load["protocol"]["memory_length"] for load in json.loads(done.stdout)["contexts"]] == [0]
@@ -243,7 +225,6 @@ def test_the_time_limit_grows_with_the_tokens_and_the_model() -> None:
 def test_a_generation_that_makes_no_sense_is_refused_before_anything_runs(
     description: Path, tmp_path: Path, options: tuple[str, ...], text: str
 ) -> None:
-    done = edgefront("measure", str(description), *options)
-    assert done.returncode == exits.REFUSED, done.stderr
+    done = edgefront("measure", str(description), *options, code=exits.REFUSED)
     assert text in " ".join(done.stderr.split())
     assert "measuring" not in done.stderr

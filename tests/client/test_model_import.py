@@ -77,9 +77,8 @@ def test_a_trained_model_brings_its_tokenizer_and_card(tmp_path: Path, level: st
     model = model_of(ours.vocab_size)
     write_package(tmp_path / "trained", model, Data(ours), {"name": "Ada's", "dataset": "sample"})
     done = edgefront(
-        "model", "build", str(tmp_path / "trained"), "--format", "transformers", "-o", str(tmp_path), "--json"
+        "model build --format transformers --json", str(tmp_path / "trained"), "-o", str(tmp_path), code=exits.OK
     )
-    assert done.returncode == exits.OK, done.stderr
     archive = Path(json.loads(done.stdout)["path"])
     assert archive.name == f"edgefront-{model.architecture.digest[:12]}-trained-transformers.tar"
     with tarfile.open(archive) as file:
@@ -116,11 +115,9 @@ def their_folder(folder: Path, vocabulary: int) -> Any:
 
 def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> None:
     theirs = their_folder(tmp_path / "theirs", 280)  # padded: the tokenizer has fewer
-    shown = edgefront("model", "import", str(tmp_path / "theirs"))
-    assert shown.returncode == exits.OK, shown.stderr
+    shown = edgefront("model import", str(tmp_path / "theirs"), code=exits.OK)
     out = tmp_path / "mine"
-    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out), "--json")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("model import --json", str(tmp_path / "theirs"), "-o", str(out), code=exits.OK)
     result = json.loads(done.stdout)
     package = read_package(out)
     assert package.architecture == Architecture.parse(shown.stdout) == Architecture.parse(result["architecture"])
@@ -132,7 +129,7 @@ def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> N
     write_model(
         package.architecture, "transformers", package.weights, tmp_path / "a.tar", files=package.hugging_face_files()
     )
-    refused = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out))
+    refused = edgefront("model import", str(tmp_path / "theirs"), "-o", str(out))
     assert refused.returncode != exits.OK
     assert "exists: name a folder that does not" in refused.stderr
 
@@ -165,8 +162,7 @@ def test_every_file_of_an_imported_model_states_its_context(tmp_path: Path) -> N
 def test_an_end_that_is_no_token_is_left_out_and_said(tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs", 280)
     (tmp_path / "theirs" / "generation_config.json").write_text('{"eos_token_id": [0, 128009], "pad_token_id": -1}')
-    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"))
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("model import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"), code=exits.OK)
     assert "without eos_token_id 128009 of generation_config.json" in done.stderr
     assert read_package(tmp_path / "mine").tokenizer.stops == (0,)
 
@@ -184,8 +180,7 @@ def test_a_model_is_called_as_its_folder_or_its_repository(tmp_path: Path, place
 def test_a_tokenizer_of_another_form_is_said(tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs", 280)
     (tmp_path / "theirs" / "tokenizer.json").rename(tmp_path / "theirs" / "vocab.json")
-    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"))
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("model import", str(tmp_path / "theirs"), "-o", str(tmp_path / "mine"), code=exits.OK)
     assert "without a tokenizer: vocab.json is not read" in done.stderr
 
 

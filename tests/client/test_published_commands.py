@@ -18,19 +18,18 @@ QWEN = "Qwen/Qwen3-0.6B"
 
 
 def test_list_has_every_model_with_its_description_or_why_not() -> None:
-    done = edgefront("model", "list", "--published", "--json")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("model list --published --json", code=exits.OK)
     models = {model["id"]: model for model in json.loads(done.stdout)["models"]}
     assert models.keys() == published_models().keys()
     assert models[QWEN]["counted_parameters"] == 596_049_920
     assert models[QWEN]["not_expressible"] is None
-    shown = edgefront("model", "list", "--published").stdout
+    shown = edgefront("model list --published").stdout
     assert QWEN in shown
     assert "Mamba-2" in shown
 
 
 def test_describe_shows_costs_facts_and_scores_by_table() -> None:
-    found = json.loads(edgefront("describe", QWEN, "--json").stdout)
+    found = json.loads(edgefront("describe --json", QWEN).stdout)
     assert found["total_parameters"] == found["published"]["counted_parameters"] == 596_049_920
     assert {score["table"] for score in found["published"]["scores"]} == {"lfm2_card", "redhat_qwen3_0_6b_w4a16"}
     shown = edgefront("describe", QWEN).stdout
@@ -39,22 +38,18 @@ def test_describe_shows_costs_facts_and_scores_by_table() -> None:
 
 
 def test_describe_shows_the_facts_of_a_model_without_a_description() -> None:
-    done = edgefront("describe", "nvidia/Nemotron-Flash-1B")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("describe nvidia/Nemotron-Flash-1B", code=exits.OK)
     assert "cannot be described: it has DeltaNet and Mamba-2 layers" in done.stdout
-    refused = edgefront("model", "show", "nvidia/Nemotron-Flash-1B")
-    assert refused.returncode == exits.REFUSED
+    refused = edgefront("model show nvidia/Nemotron-Flash-1B", code=exits.REFUSED)
     assert "cannot be described" in refused.stderr
 
 
 def test_a_hub_id_is_a_model_for_other_commands(tmp_path: Path) -> None:
-    shown = json.loads(edgefront("model", "show", QWEN, "--json").stdout)
+    shown = json.loads(edgefront("model show --json", QWEN).stdout)
     assert (shown["name"], shown["digest"]) == (QWEN, named_model(QWEN).architecture.digest)
-    built = edgefront("model", "build", QWEN, "--format", "architecture", "-o", str(tmp_path / "qwen.json"))
-    assert built.returncode == exits.OK, built.stderr
-    assert edgefront("quality", "predict", QWEN, "--json").returncode == exits.OK
-    unknown = edgefront("describe", "Qwen/Qwen3-0.7B")
-    assert unknown.returncode == exits.NOT_FOUND
+    edgefront("model build --format architecture", QWEN, "-o", str(tmp_path / "qwen.json"), code=exits.OK)
+    assert edgefront("quality predict --json", QWEN).returncode == exits.OK
+    unknown = edgefront("describe Qwen/Qwen3-0.7B", code=exits.NOT_FOUND)
     assert QWEN in unknown.stderr
 
 
@@ -83,22 +78,18 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
         "mit",
     )
     score = ("--score", "obsscaling_base:Hella", "--prompt", "16", "--new", "4")
-    told = edgefront("find", *options, *score, "--max-memory-mb", "6000", "--json", home=running.home)
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront("find --max-memory-mb 6000 --json", *options, *score, home=running.home, code=exits.OK)
     answer = json.loads(told.stdout)
     best = answer["choices"]["recommended"]
     assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
-    shown = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "5000", "--explain", home=running.home)
-    assert shown.returncode == exits.OK, shown.stderr
+    shown = edgefront("job recommend --max-memory-mb 5000 --explain", answer["job"], home=running.home, code=exits.OK)
     for words in ("recommended", "HellaSwag", "hf download", "nothing was downloaded"):
         assert words in shown.stdout
-    nothing = edgefront("job", "recommend", answer["job"], "--max-memory-mb", "0.1", home=running.home)
-    assert nothing.returncode == exits.NOTHING_FITS
+    nothing = edgefront("job recommend --max-memory-mb 0.1", answer["job"], home=running.home, code=exits.NOTHING_FITS)
     assert "raise the memory limit" in nothing.stdout
 
-    written = edgefront("report", answer["job"], "-o", str(tmp_path / "report"), home=running.home)
-    assert written.returncode == exits.OK, written.stderr
+    edgefront("report", answer["job"], "-o", str(tmp_path / "report"), home=running.home, code=exits.OK)
     report = Report.model_validate_json((tmp_path / "report" / "report.json").read_bytes())
     assert report.choices is not None
     assert {choice.candidate.id for choice in report.choices.frontier} <= report.launches.keys()
@@ -107,9 +98,8 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download", "<svg"):
         assert words in page
-    empty = edgefront("report", answer["job"], "--max-memory-mb", "0.1", "-o", str(tmp_path / "no"), home=running.home)
-    assert empty.returncode == exits.OK, empty.stderr
-    wrong = edgefront("report", answer["job"], "--target", "x", "-o", str(tmp_path / "x"), home=running.home)
+    edgefront("report --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), home=running.home, code=exits.OK)
+    wrong = edgefront("report --target x", answer["job"], "-o", str(tmp_path / "x"), home=running.home)
     assert "one answer over all its targets" in wrong.stderr
 
 
@@ -122,6 +112,5 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     ],
 )
 def test_options_that_do_not_go_together(running: Running, options: tuple[str, ...], words: str) -> None:
-    told = edgefront("find", "--device", running.board, *options, home=running.home)
-    assert told.returncode == exits.REFUSED
+    told = edgefront("find", "--device", running.board, *options, home=running.home, code=exits.REFUSED)
     assert words in told.stderr

@@ -61,8 +61,7 @@ def best(value: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     out = tmp_path / "new" / "report"
-    done = edgefront("report", running.job.id, "-o", str(out), "--json", home=running.home)
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("report --json", running.job.id, "-o", str(out), home=running.home, code=exits.OK)
     told = json.loads(done.stdout)
     view = running.client.jobs.recommendation(running.job.id)
     assert view.recommended is not None
@@ -92,11 +91,9 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     commands = (out / "commands.txt").read_text(encoding="utf-8")
     assert "\nedgefront report verify report.json\n" in commands
 
-    again = edgefront("report", "write", running.job.id, "-o", str(out), home=running.home)
-    assert again.returncode == exits.REFUSED
+    again = edgefront("report write", running.job.id, "-o", str(out), home=running.home, code=exits.REFUSED)
     assert "is not empty: write into it with --force" in again.stderr
-    forced = edgefront("report", running.job.id, "-o", str(out), "--force", home=running.home)
-    assert forced.returncode == exits.OK, forced.stderr
+    forced = edgefront("report --force", running.job.id, "-o", str(out), home=running.home, code=exits.OK)
     assert forced.stdout.strip() == str(out / "report.html")
     a_file = edgefront("report", running.job.id, "-o", str(out / "report.html"), home=running.home)
     assert "is not a folder" in a_file.stderr
@@ -137,8 +134,7 @@ def test_the_commands_do_it_again(running: Running, report: Report, folder: Path
     assert not estimate.refusals
     (target, candidate), *_ = report.recommended
     options = measure_options(target.protocol.model_copy(update={"repeats": 1, "warmup": 0}))
-    done = edgefront("measure", str(folder / model_file(candidate.digest)), *options, "--launches", "1", "--json")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("measure --launches 1 --json", str(folder / model_file(candidate.digest)), *options, code=exits.OK)
     measured = json.loads(done.stdout)
     assert measured["digest"] == candidate.digest
     asked = {**target.protocol.identity, "repeats": 1, "warmup": 0}
@@ -160,8 +156,7 @@ def test_the_options_of_measure_are_the_protocol(protocol: dict[str, Any], tmp_p
     described = {"d_model": 64, "positions": positions, "embedding": {"vocab_size": 100}, "blocks": blocks}
     file.write_text(json.dumps(described), encoding="utf-8")
     wanted = MeasurementProtocol.model_validate({**protocol, "repeats": 1, "warmup": 0})
-    done = edgefront("measure", str(file), *measure_options(wanted), "--launches", "1", "--json")
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("measure --launches 1 --json", str(file), *measure_options(wanted), code=exits.OK)
     told = json.loads(done.stdout)
     made = told["contexts"][0]["protocol"] if "contexts" in told else told["protocol"]
     assert MeasurementProtocol.model_validate(made).identity == wanted.identity
@@ -172,8 +167,7 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
     job = running.client.jobs.create({**request, "budget": {"candidates": 2000}})
     running.client.jobs.pause(job.id)
     try:
-        done = edgefront("report", job.id, "-o", str(tmp_path), home=running.home)
-        assert done.returncode == exits.OK, done.stderr
+        done = edgefront("report", job.id, "-o", str(tmp_path), home=running.home, code=exits.OK)
         assert "the job is paused: this is what is known by now" in done.stderr
         assert "The job is paused, not ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
         if not read_report(tmp_path).recommended:
@@ -188,7 +182,7 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
 
 def test_the_recommended_model_is_measured_again(report: Report, folder: Path) -> None:
     """The board is simulated: its latencies are not those of this machine."""
-    done = edgefront("report", "verify", str(folder / "report.json"), "--launches", "2", "--json")
+    done = edgefront("report verify --launches 2 --json", str(folder / "report.json"))
     told = json.loads(done.stdout)
     assert done.returncode == (exits.OK if told["agrees"] else exits.DISAGREES), done.stderr
     assert told["candidate"] == report.recommended[0][1].id
@@ -199,7 +193,7 @@ def test_the_recommended_model_is_measured_again(report: Report, folder: Path) -
     assert told["measured"]["protocol"]["sequence_length"] == report.recommended[0][0].protocol.sequence_length
     assert "another class" in told["sentence"]
 
-    shown = edgefront("report", "verify", str(folder), "--launches", "2")
+    shown = edgefront("report verify --launches 2", str(folder))
     assert shown.returncode in (exits.OK, exits.DISAGREES), shown.stderr
     assert "ms reported" in shown.stdout
     assert "processor, simulated there" in shown.stderr
@@ -341,12 +335,10 @@ def test_a_report_that_is_cut_off_or_none_is_refused_in_one_sentence(folder: Pat
     ):
         file = tmp_path / "report.json"
         file.write_bytes(content)
-        done = edgefront("report", "verify", str(file))
-        assert done.returncode == exits.REFUSED, done.stderr
+        done = edgefront("report verify", str(file), code=exits.REFUSED)
         assert "is not a report that this release reads" in done.stderr
         assert "Traceback" not in done.stderr
-    missing = edgefront("report", "verify", str(tmp_path / "none.json"))
-    assert missing.returncode == exits.NOT_FOUND
+    missing = edgefront("report verify", str(tmp_path / "none.json"), code=exits.NOT_FOUND)
     assert "`edgefront report JOB` writes such a file" in missing.stderr
     with (tmp_path / "huge.json").open("wb") as sparse:
         sparse.truncate(MAX_REPORT_BYTES + 1)

@@ -42,30 +42,28 @@ def pool(running: Running) -> Iterator[Running]:
 
 def test_two_models_of_a_frontier_from_the_submission_to_the_download(pool: Running, tmp_path: Path) -> None:
     job = pool.job.id
-    done = edgefront("train", "submit", "--frontier", job, "--count", "2", *RECIPE, "--watch", home=pool.home)
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront("train submit --count 2 --watch", "--frontier", job, *RECIPE, home=pool.home, code=exits.OK)
     assert done.stdout.count(": done: step 4/4, ") == 2
     assert "perplexity 12.5, measured" in done.stdout
-    listed = edgefront("train", "list", "--job", job, home=pool.home)
+    listed = edgefront("train list", "--job", job, home=pool.home)
     trainings = list(pool.client.trainings.list(job=job, state="done"))
     assert len(trainings) == 2
     assert all(training.id in listed.stdout for training in trainings)
     training = trainings[0]
-    shown = edgefront("train", "show", training.id, home=pool.home).stdout
+    shown = edgefront("train show", training.id, home=pool.home).stdout
     assert "valid perplexity 12.5" in shown
     assert "MB on board" in shown
-    events = edgefront("train", "watch", training.id, "--json", home=pool.home).stdout.splitlines()
+    events = edgefront("train watch --json", training.id, home=pool.home).stdout.splitlines()
     assert [json.loads(line)["number"] for line in events] == list(range(1, training.last_event + 1))
     folder = tmp_path / "mine"
-    fetched = edgefront("train", "download", training.id, "--output", str(folder), home=pool.home)
+    fetched = edgefront("train download", training.id, "--output", str(folder), home=pool.home)
     assert fetched.stdout.strip() == str(folder)
     assert {path.name for path in folder.iterdir()} == {"model.safetensors", "architecture.json", "result.json"}
     assert json.loads((folder / "architecture.json").read_text()) == training.trained
     assert [item.step for item in pool.client.trainings.metrics(training.id)] == [1, 2, 3, 4]
     (weights,) = pool.client.trainings.download(training.id, tmp_path / "step", checkpoint=True)
     assert weights.read_bytes() == b"after 4"
-    curves = edgefront("train", "download", training.id, "--tensorboard", "-o", str(tmp_path / "runs"), home=pool.home)
-    assert curves.returncode == exits.OK, curves.stderr
+    edgefront("train download --tensorboard", training.id, "-o", str(tmp_path / "runs"), home=pool.home, code=exits.OK)
     assert [path.read_bytes() for path in (tmp_path / "runs").iterdir()] == [b"1 2 3 4 "]
 
 
@@ -80,13 +78,12 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     tokens = Characters("".join(map(chr, range(97, 97 + model.architecture.embedding.vocab_size))))
     write_package(training_folder(Settings(home=pool.home), training.id) / "result", model, Data(tokens), {})
     asked = ("train", "download", training.id, "--format", "gguf", "--weights", "f16", "--json")
-    made = edgefront(*asked, home=pool.home, cwd=tmp_path)
-    assert made.returncode == exits.OK, made.stderr
+    made = edgefront(*asked, home=pool.home, cwd=tmp_path, code=exits.OK)
     (path,) = json.loads(made.stdout)["files"]
     assert path.endswith("-trained-float16.gguf")
     assert (tmp_path / path).read_bytes()[:4] == b"GGUF"
     fetched = edgefront(
-        "train", "download", training.id, "--format", "transformers", "-o", str(tmp_path / "a.tar"), home=pool.home
+        "train download --format transformers", training.id, "-o", str(tmp_path / "a.tar"), home=pool.home
     )
     assert fetched.stdout.strip() == str(tmp_path / "a.tar")
     assert tarfile.is_tarfile(tmp_path / "a.tar")
@@ -102,8 +99,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
         (("--format", "gguf", "--checkpoint"), "of the result, not of --checkpoint"),
         (("--format", "gguf", "--numbers", "q8_0"), "d_model 16: q8_0"),
     ):
-        refused = edgefront("train", "download", training.id, *words, home=pool.home, cwd=tmp_path)
-        assert refused.returncode == exits.REFUSED
+        refused = edgefront("train download", training.id, *words, home=pool.home, cwd=tmp_path, code=exits.REFUSED)
         assert said in refused.stderr
     assert {file.suffix for file in tmp_path.iterdir()} == {".gguf", ".tar", ""}
 
@@ -116,8 +112,7 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
     }
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request))
-    submitted = edgefront("train", "submit", str(file), home=pool.home)
-    assert submitted.returncode == exits.OK, submitted.stderr
+    submitted = edgefront("train submit", str(file), home=pool.home, code=exits.OK)
     training = submitted.stdout.strip()
     assert f"edgefront train watch {training}" in submitted.stderr
     with pytest.raises(Conflict, match="no result yet"):
@@ -125,34 +120,33 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
     for event in pool.client.trainings.events(training, kinds=("metric",)):
         assert event.data["step"] == 1
         break
-    early = edgefront("train", "submit", "--start", training, *RECIPE, home=pool.home)
-    assert early.returncode == exits.REFUSED
+    early = edgefront("train submit", "--start", training, *RECIPE, home=pool.home, code=exits.REFUSED)
     assert f"start: training {training}" in early.stderr
-    assert edgefront("train", "pause", training, home=pool.home).stdout.startswith(training)
+    assert edgefront("train pause", training, home=pool.home).stdout.startswith(training)
     for event in pool.client.trainings.events(training, kinds=("state",)):
         if event.data["state"] == "paused":
             break
-    cancelled = json.loads(edgefront("train", "cancel", training, "--json", home=pool.home).stdout)
+    cancelled = json.loads(edgefront("train cancel --json", training, home=pool.home).stdout)
     assert cancelled["state"] == "cancelled"
     assert pool.client.trainings.wait(training).checkpoint == 1
     with pytest.raises(Conflict):
         pool.client.trainings.resume(training)
     assert pool.client.trainings.log(training) == ""
-    assert edgefront("train", "delete", training, home=pool.home).returncode == exits.OK
+    assert edgefront("train delete", training, home=pool.home).returncode == exits.OK
     with pytest.raises(NotFound):
         pool.client.trainings.get(training)
 
 
 def test_recipes_and_data_sets_are_listed(pool: Running) -> None:
-    listed = edgefront("train", "recipes", home=pool.home)
+    listed = edgefront("train recipes", home=pool.home)
     assert {recipe.name for recipe in pool.client.catalogue.recipes()} >= {"quick", "srupp-enwik8-base"}
     assert "srupp-enwik8-base" in listed.stdout
-    described = json.loads(edgefront("train", "recipes", "quick", "--json", home=pool.home).stdout)
+    described = json.loads(edgefront("train recipes quick --json", home=pool.home).stdout)
     assert described["recipe"]["optimizer"]["name"] == "adamw"
-    unknown = edgefront("train", "recipes", "quik", home=pool.home)
+    unknown = edgefront("train recipes quik", home=pool.home)
     assert unknown.returncode != exits.OK
     assert "quick" in unknown.stderr
-    assert DATA in edgefront("train", "data", home=pool.home).stdout
+    assert DATA in edgefront("train data", home=pool.home).stdout
     assert {dataset.name: dataset.digest for dataset in pool.client.trainings.datasets()}["python"] is None
 
 
@@ -168,10 +162,9 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running) -> None:
         training_log.put_metrics(session, training.id, [metric])
         training_id = training.id
     database.dispose()
-    further = edgefront("train", "submit", "--start", training_id, *RECIPE, home=pool.home)
+    further = edgefront("train submit", "--start", training_id, *RECIPE, home=pool.home)
     assert "has no model yet that could be trained further (supernet, paused)" in further.stderr
-    shown = edgefront("train", "layers", training_id, home=pool.home)
-    assert shown.returncode == exits.OK, shown.stderr
+    shown = edgefront("train layers", training_id, home=pool.home, code=exits.OK)
     assert "80%" in shown.stdout
     (search,) = pool.client.trainings.probabilities(training_id).searches
     assert search.records[-1].probabilities == ((0.8, 0.2, 0.0),)
@@ -210,21 +203,18 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     write_package(folder, model, Data(Characters("".join(map(chr, range(97, 97 + VOCABULARY))))), {"name": "mine"})
     for path in folder.glob("*tokenizer*"):
         path.unlink()  # the pool's data has none
-    made = edgefront("train", "import", str(folder), "--licence", "cc-by-4.0", home=pool.home)
-    assert made.returncode == exits.OK, made.stderr
+    made = edgefront("train import --licence cc-by-4.0", str(folder), home=pool.home, code=exits.OK)
     imported = pool.client.trainings.get(made.stdout.strip())
     assert (imported.kind, imported.name, imported.licence) == ("import", "mine", "cc-by-4.0")
-    listed = edgefront("train", "list", home=pool.home).stdout
+    listed = edgefront("train list", home=pool.home).stdout
     assert imported.id in listed
     assert "imported" in listed
-    shown = edgefront("train", "show", imported.id, home=pool.home).stdout
+    shown = edgefront("train show", imported.id, home=pool.home).stdout
     assert re.search(r"^recipe +imported$", shown, re.MULTILINE)
-    paused = edgefront("train", "pause", imported.id, home=pool.home)
-    assert paused.returncode == exits.REFUSED
+    paused = edgefront("train pause", imported.id, home=pool.home, code=exits.REFUSED)
     assert "is an imported model" in paused.stderr
     asked = ("train", "submit", "--architecture", str(folder), "--start", str(folder), *RECIPE, "--watch")
-    done = edgefront(*asked, home=pool.home)
-    assert done.returncode == exits.OK, done.stderr
+    done = edgefront(*asked, home=pool.home, code=exits.OK)
     assert f"starts from mine, imported as {imported.id}" in done.stderr
     (training,) = (item for item in pool.client.trainings.list() if item.id != imported.id)
     assert (training.start, training.licence, training.state) == (imported.id, "cc-by-4.0", "done")
@@ -233,15 +223,14 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     part = edgefront(*asked[:-1], "--inherit", "--recipe", "distil", "--json", home=pool.home)
     (view,) = json.loads(part.stdout)
     assert (view["start"], view["inherit"], view["recipe"]["name"]) == (imported.id, True, "distil"), part.stderr
-    shown = edgefront("train", "show", view["id"], home=pool.home).stdout
+    shown = edgefront("train show", view["id"], home=pool.home).stdout
     assert re.search(rf"^begins with +a part of {imported.id}$", shown, re.MULTILINE)
     for start in (str(folder), imported.id[:16]):
-        further = edgefront("train", "submit", "--start", start, *RECIPE, "--json", home=pool.home)
+        further = edgefront("train submit --json", "--start", start, *RECIPE, home=pool.home)
         (view,) = json.loads(further.stdout)
         assert (view["start"], view["inherit"]) == (imported.id, False), further.stderr
         assert view["architecture"] == imported.trained
-    whole = edgefront("train", "submit", "--start", imported.id, "--inherit", *RECIPE, home=pool.home)
-    assert whole.returncode == exits.REFUSED
+    whole = edgefront("train submit --inherit", "--start", imported.id, *RECIPE, home=pool.home, code=exits.REFUSED)
     assert "--inherit trains a part of the model of --start: name the part" in whole.stderr
-    without = edgefront("train", "import", str(folder / "architecture.json"), home=pool.home)
+    without = edgefront("train import", str(folder / "architecture.json"), home=pool.home)
     assert "has no weights" in without.stderr

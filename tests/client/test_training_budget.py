@@ -21,8 +21,7 @@ LLAMA = ("--space", "llama", "--narrow", "n_layer=2..3 d_model=128,192 d_inner=2
 
 
 def predicted(*arguments: str) -> dict[str, Any]:
-    told = edgefront("quality", "predict", *arguments, "--json")
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront("quality predict --json", *arguments, code=exits.OK)
     found: dict[str, Any] = json.loads(told.stdout)
     return found
 
@@ -70,10 +69,10 @@ def test_a_law_by_budget_predicts_less_perplexity_after_more_tokens() -> None:
 def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
     found = predicted("smollm2-360m")
     assert (found["law"], found["relative_to"], found["data"]) == ("own-data-llama", "smollm2-135m", "your own data")
-    told = edgefront("quality", "predict", "smollm2-360m")
+    told = edgefront("quality predict smollm2-360m")
     ratio = f"{found['perplexity']:.2f} × smollm2-135m's perplexity ({found['low']:.2f} to {found['high']:.2f})"
     assert told.stdout.startswith(f"{ratio}, on your own data")
-    described = edgefront("describe", "smollm2-360m", "--tokens", "10B")
+    described = edgefront("describe smollm2-360m --tokens 10B")
     assert "× smollm2-135m's perplexity" in described.stdout
     assert "predicted perplexity: ratio, own data, 10B tokens\n" in described.stdout
     assert "predicted perplexity: ratio, own data, 30B tokens\n" in told.stdout
@@ -82,18 +81,15 @@ def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
 
 @pytest.mark.parametrize("command", [("quality", "predict"), ("describe",)])
 def test_a_law_that_knows_one_budget_refuses_another(command: tuple[str, ...]) -> None:
-    told = edgefront(*command, "gpt2-small", "--tokens", "10B")
-    assert told.returncode == exits.REFUSED
+    told = edgefront(*command, "gpt2-small", "--tokens", "10B", code=exits.REFUSED)
     assert "--tokens: the law own-data-gpt2 knows one budget" in told.stderr
-    wrong = edgefront(*command, "gpt2-small", "--tokens", "10 B")
-    assert wrong.returncode == exits.REFUSED
+    wrong = edgefront(*command, "gpt2-small", "--tokens", "10 B", code=exits.REFUSED)
     assert "--tokens '10 B' is no count of tokens" in wrong.stderr
 
 
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     asked = ("--law", "llama-dolma-cooled", "--train-tokens", "10B", "--candidates", "4", "--max-latency-ms", "500")
-    told = edgefront("find", "--device", f"class={BOARD}", *LLAMA, *asked, "--json", home=running.home)
-    assert told.returncode == exits.OK, told.stderr
+    told = edgefront("find --json", "--device", f"class={BOARD}", *LLAMA, *asked, home=running.home, code=exits.OK)
     answer = json.loads(told.stdout)
     assert running.client.jobs.get(answer["job"]).request.train_tokens == 10**10
     view = answer["targets"][0]["recommendation"]
@@ -105,10 +101,10 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     assert f"perplexity: {label}" in edgefront("compare", answer["job"], home=running.home).stdout
     assert (
         f"Predicted perplexity: {label} (Dolma, validation"
-        in edgefront("job", "recommend", answer["job"], "--explain", home=running.home).stdout
+        in edgefront("job recommend --explain", answer["job"], home=running.home).stdout
     )
     best = view["recommended"]["id"]
-    started = edgefront("train", "submit", "--candidate", best, "--steps", "5", home=running.home)
+    started = edgefront("train submit --steps 5", "--candidate", best, home=running.home)
     assert "quality is of models trained on 10 billion tokens, and this training sees at most" in started.stderr
     assert f"edgefront job recommend {answer['job']} --train-tokens" in started.stderr
     running.client.trainings.cancel(started.stdout.strip())

@@ -23,12 +23,6 @@ from edgefront.transport import Transport
 
 
 @pytest.fixture
-def rough() -> Iterator[Rough]:
-    with rough_server() as server:
-        yield server
-
-
-@pytest.fixture
 def transport(rough: Rough) -> Iterator[Transport]:
     made = Transport(rough.url, "efk_secret", timeout_s=60, patience_s=30)
     yield made

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgefront.core.errors import EdgefrontError
+from edgefront.local import LocalServer
+
 MARK = "EDGEFRONT_TEST_MARK"
 """Environment variable by which a test finds all that it started: children inherit it, sessions of their own too."""
 
@@ -64,3 +67,10 @@ def until(what: Callable[[], object], seconds: float = 120.0, pause_s: float = 0
     while not what():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(pause_s)
+
+
+def server_of(home: Path) -> LocalServer | None:
+    """The service that runs in this folder; None where there is none."""
+    with suppress(EdgefrontError):
+        return LocalServer.find(home)
+    return None

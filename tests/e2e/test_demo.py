@@ -12,15 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import onnx
-import pytest
 from processes import environment, marked, started, until
 
 from edgefront import exits
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> str:
-    return str(tmp_path)
 
 
 def tiny(output: Path, *more: str) -> tuple[str, ...]:

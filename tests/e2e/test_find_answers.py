@@ -7,26 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from processes import environment, started, until
+from processes import environment, server_of, started, until
 
 from edgefront import Client, exits
-from edgefront.core.errors import EdgefrontError
-from edgefront.local import LocalServer
 
 SPACE = ("--narrow", "n_layer=2 d_model=128,192 d_inner=256..512:64", "--sequence-length", "32")
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> str:
-    return str(tmp_path)
-
-
-def is_up(home: Path) -> bool:
-    try:
-        return bool(LocalServer.find(home).url)
-    except EdgefrontError:
-        return False
 
 
 def run(mark: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +27,7 @@ def run(mark: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[s
 def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> None:
     home, log = tmp_path / "home", tmp_path / "up.log"
     with started("up", "--home", str(home), "--port", "0", mark=mark, log=log):
-        until(lambda: is_up(home))
+        until(lambda: server_of(home))
         until(lambda: "measures as device 'local'" in log.read_text(encoding="utf-8"))
         finished = run(
             *(mark, home, "find", *SPACE, "--runtime", "onnxruntime", "--runtime", "pytorch", "--candidates", "4"),

@@ -11,11 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import marked, started, until
+from processes import marked, server_of, started, until
 
 from edgefront import Client, exits
-from edgefront.core.errors import EdgefrontError
-from edgefront.local import LocalServer
 
 JOB = {
     "name": "small",
@@ -25,18 +23,6 @@ JOB = {
     "baseline_layers": [1, 2],
     "budget": {"refinement": 0},
 }
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> str:
-    return str(tmp_path)
-
-
-def server_of(home: Path) -> LocalServer | None:
-    try:
-        return LocalServer.find(home)
-    except EdgefrontError:
-        return None
 
 
 def is_up(home: Path, pid: int) -> bool:
