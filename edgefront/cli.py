@@ -23,7 +23,6 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
-    predict,
     proxy,
     quality,
     report,
@@ -62,7 +61,7 @@ app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
 register(app, "describe", server=False)(catalogue.describe)
 register(app, "measure", server=False, panels=measure.PANELS)(measure.measure)
-register(app, "predict")(predict.predict)
+register(app, "predict")(catalogue.predict)
 register(app, "generate", server=False)(evaluate.generate)
 register(app, "evaluate", server=False, panels=evaluate.EVALUATE_PANELS)(evaluate.evaluate)
 register(app, "finetune", server=False, panels=evaluate.FINETUNE_PANELS)(evaluate.finetune)

@@ -368,12 +368,7 @@ def _print(session: Session, job: JobView) -> None:
     for fact, value in facts.items():
         session.say(f"{fact:10} {value}")
     for target in job.targets:
-        protocol = target.protocol
-        session.say(
-            f"{target.name}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, batch {protocol.batch}, "
-            f"logits {protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
-            + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
-            + (", waits while the device is busy" if protocol.when_busy == "wait" else "")
-        )
+        waits = ", waits while the device is busy" if target.protocol.when_busy == "wait" else ""
+        session.say(f"{target.name}: {target.protocol.setup}{waits}")
         if target.summary:
             session.say(f"{target.name}: {target.summary}")

@@ -27,8 +27,7 @@ from edgefront.core.wire.trainings import (
     TrainingRequest,
     TrainingView,
 )
-from edgefront.resources.downloads import Download, Progress
-from edgefront.resources.models import model_download
+from edgefront.resources.downloads import Download, Progress, model_download
 from edgefront.resources.repeated import follow_log, pages, until_ended
 from edgefront.transport import Transport, segment
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,18 @@ from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.measure_command import measure_command
+from edgefront.core.measurement.protocol import LATENCY_NAMES
+from edgefront.core.pareto.options import OptionLimits
+from edgefront.core.states import ENDED_JOBS
 from edgefront.core.wire.candidates import LaunchView
+from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.resources.results import Job
-from edgefront.show import recommendation
-from edgefront.show.report_page import CHOICES, page
+from edgefront.show import choices, recommendation
+from edgefront.show.fitting import table_html
+from edgefront.show.output import NONE, gigabytes, moment
+from edgefront.show.tables import frontier_label
 
 REPORT, PAGE, COMMANDS, JOB = "report.json", "report.html", "commands.txt", "job.json"
 
@@ -152,3 +159,176 @@ def write(report: Report, drawn: Mapping[str, str], folder: Path) -> list[Path]:
         with whole_file(folder / name) as file:
             file.write(text.encode())
     return [folder / name for name in texts]
+
+
+CHOICES = "choices"
+"""Key of the picture of a job among published models."""
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+"""
+_STYLE = """
+:root { color-scheme: light; }
+body { margin: 0 auto; max-width: 88rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: #17212b; background: #fff; }
+h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
+h1, h2, h3, p, td, summary { overflow-wrap: anywhere; }
+p { margin: .4rem 0; } .soft { color: #56636f; font-size: .9rem; }
+.answer { font-weight: 600; padding: .6rem .8rem; background: #e3f4e9; border-radius: 7px; }
+.notice { padding: .6rem .8rem; background: #fff3d9; color: #7a4b00; border-radius: 7px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
+caption { text-align: left; font-weight: 600; padding: .2rem 0; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #d9dfe4; vertical-align: top; }
+td { overflow-wrap: normal; font-variant-numeric: tabular-nums; min-width: 3rem; } th { font-weight: 600; }
+td[style*="right"] { white-space: nowrap; } .models td:nth-child(3) { min-width: 15rem; }
+figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 46rem; height: auto; }
+pre { padding: .6rem .8rem; background: #f0f4f6; border-radius: 6px; overflow-x: auto; font: .9em ui-monospace, monospace; }
+details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; padding: .4rem .8rem; } summary { cursor: pointer; }
+@media (max-width: 40rem) {
+  th, td { padding: .25rem .35rem; }
+  .models td:nth-child(2) { overflow-wrap: anywhere; min-width: 5.5rem; } .models td:nth-child(3) { min-width: 9rem; }
+}
+@media print { .wide { overflow: visible; } table { font-size: .75rem; } }
+"""  # noqa: E501
+
+
+def page(report: Report, pictures: Mapping[str, str]) -> str:
+    """The whole page. `pictures` are SVG elements, by the id of a target or `CHOICES`."""
+    return _HEAD + "\n".join(
+        [
+            f"<title>{escape(report.job.name)}: report</title>",
+            f"<style>{_STYLE}</style>",
+            *_top(report),
+            *_answers(report, pictures),
+            *_device_facts(report.devices),
+            *_again(report),
+            "</html>\n",
+        ]
+    )
+
+
+def _top(report: Report) -> Iterator[str]:
+    job = report.job
+    yield f"<h1>{escape(job.name)}</h1>"
+    yield _soft(
+        f"Job {job.id}, {job.state}, begun {moment(job.created_at)}"
+        + ("" if job.finished_at is None else f", finished {moment(job.finished_at)}")
+        + f". This report was made {moment(report.made_at)} by edgefront {report.client}, from a service of version "
+        f"{report.service}. report.json has the same facts, with all raw samples."
+    )
+    if job.state not in ENDED_JOBS:
+        text = f"The job is {job.state}, not ended: this is what was known when the report was made."
+        yield _paragraph(text, "notice")
+    elif job.reason:
+        yield _paragraph(job.reason, "notice")
+
+
+def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
+    targets = {target.id: target for target in report.job.targets}
+    for view in () if report.choices is None else report.choices.every:
+        yield f"<h2>{escape(f'Answer for {view.device}' if view.device else 'Answer')}</h2>"
+        yield _paragraph(view.sentence, "answer")
+        if view.note:
+            yield _paragraph(view.note, "notice")
+        rows = choices.choice_rows(view)
+        yield _wide(choices.choices_table(rows, view.score.partition(":")[2])._repr_html_())
+        yield from map(_soft, choices.notes(view))
+        if view.own is not None:
+            yield _soft(f"{view.own.sentence} {view.own.command}")
+        yield _figure(pictures.get(CHOICES + view.device), "Score against latency of the models on the frontier")
+        yield "<h3>Measured as</h3>"
+        measured = dict.fromkeys(choice.target_id for _, choice in rows)
+        yield from (_setup(targets[target_id]) for target_id in measured if target_id in targets)
+    for answer in report.targets:
+        target = targets.get(answer.recommendation.target_id)
+        if target is not None:
+            yield from _answer(answer, target, pictures.get(target.id))
+    if report.choices is None and report.job.proxy_trust.sentence:
+        yield _soft(f"Proxy {report.job.request.proxy}: {report.job.proxy_trust.sentence}")
+
+
+def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> Iterator[str]:
+    view, frontier = answer.recommendation, answer.frontier
+    yield f"<h2>{escape(target.name)}</h2>"
+    yield _setup(target)
+    yield _paragraph(view.sentence, "answer")
+    for text in (view.note, target.note):
+        if text:
+            yield _paragraph(text, "notice")
+    if view.recommended is not None or view.nearest is not None:
+        yield _wide(recommendation.recommendation_table(view, target.protocol)._repr_html_(), "models")
+    yield from map(_soft, recommendation.notes(view))
+    if frontier.points or frontier.baseline:
+        yield "<h3>Pareto frontier</h3>"
+        yield _soft(f"{frontier.summary} {frontier.note}".strip())
+        yield _figure(picture, f"Quality against latency of what was measured on {target.name}")
+        trained = {candidate.candidate_id: candidate.perplexity for candidate in frontier.trained}
+        baseline = "my model" if frontier.own_model else "baseline"
+        best = view.recommended.id if view.recommended is not None else None
+        rows = [("recommended" if point.id == best else "", point) for point in frontier.points]
+        rows += [(baseline, point) for point in frontier.baseline]
+        shown = recommendation.models_table(rows, view.proxy, trained, target.protocol)
+        yield _wide(shown._repr_html_(), "models")
+        if label := frontier_label(frontier):
+            yield _soft(label)
+
+
+def _setup(target: TargetView) -> str:
+    """What was measured on which device, and within which limits it was looked for."""
+    protocol = target.protocol
+    latency = f"; latency is the {LATENCY_NAMES[protocol.latency]}" if protocol.mode == "generate" else ""
+    limits = str(OptionLimits(**target.limits.model_dump()))
+    within = f" Searched within {limits}." if limits else ""
+    return _soft(f"{target.device}: {protocol.setup}{latency}.{within}")
+
+
+def _device_facts(devices: Sequence[DeviceView]) -> Iterator[str]:
+    yield "<h2>Devices</h2>"
+    if not devices:
+        yield _soft("Nothing was measured, or the devices are deleted.")
+        return
+    facts = [_facts(device) for device in devices]
+    names = dict.fromkeys(name for each in facts for name in each)
+    rows = [(name, *(each.get(name, NONE) for each in facts)) for name in names]
+    yield _wide(table_html(None, ["", *(device.name for device in devices)], rows))
+
+
+def _facts(device: DeviceView) -> dict[str, str]:
+    facts = device.facts
+    said: dict[str, Any] = {
+        "class": device.device_class,
+        "processor": f"{facts.cpu}, {facts.architecture}",
+        "cores that measure": facts.cores,
+        "memory": gigabytes(facts.memory_bytes),
+        "GPU": ", ".join(str(gpu.get("name", NONE)) for gpu in facts.gpus) or None,
+        "system": facts.system,
+        **{each.runtime: each.version for each in facts.runtimes},
+        **facts.extra,
+    }
+    return {name: NONE if value is None else str(value) for name, value in said.items()}
+
+
+def _again(report: Report) -> Iterator[str]:
+    yield "<h2>Do it again</h2>"
+    yield _soft("In this folder, where edgefront is installed. The files that commands read lie beside this page.")
+    for each in report.commands:
+        yield f"<h3>{escape(each.title[:1].upper() + each.title[1:])}</h3><pre>{escape(each.command)}</pre>"
+
+
+def _figure(svg: str | None, label: str) -> str:
+    return "" if svg is None else f'<figure role="img" aria-label="{escape(label)}">{svg}</figure>'
+
+
+def _wide(html: str, kind: str = "") -> str:
+    """What may be wider than the page, and then scrolls."""
+    return f'<div class="wide {kind}" tabindex="0">{html}</div>'
+
+
+def _paragraph(text: str, kind: str) -> str:
+    return f'<p class="{kind}">{escape(text)}</p>'
+
+
+def _soft(text: str) -> str:
+    return _paragraph(text, "soft")

@@ -22,9 +22,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.units import MB
 from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
-from edgefront.show.report_page import page
 from edgefront.workflows.measure import Measured
-from edgefront.workflows.report import gather, model_file, write
+from edgefront.workflows.report import gather, model_file, page, write
 from edgefront.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
 
 NO_LIMITS = dict.fromkeys(("max_latency_ms", "max_memory_mb", "max_first_token_ms", "max_token_ms"))
