@@ -222,7 +222,7 @@ def published_models() -> Mapping[str, PublishedModel]:
 
     Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
     """
-    return _with_own(os.environ.get(CATALOGUE, ""))
+    return _with_own(os.environ.get("EDGEFRONT_CATALOGUE", ""))
 
 
 @lru_cache(maxsize=1)
