@@ -10,12 +10,11 @@ import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgefront.api.agents import enrolment, launches
+from edgefront.api.agents import launches
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
 from edgefront.api.comparison import endpoints as comparison
 from edgefront.api.context import Context
-from edgefront.api.devices import address, tokens
 from edgefront.api.devices import endpoints as devices
 from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
@@ -30,17 +29,14 @@ from edgefront.api.http.threads import SlowWork
 from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
 from edgefront.api.keys import endpoints as keys
-from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.api.models import endpoints as models
 from edgefront.api.predictions import endpoints as predictions
-from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
 from edgefront.api.trainings import imports as training_imports
-from edgefront.api.trainings import probabilities as training_probabilities
 from edgefront.api.version import VERSION
 from edgefront.api.web import pages
 from edgefront.core.services import event_log
@@ -93,7 +89,6 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
     for module in (
         launches,  # the hot path comes first: routes are tried in order
-        enrolment,
         jobs,
         candidates,
         comparison,
@@ -102,16 +97,11 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         trainings,
         training_files,
         training_imports,
-        training_probabilities,
         training_choices,
         devices,
-        tokens,
-        address,
         identifiers,
         catalogue,
-        quality_laws,
         keys,
-        sessions,
         health,
         pages,
     ):

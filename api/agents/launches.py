@@ -1,4 +1,4 @@
-"""`/v1/leases`, `/v1/launches`, `/v1/reports`: agents lease launches, extend leases, return launches, report results.
+"""Agents enrol (`/v1/agents`), lease launches, extend leases, return launches and report results.
 
 The hot path of the service.
 """
@@ -16,19 +16,21 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.auth import DeviceId, EnrolmentToken, Here
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring import leases, release_leases, reports
 from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import (
     INSTANCE,
     INSTANCE_HEADER,
     WITHHELD_HEADER,
     DeviceFacts,
+    EnrolRequest,
+    EnrolResponse,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
@@ -224,3 +226,26 @@ def report(
     for receipt in receipts.receipts:
         here.metrics.reports.labels(receipt.outcome).inc()
     return send_view(receipts)
+
+
+@router.post(
+    "/agents/enrol",
+    status_code=201,
+    summary="Exchange an enrolment token for a device's credential",
+    responses={
+        **answer(example("enrol_response"), status=201, description="The credential; it is shown only once"),
+        **errors(409),
+    },
+)
+def enrol(
+    request: Annotated[EnrolRequest, Body(openapi_examples=sample(example("enrol_request")))],
+    token: EnrolmentToken,
+    here: Here,
+) -> EnrolResponse:
+    """The bearer is the enrolment token. It enrols a device with a name of its own, or the one that the token was made
+    for (`reenrol_device`), whose old credential ends.
+    """
+    with here.database.write() as session:
+        answer_ = release_leases.enrol(session, token, request, here.database.now(session))
+    here.credentials.forget()
+    return answer_

@@ -10,20 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Anyone
+from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner
+from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
 from edgefront.core.cost.costs import CostOptions, Dtype, Logits, Mode, costs
 from edgefront.core.cost.parameters import published_view
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables
 from edgefront.core.search.registry import algorithms
+from edgefront.core.services.quality import laws
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
 from edgefront.core.validation import existing
-from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (
@@ -56,16 +57,16 @@ _DESCRIPTIONS: dict[str, Any] = {
     "pattern": {"summary": "PAR Transformer Base, its blocks as a pattern", "value": example("pattern")},
 }
 
-router = APIRouter(prefix="/v1/catalogue", tags=["catalogue"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=JsonRoute)
 
 
-@router.get("/spaces", summary="List search spaces", responses=answer([example("space")]))
+@router.get("/catalogue/spaces", summary="List search spaces", responses=answer([example("space")]))
 def list_spaces(_asker: Anyone) -> list[SpaceView]:
     return [_space(name) for name in catalogue.spaces()]
 
 
 @router.get(
-    "/spaces/{name}",
+    "/catalogue/spaces/{name}",
     summary="One search space with its genes",
     responses={**answer(example("space")), **errors(404)},
 )
@@ -76,13 +77,13 @@ def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     return _space(name)
 
 
-@router.get("/models", summary="List named models", responses=answer([example("model")]))
+@router.get("/catalogue/models", summary="List named models", responses=answer([example("model")]))
 def list_models(_asker: Anyone) -> list[NamedModelView]:
     return [_model(name) for name in named_models()]
 
 
 @router.get(
-    "/models/{name}",
+    "/catalogue/models/{name}",
     summary="One named model",
     responses={**answer(example("model")), **errors(404)},
 )
@@ -91,7 +92,7 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
 
 
 @router.get(
-    "/published",
+    "/catalogue/published",
     summary="List published models with their facts, and the tables of their scores",
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
@@ -102,7 +103,7 @@ def list_published_models(_asker: Anyone) -> PublishedCatalogue:
 
 
 @router.get(
-    "/published/{owner}/{name}",
+    "/catalogue/published/{owner}/{name}",
     summary="One published model by its id on the Hugging Face Hub",
     responses={**answer(example("published_model")), **errors(404)},
 )
@@ -114,7 +115,7 @@ def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> Publi
 
 
 @router.get(
-    "/algorithms",
+    "/catalogue/algorithms",
     summary="List search algorithms with the schema of their settings",
     responses=answer([example("algorithm")]),
 )
@@ -126,7 +127,7 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
 
 
 @router.post(
-    "/describe",
+    "/catalogue/describe",
     summary="The exact cost of an architecture, without running it",
     responses=answer(example("costs")),
 )
@@ -161,3 +162,18 @@ def _model(name: str) -> NamedModelView:
 @lru_cache(maxsize=1024)
 def _published(name: str) -> PublishedView:
     return published_view(published_models()[name])
+
+
+@router.get("/quality/laws", summary="List quality laws", responses=answer([example("quality_law")]))
+def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
+    """The shipped ones, and what your own trainings and imported models taught."""
+    return laws.views(here.database, person)
+
+
+@router.get(
+    "/quality/laws/{name}",
+    summary="What a quality law predicts, and where it holds",
+    responses={**answer(example("quality_law")), **errors(404)},
+)
+def get_quality_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
+    return laws.law_view(here.database, person, name)

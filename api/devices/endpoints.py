@@ -1,38 +1,45 @@
-"""`/v1/devices`: the fleet."""
+"""`/v1/devices`, `/v1/enrolment-tokens`, `/v1/address`: the fleet, and what new devices need to join it."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Request
 from sqlalchemy.orm import Session
 
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Anyone, Here, Person, Reader
+from edgefront.api.http.auth import Admin, Anyone, Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, DeviceName
+from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
+from edgefront.core.addresses import is_local, is_loopback
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import anchors, device_queue, release_leases
+from edgefront.core.services.settings import HttpSettings
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.service import (
+    AddressView,
     AnchorView,
     DevicePage,
     DeviceView,
     DeviceWork,
+    EnrolmentTokenRequest,
     EnrolmentTokenView,
     ReenrolRequest,
 )
 
-router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", tags=["devices"], route_class=JsonRoute)
 
 
-@router.get("", summary="List devices", responses=answer(example("device_page")))
+@router.get("/devices", summary="List devices", responses=answer(example("device_page")))
 def list_devices(
     person: Reader, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
@@ -42,7 +49,7 @@ def list_devices(
 
 
 @router.get(
-    "/{device_id}",
+    "/devices/{device_id}",
     summary="One device",
     responses={**answer(example("device")), **errors(404)},
 )
@@ -54,7 +61,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 
 
 @router.post(
-    "/{device_id}/drain",
+    "/devices/{device_id}/drain",
     summary="Drain a device: no further work",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -64,7 +71,7 @@ def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 
 @router.post(
-    "/{device_id}/activate",
+    "/devices/{device_id}/activate",
     summary="End a drain",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -73,7 +80,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 
 
 @router.post(
-    "/{device_id}/trust",
+    "/devices/{device_id}/trust",
     summary="End a device's quarantine",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -83,7 +90,7 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 
 @router.get(
-    "/{device_id}/anchor",
+    "/devices/{device_id}/anchor",
     summary="The history of a device's anchor",
     responses={**answer(example("anchor")), **errors(404)},
 )
@@ -94,7 +101,7 @@ def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorVi
 
 
 @router.get(
-    "/{device_id}/work",
+    "/devices/{device_id}/work",
     summary="What a device does now, and what waits for it",
     responses={**answer(example("device_work")), **errors(404)},
 )
@@ -105,7 +112,7 @@ def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWor
 
 
 @router.post(
-    "/{device_id}/revoke",
+    "/devices/{device_id}/revoke",
     summary="Revoke a device's credential",
     responses={**answer(example("device")), **errors(404, 409)},
 )
@@ -117,7 +124,7 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 
 @router.post(
-    "/{device_id}/reenrol",
+    "/devices/{device_id}/reenrol",
     status_code=201,
     summary="Create a token that enrols this device again",
     responses={
@@ -151,3 +158,110 @@ def _command(
     here.changed()
     here.call_device(view.id)
     return view
+
+
+@router.post(
+    "/enrolment-tokens",
+    status_code=201,
+    summary="Create an enrolment token",
+    responses=answer(example("token_made"), status=201, description="The token; its secret is shown only once"),
+)
+def create_enrolment_token(
+    request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(example("token_request")))],
+    admin: Admin,
+    here: Here,
+) -> EnrolmentTokenView:
+    with here.database.write() as session:
+        now = here.database.now(session)
+        keys.confirm(session, admin, now)
+        token, secret = devices.create_enrolment_token(session, admin, request, now)
+        return devices.token_view(token, secret)
+
+
+@router.get(
+    "/enrolment-tokens",
+    summary="List enrolment tokens",
+    responses=answer([example("token")]),
+)
+def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
+    with here.database.read() as session:
+        return devices.list_enrolment_tokens(session, admin)
+
+
+@router.get(
+    "/enrolment-tokens/{token_id}",
+    summary="One enrolment token, and the devices that enrolled with it",
+    responses={**answer(example("token_used")), **errors(404)},
+)
+def get_enrolment_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
+    with here.database.read() as session:
+        return devices.get_enrolment_token(session, admin, token_id)
+
+
+@router.delete(
+    "/enrolment-tokens/{token_id}",
+    status_code=204,
+    summary="Revoke an enrolment token",
+    responses={204: {"description": "Revoked"}, **errors(404)},
+)
+def revoke_enrolment_token(token_id: TokenId, person: Person, here: Here) -> None:
+    """Devices that enrolled with it stay enrolled. A token for one device is revoked by the device's owner too."""
+    with here.database.write() as session:
+        devices.revoke_enrolment_token(session, person, token_id, here.database.now(session))
+
+
+LOCAL_ONLY = (
+    "This service listens on its own machine alone, so other devices do not reach it. Start it on an address of the "
+    "network (edgefront up --host, with a TLS certificate or EDGEFRONT_HTTP__INSECURE=true), or put a proxy in front "
+    "and set EDGEFRONT_HTTP__URL to its address."
+)
+BY_ITSELF = "Found by itself. If devices reach the service at another address, change it here."
+
+
+@router.get(
+    "/address",
+    summary="The address at which devices reach this service",
+    responses=answer(example("address")),
+)
+def get_address(_person: Reader, request: Request, here: Here) -> AddressView:
+    """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, with the path below which a proxy
+    serves the service, unless that is a loopback; else this machine's address in its network.
+    """
+    return reachable(here.settings.http, str(request.base_url).rstrip("/"))
+
+
+def reachable(http: HttpSettings, asked: str) -> AddressView:
+    """Where devices reach the service, which was asked at the address `asked`."""
+    if http.url is not None:
+        return AddressView(url=http.url.rstrip("/"), local_only=False)
+    parts = urlsplit(asked)
+    host = parts.hostname or ""
+    if not is_loopback(host):
+        return AddressView(url=asked, local_only=False)
+    if is_local(http.host):
+        return AddressView(url=asked, local_only=True, note=LOCAL_ONLY)
+    own = _own_address() if _is_any(http.host) else http.host
+    if own is None or is_loopback(own):
+        return AddressView(url=asked, local_only=True, note=BY_ITSELF)
+    shown = f"[{own}]" if ":" in own else own
+    port = "" if parts.port is None else f":{parts.port}"
+    return AddressView(url=f"{parts.scheme}://{shown}{port}{parts.path}", local_only=False, note=BY_ITSELF)
+
+
+def _is_any(host: str) -> bool:
+    """Whether a server that listens on `host` listens on every address of its machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _own_address() -> str | None:
+    """The address from which this machine reaches others; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # RFC 5737: an address of documentation
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+        return address

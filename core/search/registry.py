@@ -4,24 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgefront.core.errors import InvalidInput, within
-from edgefront.core.search.interface import Algorithm
+from edgefront.core.search.interface import Algorithm, Answer, Context, generator
 from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.predictive_search import SurrogateSettings
 from edgefront.core.search.problem import PLAIN, Problem
-from edgefront.core.search.random_search import RandomSearch, RandomSettings
+from edgefront.core.search.proposals import Proposals
 from edgefront.core.search.supernet_settings import ParSupernetSettings
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.validation import invalid_input
+
+
+class RandomSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations.")] = 30
+    population: Annotated[int, Field(ge=1, le=10_000, description="Architectures in each generation.")] = 100
+
+
+class RandomSearch(Algorithm):
+    """Independent uniform samples of the space, without repetition."""
+
+    def __init__(
+        self,
+        settings: RandomSettings,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
+    ) -> None:
+        self._settings, self._space, self._accept = settings, space, accept
+
+    @property
+    def generations(self) -> int | None:
+        return self._settings.iterations
+
+    def generation_size(self, generation: int) -> int:
+        return self._settings.population
+
+    def answer(self, context: Context) -> Answer:
+        rng = generator(context.seed, context.generation, "random")
+        proposals = Proposals(self._space, self._accept, context.snapshot, rng)
+        proposals.fill(self.generation_size(context.generation))
+        return Answer(proposals.made)
+
 
 Accept = Callable[[Architecture], bool]
 

@@ -14,7 +14,7 @@ from sqlalchemy import Table, select, update
 
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import summary
-from edgefront.core.services.jobs import answers
+from edgefront.core.services.jobs import job_views
 from edgefront.core.states import TrainingEventKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import (
@@ -113,7 +113,7 @@ def service(
                 )
             )
     yield made
-    answers._kept.clear()
+    job_views._kept.clear()
 
 
 AMONG_PUBLISHED: dict[str, Any] = {
@@ -187,7 +187,7 @@ def test_no_document_takes_a_list_down(form: str, service: Service) -> None:
             before = session.execute(select(*table.primary_key.columns, table.c[column])).all()
         with service.database.write() as session:
             session.execute(update(table).where(table.c[column].is_not(None)).values({column: FORMS[form]}))
-        answers._kept.clear()
+        job_views._kept.clear()
         shown = lists(client)
         wrong += [f"{document}: {path} {text}" for path, text in shown.items() if text.startswith(FAILED)]
         is_free = document in NOT_SHOWN | (ANY_OBJECT if form == "an object" else {"candidate.parents"})
@@ -197,7 +197,7 @@ def test_no_document_takes_a_list_down(form: str, service: Service) -> None:
             for *key, value in before:
                 same = [own == part for own, part in zip(table.primary_key.columns, key, strict=True)]
                 session.execute(update(table).where(*same).values({column: value}))
-        answers._kept.clear()
+        job_views._kept.clear()
     assert not wrong, "\n".join(wrong)
 
 
@@ -209,7 +209,7 @@ def test_a_published_model_that_the_catalogue_lost(service: Service) -> None:
         space = {**job.request["space"], "published": {"score": "a_table:that is gone"}}
         job.request = {**job.request, "space": space}
         lost = job.id
-    answers._kept.clear()
+    job_views._kept.clear()
     items = {item["id"]: item for item in client.get("/v1/jobs").json()["items"]}
     assert len(items) == 2
     assert UNREADABLE in str(items.pop(lost))

@@ -9,7 +9,7 @@ from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service, request
 from sqlalchemy import delete
 
-from edgefront.core.services.jobs import answers
+from edgefront.core.services.jobs import job_views
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.store.tables import Evaluation
 from edgefront.core.wire.jobs import JobRequest, JobView
@@ -19,7 +19,7 @@ pytestmark = ON_SQLITE
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
-    answers._kept.clear()
+    job_views._kept.clear()
 
 
 def asked(seed: int = 7, **limits: float) -> JobRequest:
@@ -76,12 +76,12 @@ def test_a_running_search_has_no_answer_yet(service: Service, agent: SimulatedAg
 
 def test_many_answers_need_no_more_statements_than_one(service: Service, agent: SimulatedAgent) -> None:
     service.finish(agent, asked(1))
-    answers._kept.clear()
+    job_views._kept.clear()
     with statements(service.database) as of_one:
         listed(service)
     for seed in (2, 3, 4):
         service.finish(agent, asked(seed))
-    answers._kept.clear()
+    job_views._kept.clear()
     with statements(service.database) as of_four:
         listed(service)
     assert len(of_four) == len(of_one)
@@ -93,8 +93,8 @@ def test_many_answers_need_no_more_statements_than_one(service: Service, agent: 
 def test_no_more_are_kept_than_a_number(
     service: Service, agent: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "MAX_KEPT", 1)
+    monkeypatch.setattr(job_views, "MAX_KEPT", 1)
     for seed in (1, 2):
         service.finish(agent, asked(seed))
     agree(service)
-    assert len(answers._kept) == 1
+    assert len(job_views._kept) == 1

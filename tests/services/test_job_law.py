@@ -15,7 +15,7 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.proxies.quality_law import score_by
 from edgefront.core.quality.posterior import Posterior
-from edgefront.core.services.jobs import answers, law, recommendation
+from edgefront.core.services.jobs import job_views, law, recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality import laws
@@ -69,7 +69,7 @@ def short(service: Service, job_id: str) -> str:
             session.get_one(Job, job_id),
             list(session.scalars(select(Target).where(Target.job_id == job_id))),
         )
-        return answers.answers_of(session, [job], targets)[targets[0].id]
+        return job_views.answers_of(session, [job], targets)[targets[0].id]
 
 
 @ON_SQLITE

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgefront.core.search.interface import Proposal
-from edgefront.core.search.random_search import RandomSearch
+from edgefront.core.search.registry import RandomSearch
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier

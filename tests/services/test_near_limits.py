@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs import answers
+from edgefront.core.services.jobs import job_views
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate
@@ -175,7 +175,7 @@ def test_a_model_that_left_the_catalogue_is_named_and_takes_no_list_down(service
     with service.database.write() as session:
         for row in session.scalars(select(Candidate).where(Candidate.digest == best.candidate.digest)):
             row.genome = {"model": "somebody/left"}
-    answers._kept.clear()
+    job_views._kept.clear()
     view = service.chosen(job)
     assert view.recommended is not None
     assert view.recommended.model != best.model

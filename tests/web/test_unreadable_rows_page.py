@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from watched_page import WatchedPage
 from worked_trainings import Pool
 
-from edgefront.core.services.jobs import answers
+from edgefront.core.services.jobs import job_views
 from edgefront.core.store.tables import Base
 
 BROKEN = {"of": "another release"}
@@ -38,7 +38,7 @@ def test_a_row_that_cannot_be_read_is_shown(
     with pool.database.write() as session:
         before = session.execute(select(table.c.id, table.c[column])).all()
         session.execute(update(table).values({column: BROKEN}))
-    answers._kept.clear()
+    job_views._kept.clear()
     texts = []
     try:
         for path, shown in (
@@ -55,5 +55,5 @@ def test_a_row_that_cannot_be_read_is_shown(
         with pool.database.write() as session:
             for id_, stored in before:
                 session.execute(update(table).where(table.c.id == id_).values({column: stored}))
-        answers._kept.clear()
+        job_views._kept.clear()
     assert any(words in text for text in texts), texts

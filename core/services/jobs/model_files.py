@@ -15,9 +15,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import TooLarge, Unavailable
@@ -26,9 +30,11 @@ from edgefront.core.graph.model_file import ModelFormat, check_format, file_name
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of
-from edgefront.core.services.jobs.queries import model_files as rows
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store import sql
 from edgefront.core.store.database import Database
+from edgefront.core.store.sql import any_of
+from edgefront.core.store.tables import Artifact
 from edgefront.core.units import GIB
 
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
@@ -111,7 +117,7 @@ def artifact_for(
         relative = str(path.relative_to(folder))
         with database.write() as session:
             now = database.now(session)
-            rows.save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
+            _save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
         if most is not None:
             _make_room(database, folder, most, but=relative)
     return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, sha256)
@@ -137,7 +143,7 @@ def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, m
 def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
     """Removes the oldest files, except one, until all have at most so many bytes."""
     with database.read() as session:
-        oldest = [(row.id, row.path) for row in rows.oldest_beyond(session, most, but)]
+        oldest = [(row.id, row.path) for row in _oldest_beyond(session, most, but)]
     removed = []
     for id_, path in oldest:  # before their records: of a file without a record nobody would know
         with contextlib.suppress(OSError):
@@ -145,13 +151,13 @@ def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
             removed.append(id_)
     if removed:
         with database.write() as session:
-            rows.forget(session, removed)
+            _forget(session, removed)
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
     """The file if it is recorded, and on the disk with the recorded size."""
     with database.read() as session:
-        row = rows.find(session, digest, seed, kept_as)
+        row = _record(session, digest, seed, kept_as)
         noted = None if row is None else (row.size, row.sha256)
     if noted is None or not _has_size(path, noted[0]):
         return None
@@ -237,3 +243,36 @@ def _only_one(path: Path) -> Iterator[None]:
                 del _building[path]
             else:
                 _building[path] = (lock, users - 1)
+
+
+def _record(session: Session, digest: str, seed: int, format_: str) -> Artifact | None:
+    return session.scalar(
+        select(Artifact).where(Artifact.digest == digest, Artifact.seed == seed, Artifact.format == format_)
+    )
+
+
+def _oldest_beyond(session: Session, most: int, but: str) -> list[Artifact]:
+    """The oldest files, without which all have at most so many bytes together; never the one with the path `but`."""
+    excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
+    oldest: list[Artifact] = []
+    if excess > 0:
+        others = select(Artifact).where(Artifact.path != but).order_by(Artifact.created_at, Artifact.id)
+        for row in session.scalars(others):
+            if excess <= 0:
+                break
+            oldest.append(row)
+            excess -= row.size
+    return oldest
+
+
+def _forget(session: Session, ids: Collection[str]) -> None:
+    session.execute(delete(Artifact).where(any_of(Artifact.id, ids)))
+
+
+def _save(
+    session: Session, digest: str, seed: int, format_: str, *, path: str, size: int, sha256: str, now: datetime
+) -> None:
+    """Records a file, replacing an earlier record."""
+    values = {"path": path, "size": size, "sha256": sha256, "created_at": now}
+    statement = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=format_, **values)
+    session.execute(statement.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
@@ -16,17 +18,19 @@ from edgefront.core.pareto.ratio import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.jobs.queries import compared as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
+from edgefront.core.services.trainings.queries.trainings import frontier
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import CandidateRole, TargetState
+from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, MeasurementState, TargetState
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.store.sql import any_of, columns, typed
+from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.wire.comparisons import (
     MAX_TARGETS,
     ComparedArchitecture,
@@ -68,7 +72,7 @@ def compare(
     with database.read() as session:
         places = _places(session, principal, target_ids, job_ids)
         by_digest: dict[str, Candidate] = {}
-        for candidate in rows.compared(session, [place.target.id for place in places]):
+        for candidate in _compared(session, [place.target.id for place in places]):
             by_digest.setdefault(candidate.digest, candidate)
         entries = [_measured(session, place, list(by_digest)) for place in places]
         asked = [
@@ -136,9 +140,9 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
             ),
             memory_bytes=row.memory_bytes,
         )
-        for row in rows.measured_by_any(session, target.device_key, target.protocol_digest, digests)
+        for row in _measured_by_any(session, target.device_key, target.protocol_digest, digests)
     }
-    for candidate in rows.measured_of(session, target.id, digests):
+    for candidate in _measured_of(session, target.id, digests):
         entries[candidate.digest] = ComparedEntry(
             candidate_id=candidate.id,
             on_frontier=candidate.on_frontier,
@@ -238,3 +242,71 @@ def _note(protocols: Sequence[MeasurementProtocol]) -> str:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)
     return f"These targets were not measured alike: they differ in {words}. Compare their figures with that in mind."
+
+
+MAX_OF_A_TARGET = 200
+
+
+def _compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
+    """The measured baselines of these targets, and their frontiers: of each the first 200 by decoder parameters."""
+    candidates: list[Candidate] = []
+    for target_id in target_ids:
+        candidates += measured_baselines(session, target_id)
+        candidates += frontier(session, target_id)[:MAX_OF_A_TARGET]
+    return candidates
+
+
+class MeasuredCandidate(NamedTuple):
+    """What a target has measured of an architecture."""
+
+    id: str
+    digest: str
+    on_frontier: bool
+    latency_ms: float
+    latency_half_width_ms: float | None
+    memory_bytes: int
+
+
+def _measured_of(session: Session, target_id: str, digests: Collection[str]) -> list[MeasuredCandidate]:
+    """The target's measured candidates of these architectures; a baseline before what the search proposed."""
+    query = (
+        select(*columns(Candidate, MeasuredCandidate))
+        .where(
+            Candidate.target_id == target_id,
+            any_of(Candidate.digest, digests),
+            any_of(Candidate.state, MEASURED_CANDIDATES),
+            Candidate.latency_ms.is_not(None),
+            Candidate.memory_bytes.is_not(None),
+        )
+        .order_by(Candidate.number)
+    )
+    return typed(MeasuredCandidate, session.execute(query))
+
+
+class MeasuredThere(NamedTuple):
+    """What any job has measured of an architecture."""
+
+    digest: str
+    latency_ms: float
+    launches: int
+    log_mean: float | None
+    log_m2: float | None
+    memory_bytes: int
+
+
+def _measured_by_any(
+    session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
+) -> list[MeasuredThere]:
+    query = (
+        select(*columns(Measurement, MeasuredThere))
+        .where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            any_of(Measurement.digest, digests),
+            Measurement.state == MeasurementState.MEASURED,
+            Measurement.latency_ms.is_not(None),
+            Measurement.memory_bytes.is_not(None),
+        )
+        .order_by(Measurement.id)
+    )
+    return typed(MeasuredThere, session.execute(query))

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
-from edgefront.core.services.jobs.queries.turns import launch_turns
+from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
+from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
@@ -28,7 +29,8 @@ from edgefront.core.states import (
 )
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, Prepared, any_of, texts
-from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id, random_ids
+from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, new_id, random_ids
+from edgefront.core.store.tables.measurement import LEASED, WANTED
 
 NOT_WANTED = "no running job needs it any more"
 
@@ -287,3 +289,22 @@ def launches_of(session: Session, measurement_id: str) -> list[Launch]:
             select(Launch).where(Launch.measurement_id == measurement_id).order_by(Launch.created_at, Launch.id)
         )
     )
+
+
+def launch_turns(session: Session, target: Target, count: int) -> list[float]:
+    """The turns of `count` launches that the target requests, rising. The target is locked."""
+    if not count:
+        return []
+    kind, name = parsed(target.device_key)
+    if kind == "device":
+        name = session.scalar(select(Device.device_class).where(Device.id == name)) or ""
+    devices = session.scalars(select(Device.id).where(Device.device_class == name))
+    there = any_of(Launch.device_key, [target.device_key, key_of_class(name), *map(key_of_device, devices)])
+    owner = select(Job.owner).where(Job.id == target.job_id).scalar_subquery()
+    owned = Launch.target_id.in_(select(Target.id).join(Job, Job.id == Target.job_id).where(Job.owner == owner))
+    queue = TurnQueue(
+        Launch,
+        waiting=(Launch.state == WANTED, there, Launch.turn > 0),
+        served=(Launch.state == LEASED, there),
+    )
+    return next_turns(session, queue, owned, count)

@@ -6,7 +6,7 @@ index: rising (figure, id), or the same backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -29,38 +29,31 @@ Value = int | float | str | datetime | None
 After = tuple[Value, str]
 """Figure (None: candidates without it) and id of the last candidate of a page."""
 
-GROUP: ColumnElement[str] = case(
-    (Candidate.role == CandidateRole.BASELINE, "baseline"),
-    (Candidate.state == CandidateState.WAITING, "waiting"),
-    (Candidate.state == CandidateState.OUT_OF_BOUNDS, "outside"),
-    (Candidate.state != CandidateState.MEASURED, "unusable"),
-    (Candidate.on_frontier, "frontier"),
-    else_="dominated",
-)
-"""The one group that a candidate belongs to: `core.wire.candidates.GROUPS`."""
-
 NOTHING: ColumnElement[float] = cast(null(), Double)
 """A figure that no candidate has. Postgres does not sort by a bare NULL."""
 
-_IN_GROUP: dict[str, ColumnElement[bool]] = {
-    "baseline": Candidate.role == CandidateRole.BASELINE,
-    "waiting": Candidate.state == CandidateState.WAITING,
-    "outside": Candidate.state == CandidateState.OUT_OF_BOUNDS,
-    "unusable": Candidate.state.in_((CandidateState.INFEASIBLE, CandidateState.FAILED, CandidateState.CANCELLED)),
-    "frontier": and_(Candidate.state == CandidateState.MEASURED, Candidate.on_frontier),
-    "dominated": and_(Candidate.state == CandidateState.MEASURED, ~Candidate.on_frontier),
+_SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
+    "waiting": ((CandidateState.WAITING,), None),
+    "outside": ((CandidateState.OUT_OF_BOUNDS,), None),
+    "unusable": ((CandidateState.INFEASIBLE, CandidateState.FAILED, CandidateState.CANCELLED), None),
+    "frontier": ((CandidateState.MEASURED,), True),
+    "dominated": ((CandidateState.MEASURED,), False),
 }
+"""Group of candidates that the search proposed → their states, and whether they are on the frontier (None: either)."""
 
 
-def in_group(name: str) -> ColumnElement[bool]:
+def in_group(name: Group) -> ColumnElement[bool]:
     """Whether a candidate belongs to this group, in a form that an index of states can answer."""
-    condition = _IN_GROUP[name]
-    return condition if name == "baseline" else and_(condition, Candidate.role == CandidateRole.SEARCH)
+    if name == "baseline":
+        return Candidate.role == CandidateRole.BASELINE
+    states, on_frontier = _SEARCHED[name]
+    condition = and_(Candidate.role == CandidateRole.SEARCH, Candidate.state.in_(states))
+    return condition if on_frontier is None else and_(condition, Candidate.on_frontier == literal(on_frontier))
 
 
 def group_rank() -> ColumnElement[int]:
     """The place of a candidate's group among `GROUPS`."""
-    return case({name: rank for rank, name in enumerate(GROUPS)}, value=GROUP, else_=len(GROUPS))
+    return case(*((in_group(name), rank) for rank, name in enumerate(GROUPS)))
 
 
 def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[float]:
@@ -174,15 +167,7 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
 
 
 def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> Group:
-    """The group of a candidate, as `GROUP` computes it in the database."""
+    """The one group that a candidate belongs to."""
     if role == CandidateRole.BASELINE:
         return "baseline"
-    if state == CandidateState.MEASURED:
-        return "frontier" if on_frontier else "dominated"
-    return _OF_STATES.get(state, "unusable")
-
-
-_OF_STATES: dict[CandidateState, Group] = {
-    CandidateState.WAITING: "waiting",
-    CandidateState.OUT_OF_BOUNDS: "outside",
-}
+    return next(name for name, (states, on) in _SEARCHED.items() if state in states and on in (None, on_frontier))
