@@ -108,7 +108,7 @@ class Agent:
             try:
                 facts = await asyncio.to_thread(probe, self.plan, ending)
             finally:
-                ending.set()  # the thread goes on if this agent is told to end meanwhile
+                ending.set()  # the thread goes on if this agent ends meanwhile
         if not facts.runtimes:
             raise InvalidInput(
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "

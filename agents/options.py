@@ -30,7 +30,7 @@ class Option:
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """What an agent is told when it is started."""
+    """Options of an agent."""
 
     server: Annotated[str, Option("URL of the service.", envvar="EDGEFRONT_URL")]
     token_file: Annotated[

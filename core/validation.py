@@ -86,7 +86,7 @@ def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
-    """The fields of the model that stands at this path; none where that cannot be told."""
+    """The fields of the model that stands at this path; none where that is unknown."""
     for part in path:
         if isinstance(part, int):
             continue
@@ -114,7 +114,7 @@ def fault(
 ) -> InvalidInput:
     """One of pydantic's errors as `kind`, at this path.
 
-    `whole` is the name of what has no path, `choices` are the fields that there are, where that can be told.
+    `whole` is the name of what has no path, `choices` are the fields that exist, where they are known.
     """
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):

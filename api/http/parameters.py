@@ -45,8 +45,8 @@ LawName = Annotated[
     Path(
         min_length=1,
         max_length=80,
-        pattern=r"^[A-Za-z0-9_.@\-]+$",
-        description="NAME, or NAME@VERSION of a law that trainings have refined",
+        pattern=r"^[A-Za-z0-9_.\-]+$",
+        description="Name of a law",
         examples=["lts-gpt2-wikitext103"],
     ),
 ]

@@ -47,5 +47,5 @@ async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     responses=answer(example("trainers")),
 )
 def trainers(person: Reader, here: Here) -> list[TrainerView]:
-    """Workers on which a training of yours has ended: their pace tells how many tokens a training reads in a time."""
+    """Workers on which a training of yours has ended: their pace gives the tokens that a training reads in a time."""
     return list_trainers(here.database, person.owner)

@@ -145,7 +145,7 @@ def build(
         session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
 
     ONNX Runtime copies the weights of its linear layers once more into packed form while the session is made (and lets
-    go of the mapped ones), unless told not to by `session.disable_prepacking`: about 9 % slower on 16 layers of 512
+    go of the mapped ones), unless `session.disable_prepacking` is set: about 9 % slower on 16 layers of 512
     features and 192 tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
 
     The protobuf limit of 2 GiB holds for weights that are kept inside; float64 cannot come from a cache.

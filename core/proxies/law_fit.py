@@ -108,7 +108,7 @@ def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) 
     law = replace(law, log_train_tokens=float(models.log_tokens.max()))
     predicted = _cross_validated(models, prior)
     if predicted is None:
-        return Fitted(law, None, ("one model alone: nothing tells how well the law predicts others",))
+        return Fitted(law, None, ("one model alone: how well the law predicts others is unknown",))
     return Fitted(law, agreement(models.log_perplexity, predicted), ())
 
 

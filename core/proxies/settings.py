@@ -29,8 +29,8 @@ class ProxySettings(BaseModel):
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
     """Only `partial_training` uses it."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Only `quality_law` uses it. It names a shipped law, or in a job a law that trainings have refined (NAME or
-    NAME@VERSION); None stands for the law of the model's family."""
+    """Only `quality_law` uses it. It names a shipped law, or in a job a law that the owner's trainings have
+    taught; None stands for the law of the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:

@@ -58,7 +58,7 @@ class Trained:
 
 
 def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
-    """All rows. `InvalidInput` names the first row (from 1) and the field that tells no model or no perplexity."""
+    """All rows. `InvalidInput` names the first row (from 1) and the field that is no model or no perplexity."""
     architectures, logs = [], []
     first: dict[tuple[str, float | None], int] = {}
     tokens = tokens_of(rows)

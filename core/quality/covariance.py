@@ -61,7 +61,7 @@ class Deviation:
     embedding: float
     """Deviation by rank and factor of the embedding."""
     model: float
-    """Deviation of one training at all points of its learning curve: seeds, and what no feature tells."""
+    """Deviation of one training at all points of its learning curve: seeds, and what no feature explains."""
     data_embedding: float = 0.0
     """Deviation by rank and factor of the embedding, common to the tables of a data set."""
 

@@ -41,7 +41,7 @@ class Origin:
     trained: str = NOT_STATED
     """How, and for how long."""
     how: str = ""
-    """The same in two or three words, such as `finished schedule`; empty where nothing is to be told apart."""
+    """The same in two or three words, such as `finished schedule`; empty where there is only one."""
     source: str = NOT_STATED
     licence: str = NOT_STATED
 

@@ -93,7 +93,7 @@ class Study:
 
     def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
         """(n,) nats by the trend, which is followed to an octave below the tokens of the tables. Further on a power of
-        the tokens tells nothing, and would order shapes by it: all lose alike there, as these models do on average
+        the tokens predicts nothing, and would order shapes by it: all lose alike there, as these models do on average
         where the trend ends.
         """
         if isinstance(self.prior, LengthScales):

@@ -50,7 +50,7 @@ class BudgetTrend:
     E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
 
     w is d_model where layers are as the Gemstones' are. Elsewhere it is the width of such layers with as many
-    parameters: among the tables' models d_model and parameters cannot be told apart, and a wide residual stream between
+    parameters: among the tables' models d_model and parameters cannot be separated, and a wide residual stream between
     narrow layers is worth no more than these (ρ .26 by d_model, .58 by w, with 51 small models whose widths are free;
     docs/decisions/0022-quality-laws.md).
 

@@ -28,8 +28,8 @@ WITHHELD_HEADER = "Edgefront-Withheld"
 """Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
 agents from before it would refuse that."""
 INSTANCE_HEADER = "Edgefront-Agent-Instance"
-"""Header of a lease request: a random name of the agent's process (`INSTANCE`), by which two agents with one credential
-are told apart. Servers from before it ignore it, and agents from before it send none."""
+"""Header of a lease request: a random name of the agent's process (`INSTANCE`), which distinguishes two agents with one
+credential. Servers from before it ignore it, and agents from before it send none."""
 INSTANCE = re.compile(r"[A-Za-z0-9_-]{20,64}")
 MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10

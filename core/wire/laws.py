@@ -60,7 +60,7 @@ class LawAgreement(View):
     held_after_shift: int
     """Intervals that hold after that ratio is taken out."""
     spearman: float | None
-    """Of predicted and trained perplexity; None for so few models that it tells nothing."""
+    """Of predicted and trained perplexity; None for too few models."""
     rows: tuple[AgreementRow, ...]
     """By rising trained perplexity."""
 

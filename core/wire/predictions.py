@@ -53,7 +53,7 @@ class PredictionRequest(TrainingBudget):
     ]
     """Each the name of a named model, or a description."""
     law: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]+$")] | None = None
-    """The quality law, a name or NAME@VERSION. None: that of each model's family."""
+    """Name of the quality law. None: that of each model's family."""
 
     @model_validator(mode="after")
     def _one_place(self) -> PredictionRequest:

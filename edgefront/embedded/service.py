@@ -57,7 +57,7 @@ def own_home(home: Path) -> Iterator[None]:
 
 
 class BrokenOff(Exception):
-    """The service was told to end while it started."""
+    """The service was stopped while it started."""
 
 
 class EmbeddedService:

@@ -38,9 +38,9 @@ TEXT = "".join(f"{number} and {number + 1} make {2 * number + 1}\n" for number i
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the data sets `counting`, in bytes, and `letters`, in characters."""
+    """With the data sets `counting`, in bytes, and `alphabet`, in characters."""
     home = tmp_path_factory.mktemp("home")
-    for name, level in (("counting", "bytes"), ("letters", "characters")):
+    for name, level in (("counting", "bytes"), ("alphabet", "characters")):
         (home / name).write_text(TEXT)
         prepare(str(home / name), home / "data", settings=Preparation(level=level))  # type: ignore[arg-type]
     return home
@@ -172,8 +172,8 @@ def test_text_of_other_tokens_and_none_are_refused(
     home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     asked = ("inherit", "study", str(studied[0]), "--force", "--data")
-    other = edgefront(*asked, "letters", home=home, code=exits.REFUSED)
-    assert "letters has other tokens than the model" in other.stderr
+    other = edgefront(*asked, "alphabet", home=home, code=exits.REFUSED)
+    assert "alphabet has other tokens than the model" in other.stderr
     assert "edgefront data prepare --vocabulary" in other.stderr
     none = edgefront(*asked, "nothing", home=home, code=exits.NOT_FOUND)
     assert "no data set 'nothing' is prepared" in none.stderr
@@ -230,8 +230,8 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert (training.start, training.inherit, training.candidate_id) == (parent.id, True, best)
     assert training.recipe is not None
     assert training.recipe["name"] == "distil"
-    prepare(str(home / "letters"), service.home / "data", settings=Preparation(level="characters"))
-    other = edgefront(*heals, "--data", "letters", home=service.home, code=exits.REFUSED)
+    prepare(str(home / "alphabet"), service.home / "data", settings=Preparation(level="characters"))
+    other = edgefront(*heals, "--data", "alphabet", home=service.home, code=exits.REFUSED)
     assert "`edgefront data prepare NAME --level bytes`" in other.stderr
 
 

@@ -63,7 +63,7 @@ def test_one_training_is_enough_after_a_shared_law_and_not_for_a_law_of_its_own(
     one = table(tmp_path, curves[:5])
     fitted = run("quality", "fit", one)
     assert fitted["folds"] is None
-    assert "one model alone: nothing tells how well the law predicts others" in fitted["note"]
+    assert "one model alone: how well the law predicts others is unknown" in fitted["note"]
     five = [{name: value for name, value in row.items() if name != "tokens"} for row in curves[:5]]
     with pytest.raises(InvalidInput, match="1 different shapes"):
         run("quality", "fit", table(tmp_path, five))

@@ -11,8 +11,8 @@ def recipes() -> Iterator[Recipe]:
     """One, of few tokens: its weights are trained already.
 
     One learning rate for all parameters, and no scheme by shape: CompleteP's rates are right for the initial values
-    that belong to them, and the weights that stay were trained otherwise, at scales that no shape tells. The rate and
-    the short warm-up are Minitron's (Sreenivas et al. 2024, arXiv 2408.11796).
+    that belong to them, and the weights that stay were trained otherwise, at scales that do not follow from
+    the shape. The rate and the short warm-up are Minitron's (Sreenivas et al. 2024, arXiv 2408.11796).
     """
     yield Recipe(
         name="distil",

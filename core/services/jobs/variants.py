@@ -47,6 +47,6 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
 
 
 def _words(protocol: MeasurementProtocol, with_cache: bool) -> str:
-    """What tells it from its siblings: `llamacpp q8_0`, `llamacpp q8_0, cache f16`."""
+    """What distinguishes it from its siblings: `llamacpp q8_0`, `llamacpp q8_0, cache f16`."""
     cache = f", cache {protocol.kv_cache}" if with_cache and protocol.kv_cache else ""
     return f"{protocol.runtime} {format_of(protocol)}{cache}"

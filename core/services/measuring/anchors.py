@@ -176,8 +176,8 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
 
 
 def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusal: str | None) -> None:
-    """Quarantines the device if its anchor has failed, or moved, once too often. A launch that tells of bad conditions
-    says nothing of a move.
+    """Quarantines the device if its anchor has failed, or moved, once too often. A launch under bad conditions
+    is no evidence of a move.
 
     Args:
         launch: a processed one. provider: of its measurement. refusal: why its result cannot be true.

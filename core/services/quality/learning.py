@@ -42,7 +42,7 @@ from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, Training
 SPLIT = "valid"
 """The split whose perplexity laws predict: the one that the tables of the shipped laws have."""
 CURVE_SHARE = 0.5
-"""Points of a learning curve count from this share of the best checkpoint's tokens on: before, it tells about the
+"""Points of a learning curve count from this share of the best checkpoint's tokens on: before, it shows the
 warm-up.
 """
 CURVE_POINTS = 4
@@ -53,8 +53,8 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOut(TypedDict):
-    """A training, and what its law predicts of it without it and others of its shape; None where nothing is left that
-    tells a perplexity.
+    """A training, and what its law predicts of it without it and others of its shape; None where no
+    perplexity is left.
     """
 
     training_id: str
