@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -76,8 +77,9 @@ class Authenticate:
         async def authenticate_again() -> None:
             nonlocal valid_at
             if time.monotonic() - valid_at > CHECKED_S:
-                await context.credentials.resolve(credential)
-                valid_at = time.monotonic()
+                with suppress(Unavailable):  # while the database is away nothing ends
+                    await context.credentials.resolve(credential)
+                    valid_at = time.monotonic()
 
         async def receive_valid() -> Message:
             message = await receive()
@@ -89,8 +91,6 @@ class Authenticate:
             if message["type"] == "http.response.body" and message.get("more_body", False):
                 try:
                     await authenticate_again()
-                except Unavailable:
-                    pass  # while the database is away nothing ends
                 except EdgefrontError as error:
                     raise ConnectionAbortedError(str(error)) from None
             await send(message)

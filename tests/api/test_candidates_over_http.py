@@ -19,9 +19,7 @@ from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.candidates import CandidatePage, CandidateView, FrontierView
 from edgefront.core.wire.jobs import JobView
-from edgefront.core.wire.predictions import PredictedView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.show.tables import frontier_csv
 
 
 @pytest.fixture
@@ -110,18 +108,6 @@ def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service
     assert {row["target"] for row in rows} == {f"'{name}"}
     parquet = client.get(f"{path}/candidates", params={"format": "parquet"})
     assert set(pq.read_table(io.BytesIO(parquet.content))["target"].to_pylist()) == {name}
-    view = FrontierView.model_validate(client.get(f"{path}/frontier").json())
-    assert frontier_csv([view]).splitlines()[1].startswith(f'"\'{name}",')
-    point = view.baseline[0]
-    predicted = PredictedView(perplexity=1.5, perplexity_low=1.25, perplexity_high=2.0, relative_to="gpt2-small")
-    table = frontier_csv([view.model_copy(update={"baseline": (point.model_copy(update={"predicted": predicted}),)})])
-    row = list(csv.DictReader(io.StringIO(table)))[-1]
-    assert [row[f"predicted_{name}"] for name in ("perplexity", "perplexity_low", "perplexity_high")] == [
-        "1.5",
-        "1.25",
-        "2.0",
-    ]
-    assert (row["predicted_relative_to"], row["perplexity"]) == ("gpt2-small", "")
 
 
 @ON_SQLITE
