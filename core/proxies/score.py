@@ -77,8 +77,8 @@ def _value(
         return partial_training.score(architecture, seed, settings, cast(Literal["cpu", "cuda"], device), data)
     from edgefront.core.proxies import zero_cost
 
-    proxy: Callable[[zero_cost.Asked], float] = getattr(zero_cost, name)
-    return proxy(zero_cost.Asked(architecture, seed, settings, device, data))
+    proxy: Callable[[zero_cost.ScoreInput], float] = getattr(zero_cost, name)
+    return proxy(zero_cost.ScoreInput(architecture, seed, settings, device, data))
 
 
 def _over(architecture: Architecture, data: Path) -> Architecture:

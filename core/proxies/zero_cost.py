@@ -34,8 +34,8 @@ K = 1e-5
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a score is a function of."""
+class ScoreInput:
+    """Arguments of every score."""
 
     architecture: Architecture
     seed: int
@@ -57,27 +57,27 @@ class Asked:
         return batch_of(model.architecture, self.settings, self.seed, self.data)
 
 
-def grad_norm(asked: Asked) -> float:
+def grad_norm(score_input: ScoreInput) -> float:
     """Σ over linear layers of ‖∂L/∂W‖₂, the Euclidean norm of the gradient matrix (Abdelfattah et al. 2021, §3.2).
 
     Nats a token for a change of the weights by one; higher where training moves faster.
     """
-    model = asked.model()
-    weight_gradients = gradients(model, asked.batch(model))
+    model = score_input.model()
+    weight_gradients = gradients(model, score_input.batch(model))
     return sum(float(gradient.norm()) for _, _, gradient in weight_gradients)
 
 
-def snip(asked: Asked) -> float:
+def snip(score_input: ScoreInput) -> float:
     """Σ |W ⊙ ∂L/∂W|: how much the loss depends on a mask over each weight (Lee et al. 2019, eq. 6, before normalising).
 
     The derivative of the loss by a mask m of ones in W ⊙ m is W ⊙ ∂L/∂W, so no mask has to be there.
     """
-    model = asked.model()
-    weight_gradients = gradients(model, asked.batch(model))
+    model = score_input.model()
+    weight_gradients = gradients(model, score_input.batch(model))
     return sum(float((weight * gradient).abs().sum()) for _, weight, gradient in weight_gradients)
 
 
-def fisher(asked: Asked) -> float:
+def fisher(score_input: ScoreInput) -> float:
     """Σ over the weights of linear layers of their channel's Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
 
     Δ is what the loss loses if the channel is taken away (Theis et al. 2018, eq. 4), a being its activations: an output
@@ -85,8 +85,8 @@ def fisher(asked: Asked) -> float:
 
     Squared nats; higher where more of the channels matter.
     """
-    model = asked.model()
-    batch = asked.batch(model)
+    model = score_input.model()
+    batch = score_input.batch(model)
     with _Watch([weight for _, weight in linear_weights(model)]) as watch:
         loss = loss_of(model, batch)
     outputs = [output for _, _, output in watch.seen]
@@ -128,15 +128,15 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         return output
 
 
-def grasp(asked: Asked) -> float:
+def grasp(score_input: ScoreInput) -> float:
     """Σ (−W ⊙ H·g), H the Hessian of the loss and g its gradient by the linear layers (Wang et al. 2020, eq. 8).
 
     GraSP of a model. It falls as language models get better, so lower is better, as LTS's own study has it.
     """
     # The sum is in float64: its terms are of both signs and cancel.
-    model = asked.model(torch.float64)
-    batch = asked.batch(model)
-    if _differentiable_once(asked.architecture):
+    model = score_input.model(torch.float64)
+    batch = score_input.batch(model)
+    if _differentiable_once(score_input.architecture):
         products = _by_difference(model, batch)
     else:
         with plain_attention():
@@ -183,7 +183,7 @@ def _norm(tensors: list[Tensor]) -> float:
     return math.sqrt(sum(float(tensor.square().sum()) for tensor in tensors))
 
 
-def synflow(asked: Asked) -> float:
+def synflow(score_input: ScoreInput) -> float:
     """Σ |W ⊙ ∂R/∂W|, R what comes out where ones go in and all weights are magnitudes (Tanaka et al. 2020, eq. 1, 2).
 
     As LTS's code has it: the tokens' part of the embedding is ones, positions stay; layer norms stay too, without which
@@ -194,7 +194,7 @@ def synflow(asked: Asked) -> float:
     R is the hidden states' sum along one random direction of positive numbers, which stands for the output layer: the
     plain sum of normed states would be that of the norm's biases, whatever the weights.
     """
-    model = asked.model(torch.float64)
+    model = score_input.model(torch.float64)
     weights = [weight for _, weight in linear_weights(model)]
     with torch.no_grad():
         for parameter in model.parameters():
@@ -202,15 +202,17 @@ def synflow(asked: Asked) -> float:
     for part in (model, model.source):
         if part is not None:
             part.embedding.register_forward_hook(_ones)
-    tokens = torch.zeros(1, asked.settings.length, dtype=torch.int64, device=asked.device)
+    tokens = torch.zeros(1, score_input.settings.length, dtype=torch.int64, device=score_input.device)
     states = model(tokens, "none", source=None if model.source is None else tokens)
-    direction = torch.as_tensor(abs(generator(asked.seed).standard_normal(states.shape[-1])), device=asked.device)
+    direction = torch.as_tensor(
+        abs(generator(score_input.seed).standard_normal(states.shape[-1])), device=score_input.device
+    )
     total = sum(flows((states @ direction).sum(), weights))
     if total == 0.0:
         raise InvalidInput(
             "synflow is 0 for this model: its layer norms turn the input of ones into zeros, and it has no positions",
             field="architecture",
-            value=asked.architecture.digest,
+            value=score_input.architecture.digest,
             allowed="a model with norm post or with positions that are added to the embedding, or another proxy",
         )
     return total
@@ -231,7 +233,7 @@ def _ones(_: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
     return ones if positions is None else ones + positions
 
 
-def jacob_cov(asked: Asked) -> float:
+def jacob_cov(score_input: ScoreInput) -> float:
     """−Σ (log(v + k) + 1/(v + k)) over the eigenvalues v of the correlations of the inputs' Jacobians, k = 1e-5.
 
     Mellor et al. 2020 (version 1, eq. 2): where different inputs act on the output in different ways, the correlations
@@ -243,7 +245,7 @@ def jacob_cov(asked: Asked) -> float:
     hidden states' sum along one random direction. In LTS it goes through the output matrix and a random projection to
     one number: a direction as well, at the cost of the whole vocabulary.
     """
-    model = asked.model().requires_grad_(False)
+    model = score_input.model().requires_grad_(False)
     read: list[Tensor] = []
 
     def embedded(_: Any, __: Any, output: Tensor) -> Tensor:
@@ -251,9 +253,9 @@ def jacob_cov(asked: Asked) -> float:
         return read[0]
 
     handle = model.embedding.register_forward_hook(embedded)
-    states = hidden_states(model, asked.batch(model))
+    states = hidden_states(model, score_input.batch(model))
     handle.remove()
-    direction = torch.as_tensor(generator(asked.seed).standard_normal(states.shape[-1])).to(states)
+    direction = torch.as_tensor(generator(score_input.seed).standard_normal(states.shape[-1])).to(states)
     (jacobian,) = torch.autograd.grad((states @ direction).sum(), read)
     return from_jacobians(jacobian.flatten(1).double().cpu().numpy())
 
@@ -269,7 +271,7 @@ def from_jacobians(jacobians: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return float(-np.sum(np.log(values + K) + 1.0 / (values + K)))
 
 
-def relu_log_det(asked: Asked) -> float:
+def relu_log_det(score_input: ScoreInput) -> float:
     """log |Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ)|, X the pattern of active units at each token.
 
     Mellor et al. 2021, eq. 3, with the tokens of the batch as inputs, and the inner units of feed-forward blocks as the
@@ -279,17 +281,17 @@ def relu_log_det(asked: Asked) -> float:
 
     Tokens that no unit distinguishes (the same beginnings of two sequences) count once, for the determinant would be 0.
     """
-    model = asked.model()
+    model = score_input.model()
     layers = [block for block in model.blocks if isinstance(block, FeedForwardBlock)]
     if not layers:
         raise InvalidInput(
             "relu_log_det needs feed-forward blocks, and this model has none",
             field="architecture",
-            value=asked.architecture.digest,
+            value=score_input.architecture.digest,
             allowed="a model with feed-forward blocks, or another proxy",
         )
-    batch = asked.batch(model)
-    kernel = torch.zeros(batch.inputs.size, batch.inputs.size, device=asked.device)
+    batch = score_input.batch(model)
+    kernel = torch.zeros(batch.inputs.size, batch.inputs.size, device=score_input.device)
 
     def active(_: Any, __: Any, output: Tensor) -> None:
         add_patterns(kernel, output.flatten(0, -2) > 0)

@@ -117,7 +117,7 @@ class LayerStacks(FramedSpace, ABC):
                     yield {name: genome[name] for name in self._genes}
                     continue
                 for mixers in self._mixers(n_layer, ()):
-                    # What no layer shows is said once.
+                    # Heads that no layer uses give one genome, not one for each of their values.
                     if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
                         yield from self._shaped(whole, mixers)
 

@@ -58,7 +58,7 @@ _ROOM_MS, _ROOM_MB = (1.03, 1.1), 1.01
 # Submission and the last reports take part of the minutes; the stock model may take up to half of the rest.
 _RESERVE, _STOCK = 0.8, 0.5
 _ONLINE_S = 90.0
-MOST_DIFFERENT = 1e-3
+MAX_DIFFERENCE = 1e-3
 """Log-probabilities that differ by less do so by rounding errors of float32."""
 
 
@@ -159,7 +159,7 @@ class Demo:
         self.out.print(
             f"  ONNX Runtime and PyTorch agree on {values:,} log-probabilities within {difference:.1e}", soft_wrap=True
         )
-        if difference >= MOST_DIFFERENT:
+        if difference >= MAX_DIFFERENCE:
             raise EdgefrontError(f"the outputs of the two files differ by {difference:.3g}")
         return paths, difference
 

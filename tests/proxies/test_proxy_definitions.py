@@ -17,7 +17,14 @@ from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.nn.context import Context
 from edgefront.core.proxies.batch import generator
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.zero_cost import Asked, add_patterns, flows, from_jacobians, from_kernel, linear_weights
+from edgefront.core.proxies.zero_cost import (
+    ScoreInput,
+    add_patterns,
+    flows,
+    from_jacobians,
+    from_kernel,
+    linear_weights,
+)
 
 SEED = 3
 STEP = 1e-5
@@ -27,9 +34,9 @@ class Subject:
     """An untrained model in float64 with its loss as the mean of −log softmax, by whole vocabularies."""
 
     def __init__(self, name: str) -> None:
-        asked = Asked(MODELS[name], SEED, SMALL)
-        self.model = asked.model(torch.float64).requires_grad_(False)
-        self.batch = asked.batch(self.model)
+        score_input = ScoreInput(MODELS[name], SEED, SMALL)
+        self.model = score_input.model(torch.float64).requires_grad_(False)
+        self.batch = score_input.batch(self.model)
         self.tokens = torch.as_tensor(self.batch.inputs)
         self.source = None if self.batch.source is None else torch.as_tensor(self.batch.source)
         self.weights = [weight for _, weight in linear_weights(self.model)]
@@ -235,10 +242,10 @@ def test_synflow_sums_the_slopes_of_the_flow(name: str) -> None:
 
 
 def test_only_the_blocks_linear_layers_are_summed() -> None:
-    names = [name for name, _ in linear_weights(Asked(MODELS["translation"], 0, SMALL).model())]
+    names = [name for name, _ in linear_weights(ScoreInput(MODELS["translation"], 0, SMALL).model())]
     assert names[0] == "source.blocks.0.qkv.weight"
     assert names[4:8] == ["blocks.0.qkv.weight", "blocks.0.out.weight", "blocks.1.qkv.weight", "blocks.1.out.weight"]
     wide = model(embedding={"vocab_size": 23, "d_embed": 16})
-    assert [name for name, _ in linear_weights(Asked(wide, 0, SMALL).model())] == [
+    assert [name for name, _ in linear_weights(ScoreInput(wide, 0, SMALL).model())] == [
         f"blocks.{name}.weight" for name in ("0.qkv", "0.out", "1.up", "1.down")
     ]
