@@ -16,10 +16,9 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, event_stream_answer
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import AskedLimits, Cursor, IdempotencyKey, TrainingId
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import training_estimate
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
@@ -74,17 +73,11 @@ async def create_trainings(
 )
 async def estimate_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
-    limits: AskedLimits,
     person: Person,
     here: Here,
 ) -> Response:
-    """Recipe, data set and tokens; where the quality of a candidate's job is of trainings more than twice as long, or
-    as short, `other_budget` says so, and which measured model is recommended to train on so many tokens.
-
-    The limits are those of that recommendation; if absent, the target's. Refused as a submission is, except for what
-    the owner has already.
-    """
-    work = partial(training_estimate.estimate, here.database, person, request, here.settings, limits)
+    """Recipe, data set and tokens. Refused as a submission is, except for what the owner has already."""
+    work = partial(trainings.estimate_trainings, here.database, person, request, here.settings)
     return await here.slow.answer(work)
 
 

@@ -9,7 +9,6 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
-from edgefront.core.wire.candidates import CandidateView
 from edgefront.core.wire.jobs import Positive
 from edgefront.core.wire.messages import Request, View
 
@@ -100,23 +99,6 @@ class TrainingRequest(Request):
         return self
 
 
-class OtherBudgetView(View):
-    """Where the quality that a job ranks by is of another training than the one that is asked about."""
-
-    job_id: Identifier
-    target_id: Identifier
-    own: float
-    """Training tokens that the job's predicted perplexities are for."""
-    train_tokens: int
-    """Those that this training reads at most."""
-    recommended: CandidateView | None
-    """The model that is recommended to train on so many; None where none that was measured is within the limits."""
-    is_among: bool
-    """Whether it is, or is among, what is to be trained."""
-    sentence: str
-    """Both budgets, and what would be recommended instead."""
-
-
 class TrainingEstimate(View):
     """What a request for trainings would make. Nothing is stored."""
 
@@ -126,9 +108,6 @@ class TrainingEstimate(View):
     dataset: str
     tokens: int
     """Tokens that each training reads at most; a budget of hours may end it before."""
-    other_budget: OtherBudgetView | None = None
-    """None where the tokens differ less than two-fold from those of the job's quality, where its quality law knows one
-    budget alone, and for what is no part of a job."""
 
 
 class MetricView(View):

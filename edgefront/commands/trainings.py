@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -168,13 +167,6 @@ def import_model(
 
 
 def _submit(session: Session, request: TrainingRequest, idempotency_key: str | None, watch: bool) -> None:
-    from edgefront.core.errors import EdgefrontError
-
-    with suppress(EdgefrontError):  # the submission says what is wrong
-        other = session.client.trainings.estimate(request).other_budget
-        if other is not None:
-            again = f"edgefront job recommend {other.job_id} --train-tokens {other.train_tokens}"
-            session.note(f"{other.sentence.removesuffix('.')} ({again})")
     made = session.client.trainings.create(request, idempotency_key=idempotency_key)
     if watch:
         session.note("submitted " + ", ".join(training.id for training in made))

@@ -132,9 +132,7 @@ class Trainings:
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
-        """What the request would make, and where its job's quality is of much longer or shorter trainings, which model
-        is recommended instead. Nothing is stored. Raises as `create` does, but not for what the owner has already.
-        """
+        """What the request would make; nothing is stored. Raises as `create`, but for what the owner has already."""
         request = checked(TrainingRequest, request)
         path = "/v1/trainings/estimate"
         return self._transport.ask(TrainingEstimate, "POST", path, body=request, repeatable=True)

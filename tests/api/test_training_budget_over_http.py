@@ -85,49 +85,17 @@ def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Serv
     assert client.get(f"/v1/jobs/{made['id']}/law").json()["law"]["label"] == labels[0]
 
 
-def test_the_estimate_of_a_training_says_where_the_quality_is_of_another_budget(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    agent = SimulatedAgent(sqlite_service.database, by_work)
-    made = sqlite_service.submit(client, **BY_TOKENS, **SEARCH, train_tokens=10**8)
-    sqlite_service.measure(agent)
-    path = f"/v1/jobs/{made['id']}/recommendation"
-    best = client.get(path).json()["recommended"]
-    recipe = {view["name"]: view["recipe"] for view in client.get("/v1/catalogue/recipes").json()}["quick"]
-    step = recipe["rows"] * recipe["segment"]
-
-    def estimate(tokens: int, subject: dict[str, Any], status: int = 200, **query: float) -> dict[str, Any]:
-        steps = tokens // step
-        overrides = {"steps": steps, "schedule": {"warmup": 0}}
-        body = {**subject, "dataset": "python", "recipe": "quick", "overrides": overrides}
-        answer = client.post("/v1/trainings/estimate", json=body, params=query)
-        assert answer.status_code == status, answer.text
-        return dict(answer.json())
-
-    for tokens in (10**8, 6 * 10**7, 19 * 10**7):
-        near = estimate(tokens, {"candidate": best["id"]})
-        assert near["other_budget"] is None, "less than two-fold"
-        assert (near["recipe"], near["dataset"], near["trainings"]) == ("quick", "python", 1)
-        assert 0 <= tokens - near["tokens"] < step
-    far = estimate(10**6, {"candidate": best["id"]})
-    other = far["other_budget"]
-    again = client.get(path, params={"train_tokens": far["tokens"]}).json()["recommended"]
-    assert (other["own"], other["train_tokens"], other["job_id"]) == (1e8, far["tokens"], made["id"])
-    assert other["recommended"]["id"] == again["id"]
-    assert other["recommended"]["predicted"]["train_tokens"] == far["tokens"]
-    assert other["is_among"] == (again["id"] == best["id"])
-    told = "The job's quality is of models trained on 100 million tokens, and this training sees at most"
-    assert other["sentence"].startswith(told)
-    longer = estimate(10**9, {"frontier": {"job": made["id"], "count": 1}})
-    assert longer["other_budget"]["train_tokens"] > 9 * 10**8
-    tight = estimate(10**6, {"candidate": best["id"]}, max_latency_ms=1e-6)["other_budget"]
-    assert tight["recommended"] is None
-    assert tight["sentence"].endswith("no measured model is within the limits.")
-    assert estimate(10**6, {"model": "smollm2-135m"})["other_budget"] is None, "it is no part of a job"
-    assert estimate(10**6, {"candidate": "cnd_nowhere"}, 404)["kind"]
-    wrong = client.post("/v1/trainings/estimate", json={"candidate": best["id"], "recipe": "no such"})
-    assert problem(wrong, 422)["field"] == "recipe"
+def test_a_training_is_estimated_and_nothing_is_stored(sqlite_service: Service) -> None:
+    client, path = sqlite_service.client("user", "bob"), "/v1/trainings/estimate"
+    asked = {"model": "smollm2-135m", "dataset": "python", "recipe": "quick"}
+    estimated = client.post(path, json=asked).json()
+    assert (estimated["recipe"], estimated["dataset"], estimated["trainings"]) == ("quick", "python", 1)
+    recipe = next(view for view in client.get("/v1/catalogue/recipes").json() if view["name"] == "quick")
+    assert estimated["tokens"] == recipe["tokens"]
+    assert problem(client.post(path, json={**asked, "recipe": "no such"}), 422)["field"] == "recipe"
+    assert problem(client.post(path, json={"candidate": "cnd_nowhere"}), 404)["kind"] == "not-found"
     viewer = sqlite_service.client("viewer", "bob")
-    assert viewer.post("/v1/trainings/estimate", json={"candidate": best["id"]}).status_code == 403
+    assert viewer.post(path, json=asked).status_code == 403
     assert client.get("/v1/trainings").json()["items"] == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 from ended_trainings import end_trainings_in
-from playwright.sync_api import BrowserContext, Route, expect
+from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
@@ -44,57 +44,6 @@ def test_another_budget_is_answered_at_once_and_the_address_holds_it(
     budget.select_option(index=0)
     seen.until("location.search", "")
     expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")
-
-
-def test_the_dialog_says_where_the_quality_is_of_another_training_and_trains_the_better_model(
-    watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
-) -> None:
-    quick = next(view for view in api.get("/v1/catalogue/recipes").json() if view["name"] == "quick")
-    tokens = 40 * quick["tokens"] // quick["steps"]
-    best = recommendation(api, by_tokens, train_tokens=tokens)["recommended"]
-    points = api.get(f"/v1/jobs/{by_tokens['id']}/candidates", params={"limit": 50, "state": "measured"}).json()
-    other = next(point for point in points["items"] if point["role"] == "search" and point["id"] != best["id"])
-    seen = watch(member, f"/jobs/{by_tokens['id']}#candidate={other['id']}")
-    seen.page.locator("#chosen").get_by_role("button", name="Train…").click()
-    dialog = seen.page.get_by_role("dialog")
-    said = dialog.locator("#training-budget")
-    expect(said).to_contain_text("The job's quality is of models trained on 10 billion tokens, and this training sees")
-    dialog.get_by_label("Recipe").select_option("quick")
-    dialog.get_by_label("Steps").fill("40")
-    expect(said).to_contain_text(f"at most {tokens:,} tokens: ")
-    expect(said).to_contain_text(f"candidate {best['number']} ({best['id']}) is recommended")
-    dialog.get_by_role("button", name=f"Train candidate {best['number']} instead").click()
-    expect(dialog.get_by_role("heading")).to_have_text(f"Train candidate {best['number']}")
-    expect(said).to_contain_text("for this length, too, it is the recommended model.")
-    expect(dialog.get_by_role("button", name="instead")).to_have_count(0)
-    expect(dialog.get_by_label("Steps")).to_have_value("40")
-    dialog.get_by_role("button", name="Train", exact=True).click()
-    seen.page.locator("#chosen-trainings").get_by_text("1 training: python, quick (").wait_for()
-    (made,) = api.get("/v1/trainings", params={"job": by_tokens["id"]}).json()["items"]
-    assert (made["candidate_id"], made["budget"]["steps"]) == (best["id"], 40)
-
-
-def test_a_click_before_the_note_is_there_starts_nothing(
-    watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
-) -> None:
-    before = [training["id"] for training in api.get("/v1/trainings").json()["items"]]
-    best = recommendation(api, by_tokens)["recommended"]
-    seen = watch(member, f"/jobs/{by_tokens['id']}#candidate={best['id']}")
-    held: list[Route] = []
-    seen.page.route("**/v1/trainings/estimate**", lambda route: held.append(route))
-    seen.page.locator("#chosen").get_by_role("button", name="Train…").click()
-    dialog = seen.page.get_by_role("dialog")
-    go = dialog.get_by_role("button", name="Train", exact=True)
-    seen.eventually(lambda: len(held), 1)
-    go.click()
-    expect(dialog.locator("#training-budget")).to_be_hidden()
-    held[0].continue_()
-    expect(dialog.locator("#training-budget")).to_contain_text("10 billion tokens")
-    expect(go).to_be_enabled()
-    assert [training["id"] for training in api.get("/v1/trainings").json()["items"]] == before
-    go.click()
-    expect(dialog).to_be_hidden()
-    seen.eventually(lambda: len(api.get("/v1/trainings").json()["items"]), len(before) + 1)
 
 
 def test_hours_on_a_worker_are_offered_and_answered(

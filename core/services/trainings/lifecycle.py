@@ -17,7 +17,6 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
 from edgefront.core.services.trainings.files.sizes import check_stored
 from edgefront.core.services.trainings.plan import (
-    Chosen,
     Subject,
     TrainingPlan,
     check_chosen,
@@ -39,6 +38,7 @@ from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
     Requirements,
+    TrainingEstimate,
     TrainingPage,
     TrainingRequest,
     TrainingView,
@@ -46,15 +46,6 @@ from edgefront.core.wire.trainings import (
 
 MAX_PAGE = 200
 MAX_METRICS = 10_000
-
-
-@dataclass(frozen=True)
-class PlannedTrainings:
-    """A request with the rows that it names, as they were read, and its plan."""
-
-    request: TrainingRequest
-    chosen: Chosen
-    plan: TrainingPlan
 
 
 def submit_trainings(
@@ -76,61 +67,48 @@ def submit_trainings(
         BoundReached: the owner's files take as many bytes as the settings allow.
     """
     principal.require(KeyRole.USER)
+    stored = request.model_dump(mode="json", exclude_defaults=True)
+    digest = request_digest(stored)
     with database.read() as session:
         if idempotency_key is not None:
             check_key(idempotency_key)
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former:
-                return _same(session, former, _digest(request))
-    planned = plan_trainings(database, principal, request, settings)
-    with database.write() as session:
-        return create_planned(session, principal, planned, database.now(session), idempotency_key)
-
-
-def plan_trainings(
-    database: Database, principal: Principal, request: TrainingRequest, settings: Settings
-) -> PlannedTrainings:
-    """What a request for trainings would make. Raises as `submit_trainings` does."""
-    with database.read() as session:
+                return _same(session, former, digest)
         chosen = chosen_for(session, principal, request)
     plan = plan_for(request, chosen, settings)
     check_stored(database, principal.owner, settings)
-    return PlannedTrainings(request, chosen, plan)
+    if chosen.start is not None:
+        stored["start"] = chosen.start.id
+        if request.licence is None and (licence := licence_of(chosen.start)) is not None:
+            stored["licence"] = licence
+    with database.write() as session:
+        check_chosen(session, chosen)
+        now = database.now(session)
+        made = [
+            _row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)
+        ]
+        for training in made:
+            training.request = stored
+            training.request_digest, training.idempotency_key = digest, idempotency_key
+        former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+        if former is not None:
+            return _same(session, former, digest)
+        for training in made:
+            _begin(session, training, now)
+        return tuple(training_views(session, made))
 
 
-def create_planned(
-    session: Session,
-    principal: Principal,
-    planned: PlannedTrainings,
-    now: datetime,
-    idempotency_key: str | None = None,
-) -> tuple[TrainingView, ...]:
-    """Stores what was planned, with whatever else the transaction stores."""
-    check_chosen(session, planned.chosen)
-    return _create(session, principal, planned, idempotency_key, now)
-
-
-def _create(
-    session: Session,
-    principal: Principal,
-    planned: PlannedTrainings,
-    idempotency_key: str | None,
-    now: datetime,
-) -> tuple[TrainingView, ...]:
-    request, plan, start = planned.request, planned.plan, planned.chosen.start
-    stored, digest = _stored(request) | ({} if start is None else {"start": start.id}), _digest(request)
-    if request.licence is None and start is not None and (licence := licence_of(start)) is not None:
-        stored["licence"] = licence
-    made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
-    for training in made:
-        training.request = stored
-        training.request_digest, training.idempotency_key = digest, idempotency_key
-    former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
-    if former is not None:
-        return _same(session, former, digest)
-    for training in made:
-        _begin(session, training, now)
-    return tuple(training_views(session, made))
+def estimate_trainings(
+    database: Database, principal: Principal, request: TrainingRequest, settings: Settings
+) -> TrainingEstimate:
+    """What a request for trainings would make. Raises as `submit_trainings`, but not for what the owner has already."""
+    principal.require(KeyRole.USER)
+    with database.read() as session:
+        chosen = chosen_for(session, principal, request)
+    plan = plan_for(request, chosen, settings)
+    tokens = plan.recipe.tokens_within(request.budget.steps, request.budget.tokens)
+    return TrainingEstimate(trainings=len(plan.subjects), recipe=plan.recipe.name, dataset=plan.dataset, tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -330,14 +308,6 @@ def _locked(session: Session, principal: Principal, training_id: str) -> Trainin
         session.expire_all()
         return training_of(session, principal, training_id)
     return locked
-
-
-def _stored(request: TrainingRequest) -> Document:
-    return request.model_dump(mode="json", exclude_defaults=True)
-
-
-def _digest(request: TrainingRequest) -> str:
-    return request_digest(_stored(request))
 
 
 def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:

@@ -1,7 +1,7 @@
 // The dialog that has a candidate trained: data set, recipe and steps, and the service's word on them.
 
 import { Away, randomKey, Refused, request } from "../shared/api.js";
-import { byId, debounced, element, setText } from "../shared/dom.js";
+import { byId, element, setText } from "../shared/dom.js";
 import { count, millions, whole } from "../shared/format.js";
 
 // The service's own choice, by family: models with memory read contiguous text.
@@ -9,16 +9,13 @@ const FIRST_RECIPE = { srupp: "quick", transformer_xl: "quick", gpt2: "modern" }
 const FIRST_DATASET = "python";
 // The task of a recipe decides which models it can train.
 const TASKS = { generates: new Set(["streams", "sentences"]), encodes: new Set(["masked"]) };
-const TYPING_MS = 300; // Steps at rest for so long are asked about.
 
 export class TrainDialog {
-  /** `onMade()` hears that a training was submitted, `onInstead(id)` that another candidate is to be trained; `limits()` are those of the page, `inherits()` says whether the job searches parts of a model, which can begin with its weights. */
-  constructor({ onMade, onInstead, limits, inherits }) {
-    Object.assign(this, { onMade, limits, inherits });
+  /** `onMade()` hears that a training was submitted, `inherits()` says whether the job searches parts of a model, which can begin with its weights. */
+  constructor({ onMade, inherits }) {
+    Object.assign(this, { onMade, inherits });
     byId("dataset").addEventListener("change", () => this.#explain());
     byId("recipe").addEventListener("change", () => this.#offerDatasets());
-    byId("steps").addEventListener("input", debounced(() => this.#compare(), TYPING_MS));
-    byId("training-instead").addEventListener("click", () => onInstead(this.said.recommended.id));
     byId("training-no").addEventListener("click", () => byId("training").close());
     byId("training-form").addEventListener("submit", (event) => {
       event.preventDefault(); // The dialog closes when the service has agreed.
@@ -28,8 +25,6 @@ export class TrainDialog {
 
   async open(candidate) {
     this.candidate = candidate;
-    this.asked = null;
-    this.#say(null);
     this.key = randomKey(); // A second click on the same question makes no second training.
     setText(byId("training-title"), `Train candidate ${whole(candidate.number)}`);
     setText(byId("training-problem"), "");
@@ -75,7 +70,6 @@ export class TrainDialog {
     setText(byId("recipe-says"), recipe ? `${recipe.title}; ${millions(recipe.tokens)} tokens${recipe.dataset ? `; published for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
     byId("steps").placeholder = recipe ? String(recipe.steps) : "";
     byId("training-go").disabled = !set || !recipe;
-    this.#compare();
   }
 
   /** What is asked for; null where the steps are no number. */
@@ -89,33 +83,6 @@ export class TrainDialog {
     };
   }
 
-  /** Says where the job's quality is of much longer or shorter trainings than this one: the service knows. */
-  async #compare() {
-    const body = this.#body;
-    if (!body?.dataset || !body.recipe) return;
-    const asked = JSON.stringify(body);
-    if (this.asked !== asked) {
-      Object.assign(this, { asked, compared: request(`/v1/trainings/estimate?${new URLSearchParams(this.limits())}`, { method: "POST", body }) });
-    }
-    try {
-      const { other_budget: other } = await this.compared;
-      if (this.asked === asked) this.#say(other);
-    } catch (error) {
-      if (!(error instanceof Away || error instanceof Refused)) throw error;
-      if (this.asked !== asked) return;
-      this.asked = null; // The submission says what is wrong.
-      this.#say(null);
-    }
-  }
-
-  #say(other) {
-    this.said = other;
-    byId("training-budget").hidden = !other;
-    setText(byId("training-budget-says"), other?.sentence ?? "");
-    byId("training-instead").hidden = !other?.recommended || other.is_among;
-    setText(byId("training-instead"), other?.recommended ? `Train candidate ${whole(other.recommended.number)} instead` : "");
-  }
-
   async #submit() {
     const body = this.#body;
     if (body === null) {
@@ -126,9 +93,6 @@ export class TrainDialog {
     byId("training-go").disabled = true;
     setText(byId("training-problem"), "");
     try {
-      const said = this.said?.sentence;
-      await this.#compare();
-      if (this.said && this.said.sentence !== said) return; // It was not there to be read before the click.
       const steps = body.budget?.steps ?? "";
       const key = `${this.key}-${steps}-${body.recipe}-${body.dataset}`.slice(0, 200);
       await request("/v1/trainings", { method: "POST", body, headers: { "idempotency-key": key } });

@@ -72,7 +72,7 @@ const control = new JobControl(path, (steered) => {
   job = steered;
   showJob();
 });
-const dialog = new TrainDialog({ onMade: () => trained.lookNow(), onInstead: trainInstead, limits: () => limits.parameters, inherits: () => job.request.space.inherit != null });
+const dialog = new TrainDialog({ onMade: () => trained.lookNow(), inherits: () => job.request.space.inherit != null });
 const quality = new QualityChoice(turnQuality);
 const drawChart = throttled(() => drawChartNow(), () => chart.restMs);
 const elsewhere = new Elsewhere(id);
@@ -173,16 +173,6 @@ function train() {
 function trainOf(candidateId) {
   pick(candidateId);
   train();
-}
-
-/** Another candidate, which the page need not know yet. */
-async function trainInstead(candidateId) {
-  try {
-    if (!recordOf(candidateId)) candidates.put(await patiently(`/v1/candidates/${encodeURIComponent(candidateId)}`, lost));
-    trainOf(candidateId);
-  } catch (error) {
-    unlessRefused(error);
-  }
 }
 
 /** The recommendation for the limits that are set, from what is known by now. */
