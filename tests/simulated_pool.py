@@ -30,8 +30,8 @@ from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, TrainingEvent
 from edgefront.core.wire.trainings import TrainingRequest, TrainingView
+from edgefront.workers.app import start_waiting
 from edgefront.workers.training.launch import running
-from edgefront.workers.training.pickup import start_waiting
 
 ARCHITECTURE: dict[str, Any] = {
     "version": 1,

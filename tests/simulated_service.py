@@ -16,8 +16,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.workers import searching
-from edgefront.workers.work import process_some
+from edgefront.workers.work import compute_and_store, fail, in_words, next_compute_step, process_some
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -37,13 +36,13 @@ def request(**changes: Any) -> JobRequest:
 def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
     """Advances a target as far as possible now, as a worker does at its last attempt."""
     try:
-        while (step := searching.next_compute_step(database, target_id)) is not None:
-            if not searching.compute_and_store(database, step, settings):
+        while (step := next_compute_step(database, target_id)) is not None:
+            if not compute_and_store(database, step, settings):
                 return
     except Unavailable:
         return
     except Exception as error:
-        searching.fail(database, target_id, searching.in_words(error))
+        fail(database, target_id, in_words(error))
 
 
 def process_results(database: Database, target_id: str | None) -> None:

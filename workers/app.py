@@ -11,6 +11,8 @@ that it serves, such as `--queues edgefront,edgefront-train-gpu` (see `core.serv
 from __future__ import annotations
 
 import logging
+import subprocess
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, bootsteps
@@ -22,12 +24,18 @@ from edgefront.core.processes.limits import usable_cores
 from edgefront.core.processes.program import open_closed_streams
 from edgefront.core.processes.threads import switch_often
 from edgefront.core.services import tasks, work
-from edgefront.core.services.dispatch import broker_app, queue_name, sender, work_queue
+from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import PARTS
-from edgefront.core.services.tasks import SWEEP
+from edgefront.core.services.tasks import TRAIN_QUEUES
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
+from edgefront.core.services.trainings.files.folder import deleted_trainings, remove_folder, training_folder
+from edgefront.core.services.trainings.machine import cannot_train, machine_of
+from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
-from edgefront.workers.training.pickup import EndTrainings, Trainings, start_waiting
+from edgefront.workers.training.launch import launch, stop_all
+from edgefront.workers.training.run_process import is_held
 from edgefront.workers.work import Worker
 
 _log = logging.getLogger(__name__)
@@ -72,11 +80,60 @@ def sweep_once(database: Database) -> None:
             _log.exception("a part of the sweep failed: %s", part.__name__)
 
 
-class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Is started by Celery with every connection to the broker, so that work delayed by an outage continues at once.
+def start_waiting(
+    database: Database, settings: Settings, queue: str, start: Callable[[Settings, TrainingClaim], None] = launch
+) -> int:
+    """Claims waiting trainings of the queue, as many as this worker has free slots for, and starts a supervisor for
+    each. Returns how many. Concurrent calls start nothing twice, because a row is claimed once.
+    """
+    if queue not in TRAIN_QUEUES or cannot_train(settings) is not None:
+        return 0
+    machine, started = machine_of(settings), 0
+    while True:
+        try:
+            with database.write() as session:
+                now = database.now(session)
+                claimed = training_claims.claim(session, machine, queue, now, settings.training.ttl_s)
+        except Unavailable as error:
+            _log.warning("no training could be claimed: %s", error)
+            return started
+        if claimed is None:
+            return started
+        try:
+            start(settings, claimed)
+        except (OSError, subprocess.CalledProcessError) as error:
+            _log.error("training %s could not be started: %s", claimed.training_id, error)
+            _count(database, claimed, f"it could not be started on {machine.worker}: {error}")
+            return started
+        started += 1
 
-    Its messages expire when the next one is due, so a worker that was busy sweeps once, not once per message. Several
-    workers sweep more often than one, which is harmless.
+
+def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
+    """Counts an attempt. Otherwise the released training would be claimed again at once, and forever."""
+    outcome = Outcome(TrainingEnding.FAILED, reason)
+    try:
+        with database.write() as session:
+            now = database.now(session)
+            training_claims.finish(session, claimed.training_id, claimed.fence, Report(), outcome, now)
+    except EdgefrontError as error:  # its lease expires
+        _log.warning("training %s could not be released: %s", claimed.training_id, error)
+
+
+def remove_deleted(settings: Settings) -> None:
+    """Removes the files of trainings that were deleted elsewhere, or whose supervisors were lost before they removed
+    them.
+    """
+    for training_id in deleted_trainings(settings):
+        if not is_held(training_folder(settings, training_id)):
+            remove_folder(settings, training_id)
+
+
+class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Requests a sweep, and checks of the queues of trainings that this worker serves: with every connection to the
+    broker, so that work delayed by an outage continues at once, and periodically after that.
+
+    A message expires when the next one is due, so a worker that was busy sweeps once, not once per message. It is only
+    a hint to check: a lost one, or one in a queue without workers, does no harm, nor do several workers that ask.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -86,25 +143,32 @@ class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
         self._entry: Any = None
 
     def start(self, consumer: Any) -> None:
-        interval_s = consumer.app.conf.edgefront_sweep_s
-        self._ask(consumer)
-        self._entry = consumer.timer.call_repeatedly(interval_s, self._ask, (consumer, interval_s))
+        settings: Settings = consumer.app.conf.edgefront_settings
+        served = [
+            queue for queue in TRAIN_QUEUES if training_queue(settings, queue) in consumer.app.amqp.queues.consume_from
+        ]
+        if served:
+            reason = cannot_train(settings)
+            if reason is not None:
+                _log.warning("this worker serves training queues, but cannot train: %s", reason)
+            remove_deleted(settings)
+        interval_s = settings.leases.sweep_s
+        self._ask(consumer.app, served)
+        self._entry = consumer.timer.call_repeatedly(
+            interval_s, self._ask, (consumer.app, served, max(1.0, interval_s))
+        )
 
     def stop(self, consumer: Any) -> None:
         if self._entry is not None:
             self._entry.cancel()
             self._entry = None
 
-    def _ask(self, consumer: Any, interval_s: float | None = None) -> None:
-        app = consumer.app
+    def _ask(self, app: Celery, served: list[str], expires_s: float | None = None) -> None:
+        messages = [(tasks.SWEEP, {}), *((tasks.TRAIN, {"queue": queue}) for queue in served)]
         try:
-            app.send_task(
-                SWEEP,
-                queue=app.conf.task_default_queue,
-                expires=None if interval_s is None else max(1.0, interval_s),
-                retry=False,
-                ignore_result=True,
-            )
+            for task, arguments in messages:
+                queue = queue_of(app.conf.edgefront_settings, task, arguments)
+                app.send_task(task, kwargs=arguments, queue=queue, expires=expires_s, retry=False, ignore_result=True)
         except Exception as error:  # transports raise many types; Celery reconnects, and starts this again
             _log.warning("no sweep could be requested: %s", error)
 
@@ -126,20 +190,19 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        edgefront_sweep_s=settings.leases.sweep_s,
         edgefront_settings=settings,
         edgefront_worker=worker,
         timezone="UTC",
     )
     register(app, worker, database, settings)
-    app.steps["consumer"].update((Sweeps, Trainings))
-    app.steps["worker"].update((Slots, EndTrainings))
+    app.steps["consumer"].add(Requests)
+    app.steps["worker"].add(Slots)
     return app
 
 
 class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
     """Tells the application's `Worker` how many tasks Celery executes at once, and from which queues; and that it
-    stops, before Celery waits for those tasks.
+    stops, before Celery waits for those tasks. With `training.end_with_worker` the trainings stop then, too.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -154,7 +217,11 @@ class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
         )
 
     def stop(self, worker: Any) -> None:
-        worker.app.conf.edgefront_worker.stop()
+        conf = worker.app.conf
+        conf.edgefront_worker.stop()
+        settings: Settings = conf.edgefront_settings
+        if settings.training.end_with_worker:
+            stop_all(settings.home, settings.training.grace_s)
 
     terminate = stop
 

@@ -2,6 +2,9 @@
 
 A task claims one item after the other, for a few seconds; a thread beside it extends the claim of what takes long. Of a
 worker that dies, others get the items when its claims have expired.
+
+A target advances by short transactions. Calling its algorithm may take many seconds: `take_short_steps` leaves that to
+`compute_step`, for which there is a queue of its own, and which holds no transaction or connection meanwhile.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -22,16 +26,104 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import result_processing as reports
 from edgefront.core.services.measuring.queries.launches import UnprocessedLaunch
 from edgefront.core.services.quality import learning
+from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
 from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
-from edgefront.workers import searching
 from edgefront.workers.scoring.scoring import Scoring
-from edgefront.workers.searching import committed, in_words
+
+ATTEMPTS = 3
+"""Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
+
+
+def take_short_steps(database: Database, target_id: str, settings: Settings) -> bool:
+    """Takes one short step of a target and returns whether another can be taken at once. A step that has to be computed
+    is requested from the workers that do so.
+    """
+    step = take_step(database, target_id)
+    if not isinstance(step, ComputeStep):
+        return step
+    if step.number == BEFORE_SEARCH:  # takes milliseconds
+        return compute_and_store(database, step, settings)
+    with database.write() as session:
+        work.request(session, WorkKind.SEARCH, {target_id: step.owner}, database.now(session))
+        work.wake(session, work.SEARCH)
+    return False
+
+
+def compute_step(database: Database, target_id: str, settings: Settings) -> None:
+    """Computes a target's next step and stores it; what follows is requested from `take_short_steps`."""
+    step = next_compute_step(database, target_id)
+    if step is not None and compute_and_store(database, step, settings):
+        with database.write() as session:
+            work.request(session, WorkKind.ADVANCE, {target_id: step.owner}, database.now(session))
+            work.wake(session, work.SHORT)
+
+
+def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
+    """Advances a target as far as possible without computing, one committed step at a time.
+
+    Returns the next step to compute; None if the target waits for something else or has ended.
+    """
+    while True:
+        step = take_step(database, target_id)
+        if isinstance(step, ComputeStep):
+            return step
+        if not step:
+            return None
+
+
+def take_step(database: Database, target_id: str) -> bool | ComputeStep:
+    """Takes and commits one step of a target; returns whether another can be taken at once, or the step to compute."""
+    return committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
+
+
+def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
+    """Computes a step, and stores the result in parts, one transaction each; returns whether another step can be taken
+    at once. `settings` as in `ComputeStep.compute`.
+    """
+    more: bool | ComputeStep = step
+    computed = step.compute(settings)
+    while isinstance(more, ComputeStep):
+        more = committed(
+            database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
+        )
+    return more
+
+
+def committed(database: Database, step: Callable[[Session], Result]) -> Result:
+    """Runs the step in a separate transaction; again, up to `ATTEMPTS` times, where another has locked its rows."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with database.write() as session:
+                return step(session)
+        except Unavailable:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def fail(database: Database, target_id: str, reason: str) -> None:
+    """Ends a target that cannot continue, and says why."""
+    note = f"The search cannot continue: {reason}"
+    committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session)))
+
+
+def in_words(error: Exception) -> str:
+    """A note for the user: the message of an error that they can fix, otherwise only its type (the log has the
+    rest).
+    """
+    if isinstance(error, EdgefrontError):
+        return error.detail
+    return f"internal error ({type(error).__name__}); see the worker's log."
 
 
 def process_some(database: Database, target_id: str | None, *, is_last: bool) -> bool:
@@ -98,14 +190,14 @@ class Worker:
         self._stopping = threading.Event()
         self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
             WorkKind.RESULTS: lambda held: process_some(database, held.subject or None, is_last=held.is_last),
-            WorkKind.ADVANCE: lambda held: searching.take_short_steps(database, held.subject, settings),
-            WorkKind.SEARCH: lambda held: searching.compute_step(database, held.subject, settings),
+            WorkKind.ADVANCE: lambda held: take_short_steps(database, held.subject, settings),
+            WorkKind.SEARCH: lambda held: compute_step(database, held.subject, settings),
             WorkKind.SCORE: lambda held: self.scoring.compute(held.subject),
             WorkKind.LEARN: lambda held: learning.learn(database, held.subject),
         }
         self._give_up: Mapping[WorkKind, Callable[[str, str], None]] = {
-            WorkKind.ADVANCE: lambda subject, why: searching.fail(database, subject, why),
-            WorkKind.SEARCH: lambda subject, why: searching.fail(database, subject, why),
+            WorkKind.ADVANCE: lambda subject, why: fail(database, subject, why),
+            WorkKind.SEARCH: lambda subject, why: fail(database, subject, why),
             WorkKind.SCORE: lambda score_id, why: self.scoring.give_up(score_id, why),
         }
 
@@ -172,7 +264,7 @@ class Worker:
                 _log.exception("attempt %d of %s %s failed", held.attempts, held.kind, held.subject)
                 outcome = Outcome.FAILED
                 if held.is_last:
-                    fault = f"{held.attempts} attempts; the last: {searching.in_words(error)}"
+                    fault = f"{held.attempts} attempts; the last: {in_words(error)}"
         if fault and self._is_held(held):
             outcome = Outcome.DONE
             if held.kind in self._give_up:

@@ -20,7 +20,7 @@ from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
-from edgefront.workers.searching import compute_and_store, next_compute_step
+from edgefront.workers.work import compute_and_store, next_compute_step
 
 MANY = 66_000
 """More than a statement of Postgres can have parameters (65,535)."""

@@ -26,8 +26,7 @@ from edgefront.core.states import Purpose, WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers.searching import compute_and_store, next_compute_step
-from edgefront.workers.work import Worker
+from edgefront.workers.work import Worker, compute_and_store, next_compute_step
 
 
 class SlowAlgorithm:

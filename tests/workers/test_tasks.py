@@ -29,7 +29,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
 from edgefront.workers import app as worker_app
 from edgefront.workers.app import sweep_once
-from edgefront.workers.searching import ATTEMPTS
+from edgefront.workers.work import ATTEMPTS
 
 ROOT = Path(__file__).parents[2]
 
