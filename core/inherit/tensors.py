@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.importance import Importance
-from edgefront.core.quality.cut_table import CutTable
+from edgefront.core.quality.cut_table import CutTable, no_part
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 
@@ -26,13 +24,6 @@ Weights = Mapping[str, Tensor]
 """Tensors by the parameter's name."""
 Places = tuple[Tensor | None, ...]
 """For each axis of a tensor, int64 indices of what is kept; None keeps all."""
-
-_MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
-"""Fields of a model, beside its blocks, that a part has at most as the whole."""
-_STATED = ("version", "context_length")
-"""Those that change no score. All others a part has as the whole."""
-_WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
-"""Fields of a block in which a part may differ; of d_head the value that counts is compared apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +51,13 @@ def inherited(weights: Weights, child: Architecture, table: CutTable, importance
     for spec in parameters(child):
         name, where = places[spec.name] if spec.name in places else _unknown(spec)
         if name not in weights:
-            raise _no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
+            raise no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
         tensor = _taken(weights[name], where)
         if (energy := importance.energies.get(name.removesuffix(".weight"))) is not None:
             tensor = tensor * _gain(energy, kept.channels)
         if tuple(tensor.shape) != spec.shape:
             what = f"{spec.name} of {list(spec.shape)} is no part of the parent's {list(weights[name].shape)}"
-            raise _no_part(what, spec.name, list(spec.shape))
+            raise no_part(what, spec.name, list(spec.shape))
         tensors[spec.name] = tensor
     return tensors
 
@@ -74,13 +65,7 @@ def inherited(weights: Weights, child: Architecture, table: CutTable, importance
 def kept_in(child: Architecture, table: CutTable, importance: Importance) -> Kept:
     """Blocks, channels and units of the parent that the child keeps. `InvalidInput` where it is no part of it."""
     parent = table.parent
-    _check_frame(child, parent)
-    alignment = table.align_one(child)
-    if not alignment.is_part[0]:
-        raise _not_aligned(child, parent)
-    blocks = tuple(int(place) for place in alignment.blocks[0])
-    for index, place in enumerate(blocks):
-        _check_block(index, child, parent, place)
+    blocks = tuple(int(place) for place in table.align_part(child).blocks[0])
     units = tuple(
         units_of(child.blocks[index], parent.blocks[place], importance.units[place], child.d_model)
         for index, place in enumerate(blocks)
@@ -216,94 +201,5 @@ def _gain(energy: Tensor, channels: Tensor) -> float:
     return float((kept / whole).sqrt()) if whole > 0 else 1.0
 
 
-# What is no part --------------------------------------------------------------------------------------------------
-
-
-def _check_frame(child: Architecture, parent: Architecture) -> None:
-    """Everything but the blocks."""
-    if child.embedding_factor != parent.embedding_factor:
-        what = "the embedding is scaled by √d_model, which a narrower model changes"
-        raise _no_part(what, "embedding.scaled", child.embedding_factor)
-    own, whole = _frame(child), _frame(parent)
-    for name in dict.fromkeys((*own, *whole)):
-        value, of = own.get(name), whole.get(name)
-        if name in _MAY_SHRINK and isinstance(value, int) and isinstance(of, int):
-            if value > of:
-                raise _no_part(f"{name} {value} is more than the parent's {of}", name, value)
-        elif name == "output.tied" and of:
-            pass  # an output of its own begins as the embedding
-        elif value != of:
-            raise _no_part(f"{name} is {value}, and the parent's {of}", name, value)
-
-
-def _frame(architecture: Architecture) -> dict[str, Any]:
-    """Every field beside the blocks by its path, where it is left out the value that counts."""
-    frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
-    frame["final_norm"] = architecture.has_final_norm
-    frame["embedding"] |= {
-        "d_embed": None if architecture.d_embed == architecture.d_model else architecture.d_embed,
-        "scaled": architecture.scaled_embedding,
-    }
-    frame["output"]["bias"] = architecture.output_bias
-    paths: dict[str, Any] = {}
-    for name, value in frame.items():
-        paths |= {f"{name}.{part}": of for part, of in value.items()} if isinstance(value, dict) else {name: value}
-    return paths
-
-
-def _check_block(index: int, child: Architecture, parent: Architecture, place: int) -> None:
-    part, whole = child.blocks[index], parent.blocks[place]
-    pairs = [
-        (name, getattr(part, name), getattr(whole, name)) for name in type(part).model_fields if name not in _WIDTHS
-    ]
-    if isinstance(part, Attention) and isinstance(whole, Attention):
-        pairs = [pair for pair in pairs if pair[0] not in ("bias", "theta", "scale")]
-        pairs += [
-            ("bias", child.attention_bias(part), parent.attention_bias(whole)),
-            ("theta", child.rotary(part), parent.rotary(whole)),
-            ("scale", child.attention_scale(part), parent.attention_scale(whole)),
-        ]
-    for name, own, other in pairs:
-        if own != other:
-            field = f"blocks.{index}.{name}"
-            raise _no_part(f"{field} is {own}, and {other} in the parent's blocks.{place}", field, str(own))
-
-
-def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
-    """Names the first block that is no part of any block of the parent, or says that they are too many."""
-    for index, block in enumerate(child.blocks):
-        alike = [other for other in parent.blocks if other.kind == block.kind]
-        if not alike:
-            return _no_part(
-                f"blocks.{index} is {block.kind}, which the parent has none of", f"blocks.{index}", block.kind
-            )
-        if not any(_is_part(block, other, child, parent) for other in alike):
-            said = block.model_dump(exclude_defaults=True)
-            return _no_part(
-                f"blocks.{index}, {block.kind} {said}, is a part of none of the parent's: it is wider, has more heads "
-                "for each key/value head, or other heads, window, norms, gate or biases",
-                f"blocks.{index}",
-                said,
-            )
-    return _no_part("blocks are not some of the parent's blocks in their order", "blocks", len(child.blocks))
-
-
-def _is_part(block: Block, other: Block, child: Architecture, parent: Architecture) -> bool:
-    child_alone, parent_alone = (
-        Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(part)]]})
-        for model, part in ((child, block), (parent, other))
-    )
-    return bool(CutTable.trivial(parent_alone).align_one(child_alone).is_part[0])
-
-
 def _unknown(spec: ParameterSpec) -> tuple[str, Places]:
-    raise _no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))
-
-
-def _no_part(what: str, field: str, value: object) -> InvalidInput:
-    return InvalidInput(
-        f"the model is no part of its parent: {what}",
-        field=field,
-        value=value,
-        allowed="fewer blocks, heads, key/value heads, inner units or channels of the parent's, and nothing else",
-    )
+    raise no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))

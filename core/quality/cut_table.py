@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, FiniteFloat
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block
 
 Floats = NDArray[np.float64]
 Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
@@ -37,6 +37,12 @@ _CHUNK = 1024
 """Models that are aligned at once at most, for the sake of the caches of a CPU."""
 _CELLS = 1 << 24
 """Losses of a model's block as a part of a parent's that are in memory at once: 128 MiB."""
+_MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
+"""Fields of a model, beside its blocks, that a part has at most as the whole."""
+_STATED = ("version", "context_length")
+"""Those that change no score. All others a part has as the whole."""
+_WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
+"""Fields of a block in which a part may differ; of d_head the value that counts is compared apart."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,16 @@ class CutTable:
     def align_one(self, child: Architecture) -> Alignment:
         """The same of one model."""
         return self.align(Shapes.of([child]))
+
+    def align_part(self, child: Architecture) -> Alignment:
+        """The same of one model, compared whole. `InvalidInput` names the first field in which it is no part."""
+        _check_frame(child, self.parent)
+        alignment = self.align_one(child)
+        if not alignment.is_part[0]:
+            raise _not_aligned(child, self.parent)
+        for index, place in enumerate(alignment.blocks[0].tolist()):
+            _check_block(index, child, self.parent, place)
+        return alignment
 
     @cached_property
     def _shapes(self) -> Shapes:
@@ -242,3 +258,92 @@ def _has_confusable_attention(parent: Architecture) -> bool:
             if computed.setdefault(alike, own) != own:
                 return True
     return False
+
+
+# What is no part ----------------------------------------------------------------------------------------------------
+
+
+def _check_frame(child: Architecture, parent: Architecture) -> None:
+    """Everything but the blocks."""
+    if child.embedding_factor != parent.embedding_factor:
+        what = "the embedding is scaled by √d_model, which a narrower model changes"
+        raise no_part(what, "embedding.scaled", child.embedding_factor)
+    own, whole = _frame(child), _frame(parent)
+    for name in dict.fromkeys((*own, *whole)):
+        value, of = own.get(name), whole.get(name)
+        if name in _MAY_SHRINK and isinstance(value, int) and isinstance(of, int):
+            if value > of:
+                raise no_part(f"{name} {value} is more than the parent's {of}", name, value)
+        elif name == "output.tied" and of:
+            pass  # an output of its own begins as the embedding
+        elif value != of:
+            raise no_part(f"{name} is {value}, and the parent's {of}", name, value)
+
+
+def _frame(architecture: Architecture) -> dict[str, Any]:
+    """Every field beside the blocks by its path, where it is left out the value that counts."""
+    frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
+    frame["final_norm"] = architecture.has_final_norm
+    frame["embedding"] |= {
+        "d_embed": None if architecture.d_embed == architecture.d_model else architecture.d_embed,
+        "scaled": architecture.scaled_embedding,
+    }
+    frame["output"]["bias"] = architecture.output_bias
+    paths: dict[str, Any] = {}
+    for name, value in frame.items():
+        paths |= {f"{name}.{part}": of for part, of in value.items()} if isinstance(value, dict) else {name: value}
+    return paths
+
+
+def _check_block(index: int, child: Architecture, parent: Architecture, place: int) -> None:
+    part, whole = child.blocks[index], parent.blocks[place]
+    pairs = [
+        (name, getattr(part, name), getattr(whole, name)) for name in type(part).model_fields if name not in _WIDTHS
+    ]
+    if isinstance(part, Attention) and isinstance(whole, Attention):
+        pairs = [pair for pair in pairs if pair[0] not in ("bias", "theta", "scale")]
+        pairs += [
+            ("bias", child.attention_bias(part), parent.attention_bias(whole)),
+            ("theta", child.rotary(part), parent.rotary(whole)),
+            ("scale", child.attention_scale(part), parent.attention_scale(whole)),
+        ]
+    for name, own, other in pairs:
+        if own != other:
+            field = f"blocks.{index}.{name}"
+            raise no_part(f"{field} is {own}, and {other} in the parent's blocks.{place}", field, str(own))
+
+
+def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
+    """Names the first block that is no part of any block of the parent, or says that they are too many."""
+    for index, block in enumerate(child.blocks):
+        alike = [other for other in parent.blocks if other.kind == block.kind]
+        if not alike:
+            return no_part(
+                f"blocks.{index} is {block.kind}, which the parent has none of", f"blocks.{index}", block.kind
+            )
+        if not any(_is_part(block, other, child, parent) for other in alike):
+            said = block.model_dump(exclude_defaults=True)
+            return no_part(
+                f"blocks.{index}, {block.kind} {said}, is a part of none of the parent's: it is wider, has more heads "
+                "for each key/value head, or other heads, window, norms, gate or biases",
+                f"blocks.{index}",
+                said,
+            )
+    return no_part("blocks are not some of the parent's blocks in their order", "blocks", len(child.blocks))
+
+
+def _is_part(block: Block, other: Block, child: Architecture, parent: Architecture) -> bool:
+    child_alone, parent_alone = (
+        Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(part)]]})
+        for model, part in ((child, block), (parent, other))
+    )
+    return bool(CutTable.trivial(parent_alone).align_one(child_alone).is_part[0])
+
+
+def no_part(what: str, field: str, value: object) -> InvalidInput:
+    return InvalidInput(
+        f"the model is no part of its parent: {what}",
+        field=field,
+        value=value,
+        allowed="fewer blocks, heads, key/value heads, inner units or channels of the parent's, and nothing else",
+    )

@@ -233,7 +233,10 @@ def at_budget(law: PerplexityPredictor, tokens: int | None) -> PerplexityPredict
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
     """A prediction as JSON, with what it is of."""
     from edgefront.core.cost.shapes import Shapes
+    from edgefront.core.quality.cut_law import CutLaw
 
+    if isinstance(law, CutLaw):
+        law.table.align_part(architecture)
     shapes = Shapes.of([architecture])
     prediction = law.predict(shapes)
     return {

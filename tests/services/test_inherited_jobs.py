@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.model_imports import begin_import, import_model
+from edgefront.core.services.prediction.fits import Fits
+from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
@@ -31,6 +34,7 @@ from edgefront.core.services.trainings.plan import chosen_for
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
 from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.predictions import PredictionRequest
 from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 LAYER = [
@@ -119,6 +123,17 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
     assert "× as fast, perplexity" in view.sentence
     assert "before healing" in view.sentence
     assert "random parts were evaluated" in view.note
+
+    def predicted(**changes: Any) -> float | None:
+        model, of = {**whole.canonical, **changes}, {"device_class": CLASS, "law": law.origin.name}
+        request = PredictionRequest.model_validate({**of, "architectures": [model]})
+        (found,) = predict(sqlite_service.database, sqlite_service.user, request, Fits()).predictions
+        return found.predicted.perplexity
+
+    assert predicted() == pytest.approx(math.exp(law.parent_log_perplexity))
+    for changes in ({"activation": "relu"}, {"output": {"logits_scaling": 8}}, {"norm_eps": "1e-1"}):
+        with pytest.raises(InvalidInput, match="no part of its parent"):
+            predicted(**changes)
 
 
 def test_the_space_has_parts_alone(sqlite_service: Service, settings: Settings, folder: Path) -> None:

@@ -15,6 +15,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.prediction.checks import MIN_ARCHITECTURES
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
@@ -88,6 +89,10 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         variance = launch_variance(session, device_key, protocol.digest)
         named = None if request.law is None else laws.named(session, principal.owner, request.law)
         request = paces.with_pace(session, principal.owner, request)
+    for index, architecture in enumerate(architectures):
+        if isinstance(named, CutLaw):
+            with within("architectures", index):
+                named.table.align_part(architecture)
     by_law = [_law(architecture, named, request) for architecture in architectures]
     fit = fits.fit(asked)
     if fit is None:
