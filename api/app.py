@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from edgefront.api.agents import launches
 from edgefront.api.candidates import endpoints as candidates
@@ -22,9 +23,9 @@ from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
 from edgefront.api.http.auth import Anyone, Authenticate
 from edgefront.api.http.credentials import Credentials
-from edgefront.api.http.forwarded import Forwarded, check_root_path
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
+from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
@@ -64,7 +65,6 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         settings: see `core.services.settings`. database: one that the caller migrates and closes. Otherwise the
         application opens the one in the settings and, if the service is embedded, migrates it.
     """
-    check_root_path(settings.http.prefix)
     app = FastAPI(
         title="edgefront",
         version=VERSION,
@@ -84,7 +84,8 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         BodyBound, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes
     )
     app.add_middleware(Guard)
-    app.add_middleware(Forwarded, trusted=settings.http.trusted_proxies, root_path=settings.http.prefix)
+    app.add_middleware(BelowPath, root_path=settings.http.root_path)
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.http.trusted_proxies or [])
     problems.install(app, pages.missing_page)
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
     for module in (
@@ -115,6 +116,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         response_class=JSONResponse,
         responses=openapi.answer(example("openapi"), description="OpenAPI 3.1"),
     )
+    check_root_path(settings.http.root_path, [route.path for route in app.routes])
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     return app
 

@@ -76,7 +76,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "port": http.port,
         "ssl_certfile": http.certificate,
         "ssl_keyfile": http.certificate_key,
-        "proxy_headers": False,  # the application does that (`api.http.forwarded`)
+        "proxy_headers": False,  # the application does that
         "timeout_graceful_shutdown": GRACE_S,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "server_header": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
@@ -29,8 +29,8 @@ class PathProxy:
 
 
 @contextmanager
-def path_proxy(target: str, prefix: str, headers: Mapping[str, str]) -> Iterator[PathProxy]:
-    """Passes on what is below `prefix` to `target` with these headers besides. It streams answers as they come."""
+def path_proxy(target: str, prefix: str) -> Iterator[PathProxy]:
+    """Passes on what is below `prefix` to `target`. It streams answers as they come."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -46,9 +46,7 @@ def path_proxy(target: str, prefix: str, headers: Mapping[str, str]) -> Iterator
         client: httpx.AsyncClient = request.app.state.client
         sent = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
         url = httpx.URL(path.removeprefix(prefix), query=request.url.query.encode())
-        passed = client.build_request(
-            request.method, url, headers=[*sent, *headers.items()], content=await request.body()
-        )
+        passed = client.build_request(request.method, url, headers=sent, content=await request.body())
         got = await client.send(passed, stream=True)
         response = StreamingResponse(got.aiter_raw(), got.status_code, background=BackgroundTask(got.aclose))
         response.raw_headers = [

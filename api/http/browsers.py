@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
 
-from edgefront.api.http.forwarded import own_path
+from edgefront.api.http.root_path import own_path
 
 _NO_PAGES = ("/v1", "/static", "/metrics")
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from edgefront.api.http.auth import COOKIE
 from edgefront.api.http.browsers import wants_page
-from edgefront.api.http.forwarded import own_path
+from edgefront.api.http.root_path import own_path
 from edgefront.api.web.assets import (
     PACKAGED,
     Asset,

@@ -23,9 +23,6 @@ from edgefront.core.validation import existing, invalid_input
 
 PREFIX = "EDGEFRONT_"
 
-ROOT_PATH = r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+"
-"""A path below which a proxy may serve the service: a regular expression without anchors."""
-
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -91,11 +88,9 @@ class LeaseSettings(_Group):
 class HttpSettings(_Group):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
-    url: str | None = Field(default=None, pattern=rf"^https?://[^\s/?#]+({ROOT_PATH})?/?$")
+    url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$")
     """Address at which devices reach the service, as in `https://edgefront.example`: what pages and commands show for
-    starting an agent. Found by itself if absent."""
-    root_path: str | None = Field(default=None, pattern=rf"^({ROOT_PATH})?/?$")
-    """Path below which a proxy serves the service, as in `/edgefront`; that of `url` if absent."""
+    starting an agent. Found by itself if absent. Its path is the one below which a proxy serves the service."""
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
     One process uses about one core."""
@@ -105,16 +100,16 @@ class HttpSettings(_Group):
     """TLS certificate chain (PEM); with `certificate_key` the service itself serves HTTPS."""
     certificate_key: Path | None = None
     trusted_proxies: str = ""
-    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For, X-Forwarded-Proto and
-    X-Forwarded-Prefix are trusted."""
+    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For and X-Forwarded-Proto are
+    trusted."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     connections: int = Field(default=4096, ge=8, le=1_000_000)
     """Connections of one process; beyond, requests are answered with 503. A proxy in front ends idle and slow ones."""
 
     @property
-    def prefix(self) -> str:
+    def root_path(self) -> str:
         """The path below which a proxy serves the service, without a slash at its end: empty for none."""
-        return (urlsplit(self.url or "").path if self.root_path is None else self.root_path).rstrip("/")
+        return urlsplit(self.url or "").path.rstrip("/")
 
 
 class OwnerSettings(_Group):

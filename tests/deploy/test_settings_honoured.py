@@ -28,7 +28,6 @@ GIVEN = {
     "EDGEFRONT_ARTIFACTS": "elsewhere",
     "EDGEFRONT_HTTP__HOST": "127.0.0.2",
     "EDGEFRONT_HTTP__URL": "https://edgefront.example",
-    "EDGEFRONT_HTTP__ROOT_PATH": "/edgefront",
     "EDGEFRONT_BROKER__URL": "redis://elsewhere",
     "EDGEFRONT_TRAINING__COMMAND": '["train"]',
 }
