@@ -21,7 +21,6 @@ from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.supernet import run as supernet
 from edgefront.core.training.distributed import Ranks, joined
-from edgefront.core.training.journal import Journal, read_status
 from edgefront.core.training.loop import SmallerBatch, Trainer
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
@@ -31,7 +30,9 @@ from edgefront.core.training.run_folder import (
     EXIT_STOPPED,
     RESULT,
     SPEC,
+    Journal,
     RunSpec,
+    read_status,
 )
 from edgefront.core.training.tensorboard import drawn
 from edgefront.core.validation import invalid_input

@@ -18,8 +18,8 @@ from edgefront.core.inherit.cuts import Cutter, HeldOut
 from edgefront.core.inherit.importance import Importance, importance_of
 from edgefront.core.inherit.study import CutStudy, write_study
 from edgefront.core.inherit.tensors import inherited
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
 from edgefront.core.quality.cut_table import CutTable
 from edgefront.core.spaces.architecture import Architecture

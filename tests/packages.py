@@ -13,8 +13,8 @@ from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
 from edgefront.core.errors import InvalidInput
 from edgefront.core.evaluation.package import Package, read_package, write_package
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 S = {"kind": "attention", "n_head": 2}

@@ -212,7 +212,7 @@ HEAVY_FREE = {
     "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
-    "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.supernet.settings": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.inherit.law_file": ("torch", "sqlalchemy", "scipy"),
     "edgefront.core.recipes.recipe": ("torch", "sqlalchemy"),
     "edgefront.core.recipes.papers": ("torch", "sqlalchemy"),

@@ -15,8 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from edgefront.core.training.journal import Journal
-from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, RunSpec
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, Journal, RunSpec
 from edgefront.core.wire.trainings import MetricView
 
 

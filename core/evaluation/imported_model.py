@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.front_matter import LICENCE
+from edgefront.core.evaluation.model_card import LICENCE
 from edgefront.core.evaluation.package import CUTS, RESULT, SOURCE, WEIGHTS, Package, describe_as
 from edgefront.core.files import sha256
 from edgefront.core.graph.parameter_values import StoredValues, safetensors_header

@@ -1,6 +1,6 @@
 """The folder of a trained model, self-contained: weights, description, tokenizer and metadata.
 
-    model.safetensors    the parameters, as `core.nn.load` reads them; the metadata says on what they were trained
+    model.safetensors    the parameters, as `core.nn.weights` reads them; the metadata says on what they were trained
     architecture.json    the canonical description
     tokenizer.json …     the tokenizer's files, Hugging Face's too; of a translation model the source's in `source/`
     result.json          facts: recipe, data, steps, tokens, perplexity; written last
@@ -25,8 +25,7 @@ from uuid import uuid4
 from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
-from edgefront.core.evaluation.front_matter import as_licence, licence_in
-from edgefront.core.evaluation.model_card import model_card
+from edgefront.core.evaluation.model_card import as_licence, licence_in, model_card
 from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues, not_finite
 from edgefront.core.graph.parameters import parameters
@@ -310,7 +309,7 @@ class Package:
         """
         import torch
 
-        from edgefront.core.nn.load import load_safetensors
+        from edgefront.core.nn.weights import load_safetensors
 
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise Unavailable("PyTorch finds no GPU on this machine: use device cpu")

@@ -22,8 +22,8 @@ from edgefront.core.evaluation.perplexity import evaluating, padded
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import values
 from edgefront.core.nn.dropout import Dropout
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision, Schedule
 from edgefront.core.spaces.architecture import Architecture

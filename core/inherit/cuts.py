@@ -22,8 +22,8 @@ from edgefront.core.inherit.parts import narrowed, part_of, random_part, rounded
 from edgefront.core.inherit.tensors import inherited, units_of
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import WHOLE, BlockCuts, Cut, CutTable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block

@@ -17,7 +17,7 @@ from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.evaluation.cut import cut_between
-from edgefront.core.evaluation.front_matter import forbids_derivatives
+from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.evaluation.package import CUTS, WEIGHTS, Package, read_package, write_new_package
 from edgefront.core.files import sha256, whole_file
 from edgefront.core.graph.parameters import parameters
@@ -25,7 +25,7 @@ from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
 from edgefront.core.inherit.importance import Importance, importance_of
 from edgefront.core.inherit.law_file import FORMAT, law_in, wrong
 from edgefront.core.inherit.tensors import inherited
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut
 from edgefront.core.quality.shipped import family

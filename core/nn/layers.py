@@ -1,7 +1,7 @@
 """torch's layers without their default initialisation: a model is filled once, by seed or from a file.
 
 The random draw of `torch.nn.Linear` and its kin is most of the time it takes to build a model. These leave memory
-untouched; `core.nn.weights.fill` and `core.nn.load` give the parameters their values.
+untouched; `core.nn.weights.fill` and `core.nn.weights` give the parameters their values.
 """
 
 from __future__ import annotations

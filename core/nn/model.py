@@ -28,7 +28,7 @@ from edgefront.core.validation import one_of
 class LanguageModel(nn.Module):
     """A language model in evaluation and training alike; its parameters are those of `core.graph.parameters`.
 
-    Built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.load`).
+    Built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights`).
     """
 
     def __init__(self, architecture: Architecture) -> None:

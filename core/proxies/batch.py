@@ -11,7 +11,7 @@ from edgefront.core.data.batches.batch import IGNORED, Batch, Tokens
 from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import ProxySettings
 from edgefront.core.recipes.recipe import Recipe, Task
 from edgefront.core.spaces.architecture import Architecture
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.gaussian_process import evenly_spaced
-from edgefront.core.proxies.correlation import MIN_PAIRS
+from edgefront.core.proxies.study import MIN_PAIRS
 from edgefront.core.proxies.table import Quality, Row, number_in
 from edgefront.core.proxies.trained import Trained, described, log_perplexity, trained_models
 from edgefront.core.quality.features import features

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.proxies.proxy import scorable
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import ProxySettings, scorable
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.distributed import joined
-from edgefront.core.training.journal import Journal
 from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import RunSpec
+from edgefront.core.training.run_folder import Journal, RunSpec
 from edgefront.core.wire.trainings import TrainingBudget
 
 

@@ -2,13 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from edgefront.core.canonical import digest
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.proxy import Cost, Proxy, scorable
-from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
+from edgefront.core.validation import checked
+
+
+class ProxySettings(BaseModel):
+    """The batch that a model is scored on, and how long `partial_training` trains.
+
+    One batch of 16 sequences of 192 tokens is LTS's (arXiv 2203.02094, WikiText-103; 32 tokens for LM1B).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: Annotated[StrictInt, Field(ge=1, le=1024)] = 16
+    length: Annotated[StrictInt, Field(ge=2, le=4096)] = 192
+    """Tokens of a sequence."""
+    data: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    """Name of a prepared data set whose first batch is taken; None: tokens drawn at random by the seed."""
+    steps: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 500
+    """Only `partial_training` uses it; 500 of 40,000 is LTS's shortest (Table 1)."""
+    recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
+    """Only `partial_training` uses it."""
+    law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Only `quality_law` uses it. It names a shipped law, or in a job a law that the owner's trainings have
+    taught; None stands for the law of the model's family."""
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
+        """Settings from their JSON form; `InvalidInput` names the first field that is wrong."""
+        return checked(cls, value)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all settings: scores under different settings are different scores."""
+        # `law` came later: settings without it keep the digest that stored scores have.
+        return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))
+
+
+Cost = Callable[[Architecture, ProxySettings], int]
+"""FLOPs (two for each multiply-accumulate) that one score takes."""
+
+
+def _nothing(*_: object) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A score of an architecture (`core.proxies.score`).
+
+    `uses` are the settings that its value depends on: others do not change it.
+    """
+
+    name: str
+    title: str
+    source: str
+    needs_torch: bool = True
+    higher_is_better: bool = True
+    uses: tuple[str, ...] = ("rows", "length", "data")
+    cost: Cost = _nothing
+    needs_data: bool = False
+    """It has no value without a prepared data set."""
+    logarithmic: bool = False
+    """Its score is a logarithm: equal differences of it are equal ratios of quality."""
+
+    def oriented(self, value: float) -> float:
+        """The score as an objective: higher is better."""
+        return value if self.higher_is_better else -value
+
+    def relevant(self, settings: ProxySettings) -> ProxySettings:
+        """The settings with everything that does not concern this proxy at its default."""
+        return ProxySettings(**{name: getattr(settings, name) for name in self.uses})
+
+
+def scorable(architecture: Architecture) -> Architecture:
+    """The architecture with an output over its vocabulary, which the losses of proxies need.
+
+    An encoder that is measured with another output (BERT's pooler) is scored as the masked language model that it is
+    trained as, a decoder without one as a language model.
+    """
+    if architecture.output.kind in ("tokens", "masked_tokens"):
+        return architecture
+    kind = "tokens" if architecture.causal else "masked_tokens"
+    return Architecture.parse({**architecture.canonical, "output": {"kind": kind}})
+
 
 _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal, cast
 
 from edgefront.core.cost.parameters import count
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies import quality_law
-from edgefront.core.proxies.proxy import Proxy, scorable
-from edgefront.core.proxies.registry import proxy_named
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import Proxy, ProxySettings, proxy_named, scorable
+from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.shipped import family, law_for, law_named, unstudied
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import SearchSpace
 
 
 def score(
@@ -70,7 +71,7 @@ def _value(
     if name == "total_parameters":
         return count(architecture).total
     if name == "quality_law":
-        return quality_law.score(architecture, settings)
+        return score_by(law_about(architecture, settings.law), architecture)
     if name == "partial_training":
         from edgefront.core.proxies import partial_training
 
@@ -88,3 +89,40 @@ def _over(architecture: Architecture, data: Path) -> Architecture:
 
     prepared = open_prepared(data)
     return with_vocabulary(scorable(architecture), prepared.vocab_size, prepared.source_vocab_size)
+
+
+def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
+    """Minus the ln perplexity that this law predicts."""
+    return -float(law.expected(Shapes.of([architecture]))[0])
+
+
+def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
+    """The law that scores a model, or all models of a space: the one of this name, else the one of its family.
+
+    `InvalidInput` names `law` where there is none of this name, and says where no law is about such models.
+    """
+    default = law_for(subject)
+    if default is not None:
+        return default if name is None else law_named(name)
+    what = f"the space {subject.name}" if isinstance(subject, SearchSpace) else _kind(subject)
+    raise InvalidInput(
+        f"proxy: no quality law is about {what}: the tables behind them are of decoders with attention and positions",
+        field="proxy",
+        value="quality_law",
+        allowed="decoder_parameters, or another proxy",
+    )
+
+
+def covers(architecture: Architecture) -> bool:
+    """Whether some law is about such models."""
+    return family(architecture) is not None
+
+
+def _kind(architecture: Architecture) -> str:
+    if (part := unstudied(architecture)) is not None:
+        return f"models with {part}"
+    if architecture.source is not None:
+        return "translation models"
+    if not architecture.causal:
+        return "encoders"
+    return "stacks without positions" if architecture.output.kind == "tokens" else "models without token scores"

@@ -23,8 +23,7 @@ from edgefront.core.nn.layers import Linear
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.proxies.batch import batch_of, generator
-from edgefront.core.proxies.proxy import scorable
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import ProxySettings, scorable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 

@@ -64,7 +64,7 @@ class Schedule(_Part):
 
     `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
     (1 - step/steps)^power, steps counted from 1 (BERT); `inverse_sqrt` lr·√(warmup/step); `constant`. See
-    `core.training.optimizers.schedules`.
+    `core.training.optimizers`.
     """
 
     decay: Literal["cosine", "cosine_whole", "power", "inverse_sqrt", "constant"] = "cosine"

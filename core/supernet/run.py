@@ -1,7 +1,7 @@
 """A run of kind "supernet": searches of one or several seeds in a run's folder (`core.training.run_folder`).
 
 Metrics count the steps of all searches on; `extra` of each line holds the seed, the phase, the temperature, the pattern
-so far and the probabilities. `result/supernet.json` is a `core.supernet.result.SupernetResult`, `result.json` beside
+so far and the probabilities. `result/supernet.json` is a `core.supernet.settings.SupernetResult`, `result.json` beside
 it the same without the probabilities over time.
 """
 
@@ -19,9 +19,8 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.recipes.task import check_task
-from edgefront.core.supernet.result import SearchOutcome, SupernetResult
 from edgefront.core.supernet.search import Search, Step
-from edgefront.core.supernet.settings import SupernetSettings
+from edgefront.core.supernet.settings import SearchOutcome, SupernetResult, SupernetSettings
 from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.checkpoint import (
     Checkpoints,
@@ -33,9 +32,18 @@ from edgefront.core.training.checkpoint import (
 )
 from edgefront.core.training.distributed import Ranks, joined
 from edgefront.core.training.initialise import initialise
-from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
-from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, EXIT_STOPPED, RESULT, RunSpec, recipe_of
+from edgefront.core.training.run_folder import (
+    CHECKPOINTS,
+    EXIT_DONE,
+    EXIT_STOPPED,
+    RESULT,
+    Journal,
+    RunSpec,
+    read_limit,
+    recipe_of,
+    write_limit,
+)
 from edgefront.core.training.tensorboard import drawn
 from edgefront.core.wire.trainings import MetricView
 

@@ -13,17 +13,15 @@ from torch import Tensor, nn
 
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.state import State
 from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import carries_state
 from edgefront.core.spaces.pattern import contract
-from edgefront.core.supernet.result import Record, SearchOutcome
 from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
-from edgefront.core.supernet.settings import CHOICES, LETTERS, Choice, LatencyTerm
+from edgefront.core.supernet.settings import CHOICES, LETTERS, Choice, LatencyTerm, Record, SearchOutcome
 from edgefront.core.supernet.supernet import Supernet
-from edgefront.core.training.objective import Objective
+from edgefront.core.training.objective import Objective, rows_of
 from edgefront.core.training.optimizers import set_learning_rate
 from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.supernet.settings import CHOICES, LETTERS, SupernetSettings
 
 

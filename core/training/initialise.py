@@ -20,8 +20,7 @@ from torch import Tensor
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Parametrisation, Scheme
 from edgefront.core.spaces.block import Identity, Sru, Srupp
-from edgefront.core.training.parameter import Parameter, parameters_of
-from edgefront.core.training.parametrisation import Rules
+from edgefront.core.training.parametrisation import Parameter, Rules, parameters_of
 from edgefront.core.validation import one_of
 
 RESET_BIAS = -2.0

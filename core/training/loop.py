@@ -26,8 +26,6 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.evaluation.perplexity import Perplexity
-from edgefront.core.evaluation.rows import rows_of
-from edgefront.core.evaluation.validation import Validation
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.recipes.precision import autocast
@@ -43,15 +41,13 @@ from edgefront.core.training.checkpoint import (
     read_progress,
 )
 from edgefront.core.training.distillation import Teacher
-from edgefront.core.training.distributed import Ranks, gradients_kept, share
+from edgefront.core.training.distributed import Meter, Ranks, gradients_kept, share
 from edgefront.core.training.initialise import initialise
-from edgefront.core.training.journal import Journal, read_limit, write_limit
-from edgefront.core.training.objective import Objective
+from edgefront.core.training.objective import Objective, Validation, rows_of
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
-from edgefront.core.training.run_folder import CHECKPOINTS, RunSpec, recipe_of
+from edgefront.core.training.run_folder import CHECKPOINTS, Journal, RunSpec, read_limit, recipe_of, write_limit
 from edgefront.core.training.start import begin_with, load_teacher
 from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory, seed_device, seed_of
-from edgefront.core.training.throughput import Meter
 from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.core.wire.trainings import MetricView
 

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
 
-from edgefront.core.evaluation.rows import Rows
+from edgefront.core.data.batches.batch import IGNORED, Batch
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.evaluation.perplexity import (
+    Perplexity,
+    Reading,
+    evaluating,
+    first_token,
+    perplexity,
+    perplexity_of,
+)
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
+from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.training.distillation import Teacher, distilled
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A `Batch` on a device."""
+
+    inputs: Tensor
+    targets: Tensor
+    mask: Tensor | None
+    source: Tensor | None
+    source_mask: Tensor | None
+    segments: Tensor | None
+
+
+def rows_of(batch: Batch, device: torch.device) -> Rows:
+    """The batch's arrays as tensors; to a GPU they go while it computes."""
+
+    def tensor(array: object) -> Tensor | None:
+        if array is None:
+            return None
+        made = torch.as_tensor(array)
+        return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+
+    inputs, targets = tensor(batch.inputs), tensor(batch.targets)
+    assert inputs is not None
+    assert targets is not None
+    extras = (tensor(part) for part in (batch.mask, batch.source, batch.source_mask, batch.segments))
+    return Rows(inputs, targets, *extras)
 
 
 class Objective(nn.Module):
@@ -47,3 +89,50 @@ class Objective(nn.Module):
             return loss, parts, state
         loss = self.model.token_losses(hidden, rows.targets, self.label_smoothing).sum()
         return loss, loss.detach().view(1), state
+
+
+class Validation:
+    """Called with a model: its perplexity on a split, evaluated as in the recipe."""
+
+    def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
+        self._data, self._recipe, self._device = data, recipe, device
+
+    def __call__(self, model: LanguageModel, split: str = "valid", *, whole: bool = False) -> Perplexity:
+        """On all of the split if `whole`, else on the part that the recipe looks at during training.
+
+        Raises `Diverged` for a loss that is not a number.
+        """
+        recipe = self._recipe
+        limit = None if whole else recipe.evaluation.tokens
+        if recipe.task == "masked":
+            return self._masked(model, split, limit)
+        validated: Perplexity = perplexity(
+            model,
+            self._data.split(split),
+            recipe.evaluation,
+            device=self._device,
+            precision=recipe.precision,
+            reading=Reading(limit, recipe.task == "sentences", first_token(self._data.tokenizer(), recipe.task)),
+        )
+        return validated
+
+    def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
+        """Perplexity of the masked tokens alone; the masks are the same at each evaluation."""
+        recipe = self._recipe
+        batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
+        total, count = 0.0, 0
+        with evaluating(model, self._device, recipe.precision):
+            for step in range(batches.steps_per_epoch):
+                batch = batches(step)
+                for start in range(0, len(batch.inputs), at_once):
+                    part = batch.rows(start, start + at_once)
+                    counted = int((part.targets != IGNORED).sum())
+                    if not counted:
+                        continue
+                    rows = rows_of(part, self._device)
+                    hidden = model(rows.inputs, "none", mask=rows.mask, segments=rows.segments)
+                    total += float(model.token_losses(hidden, rows.targets).sum(dtype=torch.float64))
+                    count += counted
+                    if limit is not None and count >= limit:
+                        return perplexity_of(total, count, None)
+        return perplexity_of(total, count, None)

@@ -16,8 +16,8 @@ from edgefront.core.evaluation.cut import cut_between
 from edgefront.core.files import sha256
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.inherit.study import inherited_from
-from edgefront.core.nn.load import load_safetensors
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.training.distillation import Teacher
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgefront.core.training.journal import Journal, read_metrics
-from edgefront.core.training.run_folder import METRICS, TENSORBOARD
+from edgefront.core.training.run_folder import METRICS, TENSORBOARD, Journal, read_metrics
 from edgefront.core.wire.trainings import MetricView
 
 _TRAIN = ("loss", "lr", "gradient_norm", "tokens_per_s")

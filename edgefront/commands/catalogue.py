@@ -133,7 +133,7 @@ def _predicted(model: Architecture, tokens: int | None) -> dict[str, Any] | None
     """
     if find_spec("numpy") is None:
         return None
-    from edgefront.core.proxies.quality_law import law_about
+    from edgefront.core.proxies.score import law_about
     from edgefront.core.quality.shipped import law_for
 
     law = law_for(model) if tokens is None else at_budget(law_about(model), tokens)

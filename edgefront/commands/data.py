@@ -26,9 +26,8 @@ Home = Annotated[
 @command(app, "list", server=False)
 def list_data(session: Session, home: Home = None) -> None:
     """List the named data sets, and those that are prepared on this machine."""
-    from edgefront.core.data.prepared.prepared import Manifest
-    from edgefront.core.data.prepared.registry import prepared_in
-    from edgefront.core.data.sources.catalogue import data_sets
+    from edgefront.core.data.prepared.prepared import Manifest, prepared_in
+    from edgefront.core.data.sources.data_set import data_sets
     from edgefront.show.output import NONE, table
 
     sources = list(data_sets().values())
@@ -81,8 +80,7 @@ def show_data(
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and compare the checksums.")] = False,
 ) -> None:
     """Show the contents of a prepared data set."""
-    from edgefront.core.data.prepared.prepared import open_prepared
-    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.data.prepared.prepared import find_prepared, open_prepared
 
     prepared = find_prepared(_home(home), name)
     if verify:
@@ -173,9 +171,8 @@ def prepare_data(
 
 
 def _fetched(name: str, folder: Path, url: str | None, bar: Progress) -> Path:
-    from edgefront.core.data.sources.catalogue import data_set
-    from edgefront.core.data.sources.download import download
-    from edgefront.core.data.sources.unpacking import Bounds
+    from edgefront.core.data.sources.data_set import data_set
+    from edgefront.core.data.sources.download import Bounds, download
     from edgefront.core.services.settings import Settings
 
     limits = Settings().data

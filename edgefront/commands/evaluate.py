@@ -165,7 +165,7 @@ def _perplexity(
 
 def _prepared(package: Package, data: str) -> Prepared:
     """The data set of that name, digest or folder; `InvalidInput` if its vocabulary is not the model's."""
-    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.errors import InvalidInput
     from edgefront.core.services.settings import Settings

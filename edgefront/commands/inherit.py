@@ -46,7 +46,7 @@ def study(
     """Study the cuts of a trained model: which heads, inner units and channels matter, and what leaving out or
     narrowing each block costs. Writes cuts.safetensors beside the weights. Minutes for 100 M parameters. No server.
     """
-    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.evaluation.package import CUTS, read_package
     from edgefront.core.files import check_free
     from edgefront.core.inherit.study import StudySettings, study_cuts, write_study

@@ -118,7 +118,7 @@ def card(
     licence: Licence = None,
 ) -> None:
     """Write the model card of a trained model's folder again. Needs no server."""
-    from edgefront.core.evaluation.front_matter import check_licence
+    from edgefront.core.evaluation.model_card import check_licence
     from edgefront.core.evaluation.package import CARD, describe
 
     changes = {"name": name, "licence": None if licence is None else check_licence(licence)}

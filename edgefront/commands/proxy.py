@@ -17,8 +17,7 @@ from edgefront.commands.quality import conditions
 if TYPE_CHECKING:
     from edgefront.core.proxies.law_study import Judged
     from edgefront.core.proxies.own_data_study import OwnDataStudy
-    from edgefront.core.proxies.proxy import Proxy
-    from edgefront.core.proxies.settings import ProxySettings
+    from edgefront.core.proxies.registry import Proxy, ProxySettings
     from edgefront.core.proxies.study import Study
     from edgefront.core.proxies.table import Row
     from edgefront.core.spaces.architecture import Architecture
@@ -55,7 +54,7 @@ class ScoreOptions(Options):
 
     def settings(self, *, without_law: bool = False) -> ProxySettings:
         """Builds the settings of proxies from the options; a study looks for its law itself."""
-        from edgefront.core.proxies.settings import ProxySettings
+        from edgefront.core.proxies.registry import ProxySettings
 
         given = {name: value for name, value in asdict(self).items() if name != "seed"}
         return ProxySettings.parse(given | ({"law": None} if without_law else {}))
@@ -103,8 +102,7 @@ def score_model(
 ) -> None:
     """Score a model by one or several proxies (by default those that need no torch)."""
     from edgefront.core.evaluation.given_model import architecture_of
-    from edgefront.core.proxies.quality_law import covers
-    from edgefront.core.proxies.score import score
+    from edgefront.core.proxies.score import covers, score
 
     architecture = architecture_of(model)
     settings, chosen = how.settings(), _chosen(proxy)
@@ -224,7 +222,7 @@ def study_table(
 
 
 def _show(session: Session, study: Study, name: str) -> None:
-    from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL
+    from edgefront.core.proxies.study import MIN_FOR_INTERVAL
     from edgefront.core.proxies.trained import repeats_in_words
     from edgefront.show.output import NONE, table
 
@@ -323,7 +321,7 @@ def _of_own_data(study: OwnDataStudy | None) -> list[str]:
 
 def _folder(data: str | None) -> Path | None:
     """Folder of a prepared data set, given as a folder or by its name in `data list`."""
-    from edgefront.core.data.prepared.registry import find_prepared
+    from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
 
     return None if data is None else find_prepared(Settings().data_folder, data).folder

@@ -124,7 +124,7 @@ def fit_law(
     (`--prior own-data-llama`), your trainings refine that law, from one on; rows of one model are its learning curve.
     """
     from edgefront.core.files import check_free, whole_file
-    from edgefront.core.proxies.law_fit import fit
+    from edgefront.core.proxies.law_study import fit
     from edgefront.core.proxies.table import quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.proxies.trained import trained_models
@@ -182,7 +182,7 @@ def predict(
     to that of a named model.
     """
     from edgefront.core.evaluation.given_model import architecture_of
-    from edgefront.core.proxies.quality_law import law_about
+    from edgefront.core.proxies.score import law_about
     from edgefront.core.quality.shipped import find_law
     from edgefront.show.quality import of_label
 

@@ -186,7 +186,7 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
     import onnxruntime
     import torch
 
-    from edgefront.core.nn.load import load_safetensors
+    from edgefront.core.nn.weights import load_safetensors
 
     model = load_safetensors(safetensors_file)
     session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])

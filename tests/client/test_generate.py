@@ -20,7 +20,7 @@ from command_line import edgefront, environment
 from edgefront import exits
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, formats_of, write_model
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model

@@ -17,9 +17,18 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.checkpoint import read_model
 from edgefront.core.training.distributed import joined
-from edgefront.core.training.journal import Journal, read_metrics
 from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
+from edgefront.core.training.run_folder import (
+    CHECKPOINTS,
+    EXIT_DONE,
+    LOG,
+    METRICS,
+    RESULT,
+    SPEC,
+    Journal,
+    RunSpec,
+    read_metrics,
+)
 
 LAYER = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}]
 MODELS: dict[str, dict[str, Any]] = {

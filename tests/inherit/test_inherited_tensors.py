@@ -14,8 +14,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import narrowed, part_of, random_part, stated
 from edgefront.core.inherit.tensors import kept_in
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import CutTable, cannot_be_cut
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward

@@ -28,8 +28,8 @@ from edgefront.core.inherit.law_file import read_law
 from edgefront.core.inherit.parts import part_of, random_part, stated
 from edgefront.core.inherit.study import StudySettings, inherited_from, read_study, study_cuts
 from edgefront.core.inherit.tensors import inherited
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.quality.stored import to_text
 from edgefront.core.spaces.architecture import Architecture
 

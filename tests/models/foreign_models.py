@@ -12,8 +12,8 @@ from tiny_models import onnx_session, random_tokens, run_onnx
 
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 Rename = Callable[[Mapping[str, torch.Tensor], Architecture], dict[str, torch.Tensor]]

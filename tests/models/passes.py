@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tiny_models import as_tensors, lively_weights, random_tokens
 
 from edgefront.core.graph.state import Form, state_specs
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 Arrays = dict[str, NDArray[Any]]

@@ -22,7 +22,7 @@ from edgefront.core.graph import export, parameter_values
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import metadata, write_onnx, write_safetensors
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.spaces.architecture import Architecture
 
 S = {"kind": "attention", "n_head": 4}

@@ -22,7 +22,7 @@ from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.gguf_header import GgufHeader
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.number_formats import GgufFormat
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.models import named_model

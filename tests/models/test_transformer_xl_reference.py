@@ -21,8 +21,8 @@ from tiny_models import onnx_session
 
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 FOLDER = Path(__file__).parents[1] / "golden" / "references" / "transformer_xl"

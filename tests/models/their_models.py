@@ -8,8 +8,8 @@ import torch
 from foreign_models import randomised, transformers
 from tiny_models import as_tensors
 
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 

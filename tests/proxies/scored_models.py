@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import ProxySettings
 from edgefront.core.spaces.architecture import Architecture
 
 SMALL = ProxySettings(rows=3, length=4)

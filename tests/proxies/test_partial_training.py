@@ -14,9 +14,8 @@ from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.batch import batch_of
-from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.registry import ProxySettings, proxies
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
 
 TEXT = ProxySettings(rows=2, length=8, data="counting")
 SHORT = ProxySettings(data="counting", steps=2, recipe="quick")

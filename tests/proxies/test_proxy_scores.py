@@ -19,9 +19,8 @@ from edgefront.core.cost.parameters import count
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.batch import batch_of
-from edgefront.core.proxies.registry import proxies, proxy_named
+from edgefront.core.proxies.registry import ProxySettings, proxies, proxy_named
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
 
 ROOT = Path(__file__).parents[2]
 UNTRAINED = [name for name in proxies() if name != "partial_training"]

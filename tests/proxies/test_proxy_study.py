@@ -14,11 +14,20 @@ from scored_models import MODELS, SMALL
 
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.correlation import best, common_ratio, interval, kendall, ranks, spearman
-from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.registry import ProxySettings, proxies
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
-from edgefront.core.proxies.study import Study, d_avg, slices_of, study
+from edgefront.core.proxies.study import (
+    Study,
+    best,
+    common_ratio,
+    d_avg,
+    interval,
+    kendall,
+    ranks,
+    slices_of,
+    spearman,
+    study,
+)
 from edgefront.core.proxies.table import (
     Quality,
     Row,

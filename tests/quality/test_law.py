@@ -9,7 +9,7 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.correlation import best, spearman
+from edgefront.core.proxies.study import best, spearman
 from edgefront.core.proxies.trained import Trained
 from edgefront.core.quality.features import features
 from edgefront.core.quality.predictor import Origin, Prediction

@@ -14,7 +14,7 @@ from left_out import pairs_held, rows_of, shapes_left_out, shared, trainings
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.correlation import best, spearman
+from edgefront.core.proxies.study import best, spearman
 from edgefront.core.proxies.table import architecture_of, read_table
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.differences import NAMES as DIFFERENCES

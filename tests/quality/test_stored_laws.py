@@ -12,7 +12,7 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.quality_law import law_about
+from edgefront.core.proxies.score import law_about
 from edgefront.core.proxies.trained import Trained
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings

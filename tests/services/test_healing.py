@@ -11,7 +11,7 @@ from simulated_pool import ARCHITECTURE, Pool, asked, settings_for
 from sqlalchemy import select
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.front_matter import forbids_derivatives
+from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.services.trainings.views import about

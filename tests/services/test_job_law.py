@@ -13,7 +13,7 @@ from simulated_trainings import BASE, Trainings
 from sqlalchemy import select
 
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.proxies.quality_law import score_by
+from edgefront.core.proxies.score import score_by
 from edgefront.core.quality.posterior import Posterior
 from edgefront.core.services.jobs import job_views, law, recommendation
 from edgefront.core.services.prediction.estimates import estimate

@@ -20,9 +20,8 @@ from simulated_service import Service, request
 from sqlalchemy import delete, func, select, update
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.registry import ProxySettings, proxies
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.services import work
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.quality import scoring

@@ -25,8 +25,8 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Training
-from edgefront.core.supernet.result import SUMMARY
 from edgefront.core.supernet.run import run
+from edgefront.core.supernet.settings import SUMMARY
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
 

@@ -14,8 +14,8 @@ from tiny_supernets import settings
 from edgefront.core.errors import Diverged
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.pattern import contract, expand
-from edgefront.core.supernet.result import SearchOutcome, SupernetResult
 from edgefront.core.supernet.search import Search
+from edgefront.core.supernet.settings import SearchOutcome, SupernetResult
 from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.initialise import initialise
 

@@ -17,11 +17,20 @@ from edgefront.core.data.prepared.preparation import Preparation, prepare
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run as training_run
-from edgefront.core.supernet.result import SupernetResult
 from edgefront.core.supernet.run import run
 from edgefront.core.supernet.search import Search
-from edgefront.core.training.journal import read_metrics, read_status
-from edgefront.core.training.run_folder import EXIT_DONE, EXIT_INVALID, EXIT_STOPPED, METRICS, RESULT, SPEC, RunSpec
+from edgefront.core.supernet.settings import SupernetResult
+from edgefront.core.training.run_folder import (
+    EXIT_DONE,
+    EXIT_INVALID,
+    EXIT_STOPPED,
+    METRICS,
+    RESULT,
+    SPEC,
+    RunSpec,
+    read_metrics,
+    read_status,
+)
 from edgefront.core.wire.trainings import TrainingBudget
 
 TINY = {

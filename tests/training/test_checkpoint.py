@@ -20,8 +20,7 @@ from edgefront.core.training.checkpoint import (
     read_progress,
 )
 from edgefront.core.training.distributed import Ranks
-from edgefront.core.training.journal import Journal, read_metrics, read_status
-from edgefront.core.training.run_folder import METRICS
+from edgefront.core.training.run_folder import METRICS, Journal, read_metrics, read_status
 from edgefront.core.wire.trainings import MetricView
 
 ALONE = Ranks(0, 1, torch.device("cpu"))

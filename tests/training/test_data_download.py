@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.data.sources.catalogue import data_set
-from edgefront.core.data.sources.data_set import DataSet, Published
+from edgefront.core.data.sources.data_set import DataSet, Published, data_set
 from edgefront.core.data.sources.download import download
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from http_server import QuietHandler, serving

@@ -18,8 +18,7 @@ import pytest
 from edgefront.core.data.prepared import encoding, preparation, prepared
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, open_prepared
-from edgefront.core.data.prepared.registry import find_prepared, prepared_in
+from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, find_prepared, open_prepared, prepared_in
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 

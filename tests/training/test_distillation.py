@@ -19,10 +19,9 @@ from torch import Tensor
 
 import servers
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.dropout import Dropout
-from edgefront.core.nn.load import load_safetensors
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Distil, Recipe
 from edgefront.core.recipes.task import check_task
@@ -33,9 +32,19 @@ from edgefront.core.training.checkpoint import read_model, read_progress
 from edgefront.core.training.distillation import Teacher, distilled
 from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.initialise import initialise
-from edgefront.core.training.journal import Journal, read_metrics
 from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
+from edgefront.core.training.objective import rows_of
+from edgefront.core.training.run_folder import (
+    CHECKPOINTS,
+    EXIT_DONE,
+    LOG,
+    METRICS,
+    RESULT,
+    SPEC,
+    Journal,
+    RunSpec,
+    read_metrics,
+)
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 TOKENS = 60

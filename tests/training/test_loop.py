@@ -23,14 +23,13 @@ import servers
 from edgefront.core import run
 from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run as run_here
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training import loop
 from edgefront.core.training.checkpoint import read_model, read_optimizer, read_progress
 from edgefront.core.training.distributed import Ranks
-from edgefront.core.training.journal import Journal, read_limit, read_metrics, read_status
 from edgefront.core.training.loop import SmallerBatch, Trainer
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
@@ -43,7 +42,11 @@ from edgefront.core.training.run_folder import (
     METRICS,
     RESULT,
     SPEC,
+    Journal,
     RunSpec,
+    read_limit,
+    read_metrics,
+    read_status,
     recipe_of,
 )
 from edgefront.core.wire.trainings import TrainingBudget

@@ -25,14 +25,13 @@ from edgefront.cli import app
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.front_matter import front_matter, licence_in, task_of
-from edgefront.core.evaluation.model_card import model_card
+from edgefront.core.evaluation.model_card import front_matter, licence_in, model_card, task_of
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
 from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter_values import StoredValues
-from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Recipe

@@ -25,9 +25,8 @@ from edgefront.core.recipes.papers import recipe
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.distributed import Ranks
-from edgefront.core.training.journal import Journal
 from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
+from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, Journal, RunSpec
 
 LAYER = [
     {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"},

@@ -15,8 +15,8 @@ from edgefront.core.errors import Diverged, InvalidInput
 from edgefront.core.evaluation.perplexity import Perplexity, Reading, perplexity, perplexity_of
 from edgefront.core.evaluation.windows import documents, streams
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.recipes.recipe import Evaluation
 from edgefront.core.spaces.architecture import Architecture
 

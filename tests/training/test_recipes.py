@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.recipes.default import DEFAULTS, default_recipe
 from edgefront.core.recipes.papers import recipe, recipes
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import check_task
+from edgefront.core.recipes.task import DEFAULTS, check_task, default_recipe
 from edgefront.core.spaces.models import named_models
 from edgefront.core.training.optimizers import learning_rate
 

@@ -14,8 +14,17 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.training.journal import Journal, read_metrics, read_status
-from edgefront.core.training.run_folder import EXIT_DONE, EXIT_STOPPED, METRICS, SPEC, TENSORBOARD, RunSpec
+from edgefront.core.training.run_folder import (
+    EXIT_DONE,
+    EXIT_STOPPED,
+    METRICS,
+    SPEC,
+    TENSORBOARD,
+    Journal,
+    RunSpec,
+    read_metrics,
+    read_status,
+)
 from edgefront.core.training.tensorboard import drawn, figures
 from edgefront.core.wire.trainings import MetricView
 

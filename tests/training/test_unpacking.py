@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.data.sources.unpacking import Bounds, unpack
+from edgefront.core.data.sources.download import Bounds, unpack
 from edgefront.core.errors import InvalidInput
 
 SMALL = Bounds(bytes=1 << 20, files=3)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 
 SELF = {"kind": "attention", "n_head": 2}

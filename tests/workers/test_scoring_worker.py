@@ -12,8 +12,8 @@ from simulated_service import request
 from sqlalchemy import select
 from test_embedded import run_to_its_end, settings_for
 
+from edgefront.core.proxies.registry import ProxySettings
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.spaces.architecture import Architecture

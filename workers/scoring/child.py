@@ -23,8 +23,8 @@ from typing import Any, TextIO
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.child import first_for_the_oom_killer
+from edgefront.core.proxies.registry import ProxySettings
 from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.spaces.architecture import Architecture
 
 

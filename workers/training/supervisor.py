@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import Manifest, read_manifest
-from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.errors import (
     Conflict,
     EdgefrontError,

@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from edgefront.core.canonical import digest
 from edgefront.core.data.prepared.encoding import Reading, given_tokenizer
 from edgefront.core.data.prepared.prepared import FORMAT, OriginalFile
-from edgefront.core.data.sources.catalogue import data_set, data_sets
 from edgefront.core.data.sources.corpus import Corpus, Parts, Shares, at_path, parallel, standard_library
-from edgefront.core.data.sources.data_set import DataSet, Unit
+from edgefront.core.data.sources.data_set import DataSet, Unit, data_set, data_sets
 from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.validation import checked

@@ -11,10 +11,9 @@ from torch import nn
 
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
-from edgefront.core.nn.blocks.identity import IdentityBlock
+from edgefront.core.nn.blocks.residual import IdentityBlock
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
-from edgefront.core.nn.blocks.sru import SruBlock
-from edgefront.core.nn.blocks.srupp import SruppBlock
+from edgefront.core.nn.blocks.srupp import SruBlock, SruppBlock
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import make_norm
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Identity
 
 
 class Residual(nn.Module):
@@ -35,3 +37,14 @@ class Residual(nn.Module):
             update = update * self.multiplier
         total = x + update
         return self.norm(total) if self.place == "post" and self.norm is not None else total
+
+
+class IdentityBlock(nn.Module):
+    """y = x."""
+
+    def __init__(self, block: Identity, architecture: Architecture) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
+        """[batch, sequence, d_model] → the same."""
+        return x

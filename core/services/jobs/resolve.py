@@ -11,7 +11,7 @@ import numpy as np
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.proxies.quality_law import covers
+from edgefront.core.proxies.score import covers
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.search.registry import check_settings

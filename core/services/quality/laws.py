@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.proxies.quality_law import covers, law_about
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import ProxySettings
+from edgefront.core.proxies.score import covers, law_about
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws

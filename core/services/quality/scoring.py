@@ -15,11 +15,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.proxies.proxy import Proxy
-from edgefront.core.proxies.quality_law import law_about, score_by
-from edgefront.core.proxies.registry import PUBLISHED_SCORE, proxy_named
-from edgefront.core.proxies.score import score
-from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.registry import PUBLISHED_SCORE, Proxy, ProxySettings, proxy_named
+from edgefront.core.proxies.score import law_about, score, score_by
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.services import tasks, work

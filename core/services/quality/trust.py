@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.proxies.correlation import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
+from edgefront.core.proxies.study import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows

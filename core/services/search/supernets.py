@@ -17,7 +17,7 @@ from edgefront.core.services.trainings.lifecycle import SupernetRequest, create_
 from edgefront.core.states import TargetState, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target, Training
-from edgefront.core.supernet.result import SupernetResult
+from edgefront.core.supernet.settings import SupernetResult
 from edgefront.core.wire.trainings import Requirements
 
 

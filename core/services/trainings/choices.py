@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefront.core.data.prepared.prepared import Manifest
-from edgefront.core.data.prepared.registry import prepared_in
-from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.data.prepared.prepared import Manifest, prepared_in
+from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.wire.training_choices import DatasetView, RecipeView

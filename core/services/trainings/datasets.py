@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefront.core.data.prepared.prepared import Manifest, read_manifest
-from edgefront.core.data.prepared.registry import prepared_in
-from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.data.prepared.prepared import Manifest, prepared_in, read_manifest
+from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.errors import InvalidInput, NotFound
 
 MAX_SHOWN = 20

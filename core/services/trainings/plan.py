@@ -10,11 +10,10 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.evaluation.front_matter import forbids_derivatives
-from edgefront.core.recipes.default import HEALING, default_recipe
+from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import check_task
+from edgefront.core.recipes.task import HEALING, check_task, default_recipe
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings

@@ -115,7 +115,7 @@ class ProxyScore(Base):
     proxy: Mapped[str] = mapped_column(String(32))  # core.proxies.registry
     settings_digest: Mapped[str] = mapped_column(String(64))
     seed: Mapped[int] = mapped_column(BigInt)
-    settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.proxies.settings.ProxySettings
+    settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.proxies.registry.ProxySettings
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
     state: Mapped[ScoreState] = mapped_column(state_type(ScoreState, 10))
     value: Mapped[float | None]  # raw score: whether higher is better depends on the proxy

@@ -1,14 +1,69 @@
-"""LAMB in the two forms that the papers' models were trained with: Adam's averages, and a step scaled by norms."""
+"""The update rules of the recipes, with parameters in groups by weight decay and learning rate, and its schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgefront.core.training.optimizers.parts import Parts, by_part, norms
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Optimizer, Parametrisation, Schedule
+from edgefront.core.training.parametrisation import Rules, parameters_of
+
+_FUSED = ("cpu", "cuda")
+"""Where torch has one kernel for all of Adam."""
+_RATE = "rate"
+"""Of a group: its learning rate over the recipe's. Groups without it take the recipe's."""
+
+
+def make_optimizer(
+    model: LanguageModel, settings: Optimizer, parametrisation: Parametrisation | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of all parameters of `model` that require gradients, at the recipe's highest learning rate.
+
+    Two groups: the parameters that decay, and the others. Adam's decay is added to the gradient, that of the others is
+    decoupled (Loshchilov & Hutter 2019). With a parametrisation there are more, one for each learning rate and decay
+    (`core.training.parametrisation`). Raises `InvalidInput` for settings that the optimiser cannot take.
+    """
+    for index, beta in enumerate(settings.betas):
+        if not beta < 1:
+            field = f"optimizer.betas.{index}"
+            raise InvalidInput(f"{field} must be below 1, not {beta}", field=field, value=beta, allowed="0 to below 1")
+    rules = None if parametrisation is None else Rules(model.architecture, parametrisation)
+    members: dict[tuple[bool, float], list[torch.Tensor]] = {}
+    for _, parameter, tensor in parameters_of(model):
+        if tensor.requires_grad:
+            decays = settings.decays == "all" or parameter.is_matrix
+            rate = 1.0 if rules is None else rules(parameter).rate
+            members.setdefault((decays, rate), []).append(tensor)
+    groups = []
+    for (decays, rate), tensors in sorted(members.items(), key=lambda item: item[0], reverse=True):
+        decay = settings.weight_decay / rate if decays else 0.0  # lr·decay, what a step takes away, is everyone's
+        group: dict[str, Any] = {"params": tensors, "weight_decay": decay}
+        groups.append(group if rules is None else group | {_RATE: rate, "lr": settings.lr * rate})
+    shared: dict[str, Any] = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps}
+    match settings.name:
+        case "radam":
+            return torch.optim.RAdam(groups, decoupled_weight_decay=True, **shared)
+        case "lamb":
+            return Lamb(groups, parts=cluster_parts(model), **shared)
+        case "nvlamb":
+            return NvLamb(groups, parts=projection_parts(model), **shared)
+    can_fuse = all(tensor.device.type in _FUSED for tensors in members.values() for tensor in tensors)
+    adam = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return adam(groups, fused=can_fuse, **shared)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Sets the rate of the next step: `lr`, times what a group's parametrisation says."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get(_RATE, 1.0)
+
 
 LARGEST_WEIGHT_NORM = 10.0
 LARGEST_GRADIENT_NORM = 1.0
@@ -143,3 +198,71 @@ class NvLamb(Layerwise):
             ratios = torch.where((weight_norms == 0) | (update_norms == 0), 1.0, weight_norms / update_norms)
             torch._foreach_mul_(update_parts, list(ratios.unbind()))
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
+
+Parts = Mapping[Tensor, Sequence[int]]
+"""Of a parameter that has parts, the rows of each, in order."""
+
+
+def cluster_parts(model: LanguageModel) -> Parts:
+    """The output's bias by cluster: NVIDIA's Transformer-XL has one bias a cluster where `div` is above 1."""
+    if model.output.bias is None or model.architecture.embedding.div == 1:
+        return {}
+    return {model.output.bias: [cluster.size for cluster in model.architecture.clusters]}
+
+
+def projection_parts(model: LanguageModel) -> Parts:
+    """Queries, keys and values of each attention: NVIDIA's BERT has a linear layer for each."""
+    return {
+        parameter: (block.width, *[(parameter.shape[0] - block.width) // 2] * 2)
+        for block in model.modules()
+        if isinstance(block, AttentionBlock)
+        for parameter in block.qkv.parameters()
+    }
+
+
+def by_part(values: Sequence[Tensor], owners: Sequence[Tensor], parts: Parts) -> list[Tensor]:
+    """Views of the parts of each of `values`, which have the shapes of `owners`."""
+    return [
+        part
+        for value, owner in zip(values, owners, strict=True)
+        for part in (value.split(list(parts[owner])) if owner in parts else [value])
+    ]
+
+
+def norms(values: Sequence[Tensor]) -> Tensor:
+    """The 2-norm of each tensor, [n]."""
+    return torch.stack(torch._foreach_norm(list(values)))
+
+
+def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float:
+    """The rate of step `step`, counted from 0, of a training of `steps` steps whose highest rate is `lr`.
+
+    Warm-up gives lr·(step + 1)/warmup, so that its last step has `lr`. A decay to `min_lr` would be there at step
+    `steps`, the first that there is not. `cosine_whole` is the closed form of SRU++'s recursion
+
+        lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
+
+    which starts from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT does: it begins with
+    the last step of the warm-up, and the last step of all has `min_lr`. Raises `InvalidInput` for a step out of range.
+    """
+    if not 0 <= step < steps:
+        raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
+    if step < schedule.warmup - (schedule.decay == "power"):
+        return lr * (step + 1) / schedule.warmup
+    return schedule.min_lr + (lr - schedule.min_lr) * _share(schedule, step, steps)
+
+
+def _share(schedule: Schedule, step: int, steps: int) -> float:
+    """What is left of `lr`, 1 to 0, after the warm-up."""
+    warmup = schedule.warmup
+    if schedule.decay == "cosine":
+        return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+    if schedule.decay == "cosine_whole":
+        begun = max(warmup - 1, 0)
+        return (1 + math.cos(math.pi * step / steps)) / (1 + math.cos(math.pi * begun / steps))
+    if schedule.decay == "power":
+        return float((1 - (step + 1) / steps) ** schedule.power)
+    if schedule.decay == "inverse_sqrt":
+        return math.sqrt(max(warmup, 1) / (step + 1))
+    return 1.0
