@@ -65,11 +65,6 @@ def test_a_tool_is_found_by_any_of_its_names_in_its_folder_and_by_its_variable(
     assert tool.find() == "/opt/mine"
 
 
-def test_a_library_is_there_if_it_can_be_loaded() -> None:
-    assert tools.Library("libc6", "libc.so.6").find() == "libc.so.6"
-    assert tools.Library("none", "libnone.so.1").find() == (None if sys.platform == "linux" else "libnone.so.1")
-
-
 def apt_get(machine: Path, has: list[str]) -> Path:
     """Puts an apt-get there that knows these packages; its log."""
     log = machine / "log"
@@ -101,11 +96,3 @@ def test_others_are_told_all_that_is_missing_in_one_line(
     assert line.endswith("redis-server curl")
     assert "On Debian: apt-get install " in line
     assert not log.exists()
-
-
-def test_root_is_told_what_could_not_be_had(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    apt_get(machine, ["redis-server", "curl"])
-    assert step(monkeypatch, user=0) == 1
-    assert capsys.readouterr().err.splitlines()[-1].endswith(": apt-get install chromium-headless-shell")

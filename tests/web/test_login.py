@@ -42,26 +42,21 @@ def test_a_key_in_the_fragment_signs_in_and_is_gone_from_the_history(
 
 
 @pytest.mark.parametrize(
-    "where", ["https://evil.example/", "//evil.example/x", "/\\evil.example", "javascript:alert(1)"]
+    ("where", "path"),
+    [
+        *((where, "/") for where in ("https://evil.example/", "//evil.example/x", "/\\evil.example", "javascript:x()")),
+        *((f"/{where}//evil.example/x", "//evil.example/x") for where in ("..", ".", "%2e%2e")),
+    ],
 )
 def test_login_leads_to_no_other_site(
-    watch: Watch, visitor: BrowserContext, service: EmbeddedService, where: str
+    watch: Watch, visitor: BrowserContext, service: EmbeddedService, where: str, path: str
 ) -> None:
     seen = watch(visitor, "/login")
     seen.page.goto("about:blank")
     seen.page.goto(f"/login#key={service.key}&next={where}")
-    seen.page.wait_for_url(f"{service.url}/")
-
-
-@pytest.mark.parametrize("where", ["/..//evil.example/x", "/.//evil.example/x", "/%2e%2e//evil.example/x"])
-def test_a_path_that_looks_like_another_site_leads_to_a_page_of_this_one(
-    watch: Watch, visitor: BrowserContext, service: EmbeddedService, where: str
-) -> None:
-    seen = watch(visitor, "/login")
-    seen.page.goto("about:blank")
-    seen.page.goto(f"/login#key={service.key}&next={where}")
-    seen.page.wait_for_url(f"{service.url}//evil.example/x")
-    seen.forgive(404)
+    seen.page.wait_for_url(f"{service.url}{path}")
+    if path != "/":
+        seen.forgive(404)
 
 
 def test_a_wrong_key_is_refused_in_words_and_can_be_put_right(
