@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from databases import ON_SQLITE
-from lease_world import World, done, facts
+from lease_world import World, crashed, done, facts
 from simulated_pool import pool_of
 from simulated_service import Service
 
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import work
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
@@ -93,25 +94,59 @@ def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_
 
 
 @ON_SQLITE
+def test_a_launch_under_way_counts_and_the_next_lease_holds(world: World) -> None:
+    device = world.device()
+    world.launches(3)
+    first = world.claim(device, 1)
+    world.start(device, first.items[0])
+    world.tick(5)
+    world.now -= DAY
+    world.report(device, (first.items[0], done()))
+    assert world.launch(first.items[0].launch_id).state == "done"
+    world.now -= DAY
+    lease = world.claim(device, 1)
+    for _ in range(3):
+        world.heartbeat(device, lease)
+        world.sweep()
+
+
+def anchor(world: World, device: str, result: LaunchResult) -> list[str]:
+    """The outcomes of reports on what the device is asked to measure now."""
+    world.claim(device)
+    with world.write() as session:
+        anchors.request(session, world.now)
+    outcomes = [world.append(device, (item, result))[0] for item in world.claim(device).items]
+    with world.write() as session:
+        process(session, None, world.now)
+    return outcomes
+
+
+@ON_SQLITE
 def test_a_device_measures_its_anchor_and_is_online(world: World) -> None:
     device = world.device()
     world.tick(3600)
-
-    def anchor() -> list[str]:
-        world.claim(device)
-        with world.write() as session:
-            anchors.request(session, world.now)
-        outcomes = [world.append(device, (item, done()))[0] for item in world.claim(device).items]
-        with world.write() as session:
-            process(session, None, world.now)
-        return outcomes
-
-    assert (anchor(), anchor()) == (["accepted"], [])
+    assert (anchor(world, device, done()), anchor(world, device, done())) == (["accepted"], [])
     world.now -= DAY
-    assert anchor() == ["accepted"]
+    assert anchor(world, device, done()) == ["accepted"]
     with world.database.read() as session:
         assert devices.view(session, session.get_one(Device, device), world.now).online
         assert overview(session, world.now).devices_online == 1
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("becomes", ["failing", "slow"])
+def test_a_device_that_fails_or_drifts_after_it_is_paused(world: World, becomes: str, trusted: bool) -> None:
+    device = world.device()
+    if trusted:
+        with world.write() as session:
+            session.get_one(Device, device).trusted_at = world.now
+    world.now -= DAY
+    usual, off = done(memory=4 << 20), crashed() if becomes == "failing" else done(20.0, memory=4 << 20)
+    for result in (*[usual] * 6, *[off] * 3):
+        world.tick(1900)
+        anchor(world, device, result)
+    assert world.row(Device, device).quarantine is not None
 
 
 @ON_SQLITE

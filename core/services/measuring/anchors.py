@@ -133,15 +133,14 @@ def request(session: Session, now: datetime) -> None:
                     reported.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
-def count_failed(session: Session, device_id: str, provider: str, why: str | None) -> None:
+def count_failed(session: Session, device_id: str, provider: str, why: str | None, now: datetime) -> None:
     """Quarantines a device whose anchor on this provider has just failed, if it did so once too often there."""
     hardware = Provider(provider).hardware
-    device = rows.device(session, device_id)
-    since = device.trusted_at or device.enrolled_at
+    since = rows.trusted_since(session, device_id, now)
     measured = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
     there = [row.id for row in measured if Provider(row.protocol["provider"]).hardware == hardware]
     # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
-    failed = rows.failed_in_a_row(session, there, since, unsupported=hardware == PROCESSOR)
+    failed = rows.failed_in_a_row(session, there, since, now, unsupported=hardware == PROCESSOR)
     if failed >= MAX_FAILED:
         where = "" if hardware == PROCESSOR else f" on {hardware}"
         quarantine.put_in(session, device_id, f"its anchor{where} failed {failed} times: {why}")
@@ -175,7 +174,7 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
     return None
 
 
-def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusal: str | None) -> None:
+def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusal: str | None, now: datetime) -> None:
     """Quarantines the device if its anchor has failed, or moved, once too often. A launch under bad conditions
     is no evidence of a move.
 
@@ -183,10 +182,10 @@ def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusa
         launch: a processed one. provider: of its measurement. refusal: why its result cannot be true.
     """
     if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
-        count_failed(session, launch.device_id, provider, refusal or launch.reason)
+        count_failed(session, launch.device_id, provider, refusal or launch.reason, now)
         return
-    device = rows.device(session, launch.device_id)
-    history = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
+    since = rows.trusted_since(session, launch.device_id, now)
+    history = rows.first_and_latest_done(session, launch, since, REFERENCE)
     undisturbed = [result for result in (*history, launch.result) if result.conditions is None]
     moved = None if launch.result.conditions is not None else drift([*map(_latency_ms, undisturbed)])
     if moved is not None:

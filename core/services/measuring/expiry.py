@@ -65,7 +65,7 @@ def return_stranded(session: Session, now: datetime) -> None:
             quarantine.add_failing(session, device_id, [launch.measurement_id for launch in of_lease])
     subjects = reported.subjects(session, {row.measurement_id for row in of_anchors}) if of_anchors else {}
     for anchor in sorted(of_anchors, key=lambda launch: launch.device_id):
-        anchors.count_failed(session, anchor.device_id, subjects[anchor.measurement_id].provider, LOST)
+        anchors.count_failed(session, anchor.device_id, subjects[anchor.measurement_id].provider, LOST, now)
 
 
 def _running(held: Iterable[LeasedLaunch]) -> list[LeasedLaunch]:

@@ -22,7 +22,7 @@ from edgefront.core.services.measuring.queries.launches import WantedLaunch
 from edgefront.core.services.stored import read_protocol
 from edgefront.core.services.work import interval_s
 from edgefront.core.states import DeviceState, LaunchState
-from edgefront.core.store.clock import elapsed_s
+from edgefront.core.store.clock import elapsed_s, is_ahead
 from edgefront.core.store.tables import Launch
 from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
 
@@ -215,7 +215,9 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
 
 
 def _is_overdue(session: Session, device_id: str, lease: rows.Extended, now: datetime) -> bool:
-    since = lease.created_at if lease.reported_at is None else max(lease.created_at, lease.reported_at)
+    since = lease.created_at
+    if lease.reported_at is not None and not is_ahead(lease.reported_at, now):
+        since = max(since, lease.reported_at)
     silent_s = elapsed_s(since, now)
     if silent_s <= ROOM_S:
         return False

@@ -16,6 +16,7 @@ from edgefront.core.services.measuring.queries.launches import ReportedLaunch
 from edgefront.core.services.measuring.queries.reported import ReportingDevice, Subject
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LaunchOutcome
+from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 
 
@@ -53,7 +54,7 @@ def refusals(
 
 
 def _elapsed_s(launch: ReportedLaunch) -> float:
-    return (launch.finished_at - (launch.started_at or launch.created_at)).total_seconds()
+    return elapsed_s(launch.started_at or launch.created_at, launch.finished_at)
 
 
 def _refusal(launch: ReportedLaunch, asked: _Asked | None, facts: Document) -> str | None:

@@ -134,7 +134,7 @@ def process_launches(
         _account(processed, targets, now)
         apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates))
         rows.write_targets(session, targets)
-        _watch_devices(session, every, subjects, devices)
+        _watch_devices(session, every, subjects, devices, now)
         for target in targets:
             session.expunge(target)
 
@@ -295,6 +295,7 @@ def _watch_devices(
     processed: Sequence[_Processed],
     subjects: Mapping[str, reported_rows.Subject],
     devices: Mapping[str, reported_rows.ReportingDevice],
+    now: datetime,
 ) -> None:
     """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
     noted = [
@@ -306,7 +307,7 @@ def _watch_devices(
     for report in sorted(noted, key=lambda report: (report.launch.device_id, report.launch.finished_at)):
         if report.is_anchor:
             provider = subjects[report.launch.measurement_id].provider
-            anchors.apply_result(session, report.launch, provider, report.refusal)
+            anchors.apply_result(session, report.launch, provider, report.refusal, now)
         else:
             quarantine.apply_result(session, report.launch, is_refused=report.refusal is not None)
 

@@ -15,13 +15,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.measuring.queries.launches import RESULT, ReportedLaunch
 from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchState, Purpose
-from edgefront.core.store.clock import between
+from edgefront.core.store.clock import between, is_ahead
 from edgefront.core.store.sql import Document, any_of, typed
 from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
 UNSUPPORTED = "unsupported"
 """The reason of a launch begins with it that the device turned out not to support."""
+_QUIET = {"synchronize_session": False}
 
 
 class AnchoredDevice(NamedTuple):
@@ -107,7 +108,7 @@ def cancel_left_alone(session: Session, device_keys: Collection[str], before: da
             Launch.created_at < before,
         )
         .values(state=LaunchState.CANCELLED, reason="its device did not take it", finished_at=now),
-        execution_options={"synchronize_session": False},
+        execution_options=_QUIET,
     )
 
 
@@ -138,7 +139,7 @@ def first_and_latest_done(session: Session, launch: ReportedLaunch, since: datet
     query = select(Launch.id, RESULT).where(
         *_anchors_of([launch.measurement_id]),
         Launch.state == LaunchState.DONE,
-        Launch.finished_at >= since,
+        between(Launch.finished_at, since, launch.finished_at),
         Launch.id != launch.id,
     )
     first = session.execute(query.order_by(Launch.finished_at, Launch.id).limit(most)).all()
@@ -147,18 +148,19 @@ def first_and_latest_done(session: Session, launch: ReportedLaunch, since: datet
     return [result for result in results.values() if result is not None]
 
 
-def failed_in_a_row(session: Session, measurement_ids: Collection[str], since: datetime, *, unsupported: bool) -> int:
+def failed_in_a_row(
+    session: Session, measurement_ids: Collection[str], since: datetime, now: datetime, *, unsupported: bool
+) -> int:
     """How many of the latest finished anchor launches of these measurements, of one device, had no result that can be
     true, since then. `unsupported`: whether those count that the device turned out not to support.
     """
-    of_them = _anchors_of(measurement_ids)
+    of_them = (*_anchors_of(measurement_ids), between(Launch.finished_at, since, now))
     if not unsupported:
         of_them += (or_(Launch.reason.is_(None), ~Launch.reason.startswith(UNSUPPORTED)),)
     last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == LaunchState.DONE))
     query = select(func.count()).where(
         *of_them,
         Launch.state.in_((LaunchState.FAILED, LaunchState.INFEASIBLE, LaunchState.IMPLAUSIBLE)),
-        Launch.finished_at >= since,
     )
     return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
 
@@ -167,14 +169,13 @@ def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], 
     return any_of(Launch.measurement_id, measurement_ids), Launch.purpose == Purpose.ANCHOR
 
 
-class TrustedDevice(NamedTuple):
-    """Since when a device is trusted."""
-
-    trusted_at: datetime | None
-    enrolled_at: datetime
-
-
-def device(session: Session, device_id: str) -> TrustedDevice:
-    query = select(Device.trusted_at, Device.enrolled_at).where(Device.id == device_id)
-    (row,) = typed(TrustedDevice, session.execute(query))
-    return row
+def trusted_since(session: Session, device_id: str, now: datetime) -> datetime:
+    """From when on a device's anchors count: since it was trusted or enrolled; from now on where the clock was set back
+    behind that.
+    """
+    row = session.execute(select(Device.trusted_at, Device.enrolled_at).where(Device.id == device_id)).one()
+    since: datetime = row.trusted_at or row.enrolled_at
+    if is_ahead(since, now):
+        session.execute(update(Device).where(Device.id == device_id).values(trusted_at=now), execution_options=_QUIET)
+        return now
+    return since
